@@ -1,0 +1,1 @@
+//! A small C interface to ovir: load, set, infer, get, error text.

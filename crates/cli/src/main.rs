@@ -1,0 +1,3 @@
+//! The `ovir` command line.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Spans, stable codes, severities and renderers of ovir's diagnostics.

@@ -1,0 +1,1 @@
+//! The layer graph: building it from a document, ordering, validation, and reshaping.

@@ -1,0 +1,1 @@
+//! Fast loops over slices and geometry structs, chosen by instruction set at run time.

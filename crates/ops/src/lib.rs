@@ -1,0 +1,1 @@
+//! Operations: attributes, shape inference and reference evaluation, one file each, and their registry.

@@ -1,0 +1,1 @@
+//! Ordered rewriting passes over validated models.

@@ -1,0 +1,1 @@
+//! Run and validate OpenVINO IR models in pure Rust.

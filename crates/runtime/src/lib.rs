@@ -1,0 +1,1 @@
+//! Plans, memory, schedules, inference requests, states and profiles.

@@ -1,0 +1,1 @@
+//! Element types, dimensions, partial shapes and tensors.
