@@ -1,1 +1,11 @@
 //! Spans, stable codes, severities and renderers of ovir's diagnostics.
+//!
+//! A [`Diagnostic`] is data: a stable [`Code`], a message in words that tell what to mend, labels on spans of the XML,
+//! notes and help. Renderers turn lists of them into text for people, JSON, SARIF, GitHub annotations and JUnit.
+//! This crate knows nothing of operations.
+
+mod codes;
+mod diagnostic;
+
+pub use codes::{CODES, Code, CodeCard};
+pub use diagnostic::{Diagnostic, Label, LayerReference, Severity, Span};
