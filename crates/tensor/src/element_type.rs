@@ -9,10 +9,11 @@ use crate::TensorError;
 /// An element type of a tensor, spelt as in IR (`f32`, `i64`, `boolean`...).
 ///
 /// `Dynamic` is the element type that is not known yet; no tensor has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[allow(missing_docs)]
 pub enum ElementType {
     /// Not known yet.
+    #[default]
     Dynamic,
     Boolean,
     U8,

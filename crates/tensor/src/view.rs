@@ -153,8 +153,21 @@ impl<'a> TensorViewMut<'a> {
     }
 
     /// The shape.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &'a Shape {
         self.shape
+    }
+
+    /// The same view for a shorter time.
+    pub fn reborrow(&mut self) -> TensorViewMut<'_> {
+        let data = match &mut self.data {
+            ViewDataMut::Bytes(bytes) => ViewDataMut::Bytes(bytes),
+            ViewDataMut::Strings(strings) => ViewDataMut::Strings(strings),
+        };
+        TensorViewMut {
+            element_type: self.element_type,
+            shape: self.shape,
+            data,
+        }
     }
 
     /// The number of elements.

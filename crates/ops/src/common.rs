@@ -1,0 +1,5 @@
+//! Mathematics and rules that families of operations share.
+
+pub(crate) mod broadcast;
+pub(crate) mod elementwise;
+pub(crate) mod number;

@@ -1,0 +1,6 @@
+//! Conditions and control flow.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];
