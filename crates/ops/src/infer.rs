@@ -174,10 +174,17 @@ impl<'a> InferContext<'a> {
 
     /// Adds known or bounded elements to output `port`; call it after [`InferContext::set_output`]. Bounds that are
     /// too many, or of another shape than the output, are dropped.
-    pub fn set_bounds(&mut self, port: usize, bounds: Bounds) {
-        let Some(output) = self.outputs.get_mut(port) else {
-            return;
-        };
+    ///
+    /// A value that the element type cannot hold wraps at run time, so it becomes unknown.
+    pub fn set_bounds(&mut self, port: usize, mut bounds: Bounds) {
+        let Some(output) = self.outputs.get_mut(port) else { return };
+        let (low, high) = integer_range(output.element_type);
+        for value in &mut bounds.values {
+            let fits = |bound: i64| bound == i64::MIN || bound == i64::MAX || (low <= bound && bound <= high);
+            if !fits(value.min) || !fits(value.max) {
+                *value = Value::UNKNOWN;
+            }
+        }
         let fits = bounds.values.len() <= MAX_BOUNDS_ELEMENTS
             && bounds.shape.checked_elements() == Some(bounds.values.len())
             && output.shape.contains(&bounds.shape);
