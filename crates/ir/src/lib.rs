@@ -1,1 +1,11 @@
 //! The OpenVINO IR file format: XML to a located document, weights, and back to XML.
+//!
+//! This crate knows how an IR file is written, and nothing of what any operation means. The text is borrowed where
+//! possible: a [`Document`] lives as long as the XML it was read from, unless it was built by hand from owned text.
+
+mod document;
+
+pub use document::{
+    Attribute, BackEdge, Body, ControlFlow, DeclaredDim, DeclaredDims, Document, Edge, Layer, Located, MeanChannel,
+    MeanImage, Port, PortMap, PortMapEntry, PreProcess, RtAttribute, RtInfo, Text,
+};
