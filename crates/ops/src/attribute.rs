@@ -76,12 +76,7 @@ pub struct AttributeReader<'a> {
 impl<'a> AttributeReader<'a> {
     /// A reader of the attributes of an operation of `class_version`.
     pub fn new(raw: &'a [RawAttribute<'a>], class_version: u8) -> AttributeReader<'a> {
-        AttributeReader {
-            raw,
-            class_version,
-            problems: Vec::new(),
-            known: Vec::new(),
-        }
+        AttributeReader { raw, class_version, problems: Vec::new(), known: Vec::new() }
     }
 
     /// The class version of the operation.
@@ -97,10 +92,7 @@ impl<'a> AttributeReader<'a> {
     /// Reads one attribute. What is wrong is collected, and some value returned so that reading goes on.
     pub fn read<T: AttributeValue>(&mut self, definition: &AttributeDef) -> T {
         if self.class_version < definition.since || self.class_version > definition.until {
-            return definition
-                .default
-                .and_then(|text| T::parse(text).ok())
-                .unwrap_or_default();
+            return definition.default.and_then(|text| T::parse(text).ok()).unwrap_or_default();
         }
         self.known.push(definition.name);
         let text = match self.text(definition.name) {
@@ -108,8 +100,7 @@ impl<'a> AttributeReader<'a> {
             None if definition.required => {
                 let message = format!("required attribute `{}` is missing", definition.name);
                 let error = OpError::new(Code::MissingAttribute, Blame::Node, message);
-                self.problems
-                    .push(error.help(format!("add `{}`: {}", definition.name, describe(definition))));
+                self.problems.push(error.help(format!("add `{}`: {}", definition.name, describe(definition))));
                 return T::default();
             }
             None => match definition.default {
@@ -296,10 +287,7 @@ macro_rules! attribute_enum {
 }
 
 impl AttributeValue for bool {
-    const KIND: AttributeKind = AttributeKind {
-        name: "true or false",
-        allowed: &["true", "false"],
-    };
+    const KIND: AttributeKind = AttributeKind { name: "true or false", allowed: &["true", "false"] };
 
     fn parse(text: &str) -> Result<bool, String> {
         match text.trim().to_ascii_lowercase().as_str() {
@@ -315,15 +303,10 @@ impl AttributeValue for bool {
 }
 
 impl AttributeValue for i64 {
-    const KIND: AttributeKind = AttributeKind {
-        name: "an integer",
-        allowed: &[],
-    };
+    const KIND: AttributeKind = AttributeKind { name: "an integer", allowed: &[] };
 
     fn parse(text: &str) -> Result<i64, String> {
-        text.trim()
-            .parse()
-            .map_err(|_| "it must be an integer of at most 64 bits".to_owned())
+        text.trim().parse().map_err(|_| "it must be an integer of at most 64 bits".to_owned())
     }
 
     fn print(&self) -> Option<String> {
@@ -332,15 +315,10 @@ impl AttributeValue for i64 {
 }
 
 impl AttributeValue for u64 {
-    const KIND: AttributeKind = AttributeKind {
-        name: "a non-negative integer",
-        allowed: &[],
-    };
+    const KIND: AttributeKind = AttributeKind { name: "a non-negative integer", allowed: &[] };
 
     fn parse(text: &str) -> Result<u64, String> {
-        text.trim()
-            .parse()
-            .map_err(|_| "it must be a non-negative integer of at most 64 bits".to_owned())
+        text.trim().parse().map_err(|_| "it must be a non-negative integer of at most 64 bits".to_owned())
     }
 
     fn print(&self) -> Option<String> {
@@ -349,10 +327,7 @@ impl AttributeValue for u64 {
 }
 
 impl AttributeValue for f64 {
-    const KIND: AttributeKind = AttributeKind {
-        name: "a number",
-        allowed: &[],
-    };
+    const KIND: AttributeKind = AttributeKind { name: "a number", allowed: &[] };
 
     fn parse(text: &str) -> Result<f64, String> {
         text.trim().parse().map_err(|_| "it must be a number".to_owned())
@@ -364,10 +339,7 @@ impl AttributeValue for f64 {
 }
 
 impl AttributeValue for f32 {
-    const KIND: AttributeKind = AttributeKind {
-        name: "a number",
-        allowed: &[],
-    };
+    const KIND: AttributeKind = AttributeKind { name: "a number", allowed: &[] };
 
     fn parse(text: &str) -> Result<f32, String> {
         text.trim().parse().map_err(|_| "it must be a number".to_owned())
@@ -379,10 +351,7 @@ impl AttributeValue for f32 {
 }
 
 impl AttributeValue for String {
-    const KIND: AttributeKind = AttributeKind {
-        name: "a text",
-        allowed: &[],
-    };
+    const KIND: AttributeKind = AttributeKind { name: "a text", allowed: &[] };
 
     fn parse(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
@@ -394,14 +363,10 @@ impl AttributeValue for String {
 }
 
 impl AttributeValue for ElementType {
-    const KIND: AttributeKind = AttributeKind {
-        name: "an element type such as f32 or i64",
-        allowed: &[],
-    };
+    const KIND: AttributeKind = AttributeKind { name: "an element type such as f32 or i64", allowed: &[] };
 
     fn parse(text: &str) -> Result<ElementType, String> {
-        text.parse()
-            .map_err(|_| "it must be an element type such as f32 or i64".to_owned())
+        text.parse().map_err(|_| "it must be an element type such as f32 or i64".to_owned())
     }
 
     fn print(&self) -> Option<String> {
@@ -420,15 +385,10 @@ impl Default for PartialShapeAttribute {
 pub struct PartialShapeAttribute(pub PartialShape);
 
 impl AttributeValue for PartialShapeAttribute {
-    const KIND: AttributeKind = AttributeKind {
-        name: "a shape such as 1,3,?,1..10",
-        allowed: &[],
-    };
+    const KIND: AttributeKind = AttributeKind { name: "a shape such as 1,3,?,1..10", allowed: &[] };
 
     fn parse(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map(PartialShapeAttribute)
-            .map_err(|e: ovir_tensor::TensorError| e.to_string())
+        text.parse().map(PartialShapeAttribute).map_err(|e: ovir_tensor::TensorError| e.to_string())
     }
 
     fn print(&self) -> Option<String> {
@@ -438,16 +398,11 @@ impl AttributeValue for PartialShapeAttribute {
 }
 
 impl AttributeValue for Shape {
-    const KIND: AttributeKind = AttributeKind {
-        name: "a static shape such as 1,3,224,224",
-        allowed: &[],
-    };
+    const KIND: AttributeKind = AttributeKind { name: "a static shape such as 1,3,224,224", allowed: &[] };
 
     fn parse(text: &str) -> Result<Shape, String> {
         let shape: PartialShape = text.parse().map_err(|e: ovir_tensor::TensorError| e.to_string())?;
-        shape
-            .to_shape()
-            .ok_or_else(|| "every dimension must be a number".to_owned())
+        shape.to_shape().ok_or_else(|| "every dimension must be a number".to_owned())
     }
 
     fn print(&self) -> Option<String> {
@@ -509,16 +464,7 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_reported_at_once() {
-        let raw = [
-            RawAttribute {
-                name: "axis",
-                value: "x",
-            },
-            RawAttribute {
-                name: "axsi",
-                value: "1",
-            },
-        ];
+        let raw = [RawAttribute { name: "axis", value: "x" }, RawAttribute { name: "axsi", value: "1" }];
         let mut reader = AttributeReader::new(&raw, 1);
         Example::read(&mut reader);
         let messages: Vec<String> = reader.finish().iter().map(ToString::to_string).collect();
@@ -535,27 +481,15 @@ mod tests {
     #[test]
     fn attributes_write_what_they_read() {
         let raw = [
-            RawAttribute {
-                name: "mode",
-                value: "a",
-            },
-            RawAttribute {
-                name: "axis",
-                value: "-1",
-            },
-            RawAttribute {
-                name: "batch_dims",
-                value: "2",
-            },
+            RawAttribute { name: "mode", value: "a" },
+            RawAttribute { name: "axis", value: "-1" },
+            RawAttribute { name: "batch_dims", value: "2" },
         ];
         let mut reader = AttributeReader::new(&raw, 8);
         let example = Example::read(&mut reader);
         assert_eq!(reader.finish(), []);
         let written = example.print(8);
-        assert_eq!(
-            written,
-            [("axis", "-1".into()), ("mode", "a".into()), ("batch_dims", "2".into())]
-        );
+        assert_eq!(written, [("axis", "-1".into()), ("mode", "a".into()), ("batch_dims", "2".into())]);
         assert_eq!(example.print(1).len(), 2);
     }
 }

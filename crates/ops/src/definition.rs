@@ -67,13 +67,7 @@ impl OpVersion {
         inputs: (usize, usize),
         outputs: (usize, usize),
     ) -> OpVersion {
-        OpVersion {
-            class_version,
-            first_opset: opsets.0,
-            last_opset: opsets.1,
-            inputs,
-            outputs,
-        }
+        OpVersion { class_version, first_opset: opsets.0, last_opset: opsets.1, inputs, outputs }
     }
 }
 

@@ -45,10 +45,7 @@ impl Environment {
 
     /// Surroundings with limits.
     pub fn new(limits: Arc<Limits>) -> Environment {
-        Environment {
-            limits: Some(limits),
-            random: RandomStream::default(),
-        }
+        Environment { limits: Some(limits), random: RandomStream::default() }
     }
 
     /// The limits.
@@ -70,10 +67,7 @@ impl Environment {
     /// When the limit is exceeded or memory cannot be had.
     pub fn allocate(&self, element_type: ElementType, shape: &Shape) -> OpResult<Tensor> {
         if let Some(limits) = &self.limits {
-            let bytes = shape
-                .checked_elements()
-                .and_then(|n| element_type.storage_bytes(n))
-                .unwrap_or(usize::MAX);
+            let bytes = shape.checked_elements().and_then(|n| element_type.storage_bytes(n)).unwrap_or(usize::MAX);
             limits.claim(if element_type == ElementType::String { 0 } else { bytes })?;
         }
         Ok(Tensor::zeros(element_type, shape.clone())?)
@@ -87,18 +81,10 @@ impl Limits {
     /// When the inference is cancelled or out of time.
     pub fn poll(&self) -> OpResult {
         if self.cancelled.load(Ordering::Relaxed) {
-            return Err(OpError::new(
-                Code::LimitExceeded,
-                Blame::Node,
-                "the inference was cancelled",
-            ));
+            return Err(OpError::new(Code::LimitExceeded, Blame::Node, "the inference was cancelled"));
         }
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(OpError::new(
-                Code::LimitExceeded,
-                Blame::Node,
-                "the time limit was reached",
-            ));
+            return Err(OpError::new(Code::LimitExceeded, Blame::Node, "the time limit was reached"));
         }
         Ok(())
     }

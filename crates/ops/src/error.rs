@@ -45,13 +45,7 @@ pub type OpResult<T = ()> = Result<T, OpError>;
 impl OpError {
     /// A violation with any code.
     pub fn new(code: Code, blame: Blame, message: impl Into<String>) -> OpError {
-        OpError(Box::new(Problem {
-            code,
-            blame,
-            message: message.into(),
-            notes: Vec::new(),
-            help: None,
-        }))
+        OpError(Box::new(Problem { code, blame, message: message.into(), notes: Vec::new(), help: None }))
     }
 
     /// Ranks or dimensions that do not fit.

@@ -65,9 +65,7 @@ impl Outputs for OutputSlots<'_, '_> {
 
     fn all_ready(&mut self, shapes: &[Shape], environment: &Environment) -> OpResult<SmallVec<[TensorViewMut<'_>; 4]>> {
         let slots = self.0.iter_mut().zip(shapes).enumerate();
-        slots
-            .map(|(port, (slot, shape))| ready(slot, port, shape, environment))
-            .collect()
+        slots.map(|(port, (slot, shape))| ready(slot, port, shape, environment)).collect()
     }
 
     fn set(&mut self, port: usize, tensor: Tensor, environment: &Environment) -> OpResult {
@@ -79,13 +77,7 @@ impl Outputs for OutputSlots<'_, '_> {
             return Ok(());
         };
         if view.element_type() != tensor.element_type() {
-            return Err(promised(
-                port,
-                view.element_type(),
-                view.shape(),
-                tensor.element_type(),
-                tensor.shape(),
-            ));
+            return Err(promised(port, view.element_type(), view.shape(), tensor.element_type(), tensor.shape()));
         }
         let mut target = ready(slot, port, tensor.shape(), environment)?;
         if let (Some(target), Some(source)) = (target.strings_mut(), tensor.strings()) {
@@ -116,13 +108,7 @@ impl<'a> EvaluateContext<'a> {
         environment: &'a mut Environment,
         in_place: bool,
     ) -> EvaluateContext<'a> {
-        EvaluateContext {
-            inputs,
-            outputs,
-            bodies,
-            environment,
-            in_place,
-        }
+        EvaluateContext { inputs, outputs, bodies, environment, in_place }
     }
 
     /// The number of inputs.
@@ -141,11 +127,7 @@ impl<'a> EvaluateContext<'a> {
     /// When the layer has no such input.
     pub fn input(&self, port: usize) -> OpResult<TensorView<'a>> {
         self.inputs.get(port).copied().ok_or_else(|| {
-            OpError::new(
-                ovir_diagnostics::Code::PortCount,
-                Blame::Node,
-                format!("input {port} is missing"),
-            )
+            OpError::new(ovir_diagnostics::Code::PortCount, Blame::Node, format!("input {port} is missing"))
         })
     }
 
@@ -277,9 +259,5 @@ fn promised(
 }
 
 fn missing(what: &str, port: usize) -> OpError {
-    OpError::new(
-        ovir_diagnostics::Code::PortCount,
-        Blame::Node,
-        format!("{what} {port} is missing"),
-    )
+    OpError::new(ovir_diagnostics::Code::PortCount, Blame::Node, format!("{what} {port} is missing"))
 }

@@ -30,12 +30,7 @@ impl Default for ValueFacts {
 impl ValueFacts {
     /// A value of which only element type and shape are known.
     pub fn new(element_type: ElementType, shape: PartialShape) -> ValueFacts {
-        ValueFacts {
-            element_type,
-            shape,
-            bounds: None,
-            constant: None,
-        }
+        ValueFacts { element_type, shape, bounds: None, constant: None }
     }
 
     /// A known tensor.
@@ -92,13 +87,7 @@ impl<'a> InferContext<'a> {
         for output in outputs.iter_mut() {
             *output = ValueFacts::default();
         }
-        InferContext {
-            inputs,
-            outputs,
-            problems,
-            symbols,
-            bodies,
-        }
+        InferContext { inputs, outputs, problems, symbols, bodies }
     }
 
     /// The number of inputs.
@@ -222,10 +211,7 @@ impl<'a> InferContext<'a> {
             ElementClass::Boolean => "boolean",
             ElementClass::Index => "i32 or i64",
         };
-        Err(OpError::element_type(
-            Blame::Input(port),
-            format!("element type {element_type} must be {allowed}"),
-        ))
+        Err(OpError::element_type(Blame::Input(port), format!("element type {element_type} must be {allowed}")))
     }
 
     /// Checks that inputs have one element type in common, and returns it.
@@ -265,10 +251,7 @@ impl<'a> InferContext<'a> {
             (a, usize::MAX) => format!("at least {a}"),
             (a, b) => format!("{a} to {b}"),
         };
-        Err(OpError::shape(
-            Blame::Input(port),
-            format!("shape {shape} has rank {rank}; it must be {allowed}"),
-        ))
+        Err(OpError::shape(Blame::Input(port), format!("shape {shape} has rank {rank}; it must be {allowed}")))
     }
 
     /// Checks that input `port` is a scalar or has exactly one element.
@@ -300,11 +283,7 @@ pub(crate) fn normalize_axis(axis: i64, rank: usize, blame: Blame) -> OpResult<u
     }
     let message = match rank {
         0 => format!("axis {axis} is out of range: a scalar has no axes"),
-        _ => format!(
-            "axis {axis} is out of range [{}, {}] for a tensor of rank {rank}",
-            -signed,
-            signed - 1
-        ),
+        _ => format!("axis {axis} is out of range [{}, {}] for a tensor of rank {rank}", -signed, signed - 1),
     };
     Err(OpError::value(blame, message))
 }
@@ -355,16 +334,9 @@ fn integer_range(element_type: ElementType) -> (i64, i64) {
 
 fn bounds_of(tensor: &Tensor) -> Option<Bounds> {
     let values = integers_of(tensor)?.into_iter().map(Value::known).collect();
-    Some(Bounds {
-        shape: tensor.shape().clone(),
-        values,
-    })
+    Some(Bounds { shape: tensor.shape().clone(), values })
 }
 
 fn missing_input(port: usize) -> OpError {
-    OpError::new(
-        ovir_diagnostics::Code::PortCount,
-        Blame::Node,
-        format!("input {port} is missing"),
-    )
+    OpError::new(ovir_diagnostics::Code::PortCount, Blame::Node, format!("input {port} is missing"))
 }

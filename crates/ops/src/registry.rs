@@ -65,20 +65,14 @@ impl Default for Registry {
             .flat_map(|category| category.iter())
             .map(|definition| (definition.type_name.to_ascii_lowercase(), *definition))
             .collect();
-        Registry {
-            by_type,
-            user: HashMap::new(),
-        }
+        Registry { by_type, user: HashMap::new() }
     }
 }
 
 impl Registry {
     /// Adds an operation of a user under an opset name of their choice.
     pub fn register(&mut self, opset: &str, definition: OpDef) {
-        self.user.insert(
-            (opset.to_owned(), definition.type_name.to_ascii_lowercase()),
-            Arc::new(definition),
-        );
+        self.user.insert((opset.to_owned(), definition.type_name.to_ascii_lowercase()), Arc::new(definition));
     }
 
     /// What `type_name` means in `opset` (`opset1`, `opset13`, or a user's name). Type names are compared without
@@ -96,9 +90,7 @@ impl Registry {
         }
         let Some(definition) = self.by_type.get(&key) else {
             let names = self.by_type.values().map(|d| d.type_name);
-            return Resolution::Unknown {
-                nearest: nearest(type_name, names),
-            };
+            return Resolution::Unknown { nearest: nearest(type_name, names) };
         };
         match resolve_version(definition, opset) {
             Some(version) => Resolution::BuiltIn(definition, version),
@@ -124,11 +116,7 @@ fn resolve_version(definition: &OpDef, opset: &str) -> Option<OpVersion> {
     // OpenVINO accepts `experimental` for the ExperimentalDetectron family, which opset6 took over.
     let number: u8 = match opset {
         "experimental" if definition.category == Category::Detection => 6,
-        _ => opset
-            .strip_prefix("opset")?
-            .parse()
-            .ok()
-            .filter(|n| (1..=NEWEST_OPSET).contains(n))?,
+        _ => opset.strip_prefix("opset")?.parse().ok().filter(|n| (1..=NEWEST_OPSET).contains(n))?,
     };
     let accepts = |v: &&OpVersion| v.first_opset <= number && number <= v.last_opset;
     definition.versions.iter().rev().find(accepts).copied()

@@ -50,30 +50,17 @@ pub fn facts(text: &str) -> ValueFacts {
             None => Value::known(number(v, 0)),
         })
         .collect();
-    let bounds = Bounds {
-        shape: shape.to_shape().unwrap_or_else(|| fail(text)),
-        values,
-    };
+    let bounds = Bounds { shape: shape.to_shape().unwrap_or_else(|| fail(text)), values };
     if let Some(known) = bounds.known() {
         return ValueFacts::of_constant(integers(element_type, &known, bounds.shape));
     }
-    ValueFacts {
-        element_type,
-        shape,
-        bounds: Some(bounds),
-        constant: None,
-    }
+    ValueFacts { element_type, shape, bounds: Some(bounds), constant: None }
 }
 
 impl Case {
     /// An operation of a type, taken from an opset.
     pub fn new(type_name: &str, opset: &str) -> Case {
-        Case {
-            type_name: type_name.into(),
-            opset: opset.into(),
-            attributes: Vec::new(),
-            outputs: 1,
-        }
+        Case { type_name: type_name.into(), opset: opset.into(), attributes: Vec::new(), outputs: 1 }
     }
 
     /// Adds an attribute.
@@ -99,11 +86,7 @@ impl Case {
 
     /// What is wrong with the attributes.
     pub fn attribute_errors(&self, inputs: usize) -> Vec<String> {
-        self.build_with_problems(inputs)
-            .1
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        self.build_with_problems(inputs).1.iter().map(ToString::to_string).collect()
     }
 
     /// Element types and shapes of the outputs, as `f32[2,?]`; known or bounded integers follow as `=1,2..5`.
@@ -119,10 +102,7 @@ impl Case {
     pub fn infer_error(&self, inputs: &[&str]) -> String {
         let inputs: Vec<ValueFacts> = inputs.iter().map(|t| facts(t)).collect();
         match self.infer_facts(&inputs) {
-            Ok(outputs) => fail(&format!(
-                "no error, but {:?}",
-                outputs.iter().map(show).collect::<Vec<_>>()
-            )),
+            Ok(outputs) => fail(&format!("no error, but {:?}", outputs.iter().map(show).collect::<Vec<_>>())),
             Err(error) => error.to_string(),
         }
     }
@@ -138,34 +118,18 @@ impl Case {
         let operation = self.build(inputs.len())?;
         let exact: Vec<ValueFacts> = inputs.iter().map(|t| ValueFacts::of_constant(t.clone())).collect();
         let promised = infer(&*operation, &exact, self.outputs)?;
-        let wider: Vec<ValueFacts> = exact
-            .iter()
-            .map(|f| ValueFacts::new(f.element_type, f.shape.clone()))
-            .collect();
+        let wider: Vec<ValueFacts> = exact.iter().map(|f| ValueFacts::new(f.element_type, f.shape.clone())).collect();
         if let Ok(wide) = infer(&*operation, &wider, self.outputs) {
             for (w, p) in wide.iter().zip(&promised) {
-                assert!(
-                    w.shape.includes(&p.shape),
-                    "infer(exact) {} is not within infer(wider) {}",
-                    p.shape,
-                    w.shape
-                );
+                assert!(w.shape.includes(&p.shape), "infer(exact) {} is not within infer(wider) {}", p.shape, w.shape);
             }
         }
         let outputs = evaluate(&*operation, inputs, &promised)?;
         for (output, promise) in outputs.iter().zip(&promised) {
-            assert!(
-                promise.shape.contains(output.shape()),
-                "{output:?} where {} was promised",
-                promise.shape
-            );
+            assert!(promise.shape.contains(output.shape()), "{output:?} where {} was promised", promise.shape);
             assert_eq!(promise.element_type, output.element_type());
             if let (Some(bounds), Some(values)) = (&promise.bounds, crate::infer::integers_of(output)) {
-                let holds = bounds
-                    .values
-                    .iter()
-                    .zip(&values)
-                    .all(|(b, v)| b.min <= *v && *v <= b.max);
+                let holds = bounds.values.iter().zip(&values).all(|(b, v)| b.min <= *v && *v <= b.max);
                 assert!(holds, "{values:?} outside of {:?}", bounds.values);
             }
         }
@@ -173,15 +137,10 @@ impl Case {
     }
 
     fn build_with_problems(&self, inputs: usize) -> (Arc<dyn Operation>, Vec<OpError>) {
-        let raw: Vec<RawAttribute<'_>> = self
-            .attributes
-            .iter()
-            .map(|(name, value)| RawAttribute { name, value })
-            .collect();
+        let raw: Vec<RawAttribute<'_>> =
+            self.attributes.iter().map(|(name, value)| RawAttribute { name, value }).collect();
         let resolution = Registry::default().resolve(&self.type_name, &self.opset);
-        let Resolution::BuiltIn(definition, version) = resolution else {
-            fail(&format!("{resolution:?}"))
-        };
+        let Resolution::BuiltIn(definition, version) = resolution else { fail(&format!("{resolution:?}")) };
         let mut reader = AttributeReader::new(&raw, version.class_version);
         let operation = (definition.build)(&mut BuildContext {
             attributes: &mut reader,
@@ -198,13 +157,7 @@ fn infer(operation: &dyn Operation, inputs: &[ValueFacts], outputs: usize) -> Op
     let inputs: Vec<&ValueFacts> = inputs.iter().collect();
     let mut facts = vec![ValueFacts::default(); outputs];
     let (mut problems, mut symbols) = (Vec::new(), SymbolSource::default());
-    operation.infer(&mut InferContext::new(
-        &inputs,
-        &mut facts,
-        &mut problems,
-        &mut symbols,
-        &[],
-    ))?;
+    operation.infer(&mut InferContext::new(&inputs, &mut facts, &mut problems, &mut symbols, &[]))?;
     match problems.into_iter().next() {
         Some(problem) => Err(problem),
         None => Ok(facts),
@@ -216,12 +169,7 @@ fn evaluate(operation: &dyn Operation, inputs: &[Tensor], promised: &[ValueFacts
     let views: Vec<TensorView<'_>> = inputs.iter().map(Tensor::view).collect();
     let mut given: Vec<Option<Tensor>> = promised
         .iter()
-        .map(|p| {
-            p.shape
-                .to_shape()
-                .map(|shape| Tensor::zeros(p.element_type, shape))
-                .transpose()
-        })
+        .map(|p| p.shape.to_shape().map(|shape| Tensor::zeros(p.element_type, shape)).transpose())
         .collect::<Result<_, _>>()?;
     let mut slots = Vec::new();
     for (tensor, promise) in given.iter_mut().zip(promised) {
@@ -246,11 +194,7 @@ fn evaluate(operation: &dyn Operation, inputs: &[Tensor], promised: &[ValueFacts
         })
         .collect();
     let missing = || OpError::shape(crate::Blame::Node, "an output was not produced");
-    given
-        .into_iter()
-        .zip(produced)
-        .map(|(g, p)| p.or(g).ok_or_else(missing))
-        .collect()
+    given.into_iter().zip(produced).map(|(g, p)| p.or(g).ok_or_else(missing)).collect()
 }
 
 fn show(facts: &ValueFacts) -> String {
@@ -272,19 +216,13 @@ fn show(facts: &ValueFacts) -> String {
 }
 
 fn integers(element_type: ElementType, values: &[i64], shape: Shape) -> Tensor {
-    let bytes: Vec<u8> = values
-        .iter()
-        .flat_map(|v| v.to_le_bytes()[..element_type.byte_width().unwrap_or(8)].to_vec())
-        .collect();
+    let bytes: Vec<u8> =
+        values.iter().flat_map(|v| v.to_le_bytes()[..element_type.byte_width().unwrap_or(8)].to_vec()).collect();
     Tensor::from_bytes(element_type, shape, &bytes).unwrap_or_else(|e| fail(&e.to_string()))
 }
 
 fn number(text: &str, empty: i64) -> i64 {
-    if text.is_empty() {
-        empty
-    } else {
-        text.parse().unwrap_or_else(|_| fail(text))
-    }
+    if text.is_empty() { empty } else { text.parse().unwrap_or_else(|_| fail(text)) }
 }
 
 #[allow(clippy::panic)]

@@ -35,13 +35,7 @@ impl Operation for Relu {
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let float = |x: f64| if x < 0.0 { 0.0 } else { x };
-        evaluate_unary(
-            context,
-            Unary {
-                float: &float,
-                integer: Some(&|x| x.max(0)),
-            },
-        )
+        evaluate_unary(context, Unary { float: &float, integer: Some(&|x| x.max(0)) })
     }
 }
 
@@ -59,11 +53,6 @@ mod tests {
         let case = Case::new("ReLU", "opset1");
         let output = case.run(&[tensor(&[-1f32, 0.0, 2.0], [3])]).unwrap();
         assert_eq!(output[0], tensor(&[0f32, 0.0, 2.0], [3]));
-        assert!(
-            case.run(&[tensor(&[f32::NAN], [1])]).unwrap()[0]
-                .slice::<f32>()
-                .unwrap()[0]
-                .is_nan()
-        );
+        assert!(case.run(&[tensor(&[f32::NAN], [1])]).unwrap()[0].slice::<f32>().unwrap()[0].is_nan());
     }
 }

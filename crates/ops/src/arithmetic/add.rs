@@ -43,11 +43,8 @@ impl Operation for Add {
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        let function = Binary {
-            float: Some(&|a, b| a + b),
-            integer: Some(&|a, b| Some(a + b)),
-            boolean: Some(&|a, b| a | b),
-        };
+        let function =
+            Binary { float: Some(&|a, b| a + b), integer: Some(&|a, b| Some(a + b)), boolean: Some(&|a, b| a | b) };
         evaluate_binary(context, &self.attributes, function)
     }
 
@@ -57,9 +54,7 @@ impl Operation for Add {
 }
 
 fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
-    Arc::new(Add {
-        attributes: BroadcastAttributes::read(context.attributes),
-    })
+    Arc::new(Add { attributes: BroadcastAttributes::read(context.attributes) })
 }
 
 #[cfg(test)]
@@ -70,17 +65,13 @@ mod tests {
     #[test]
     fn broadcasts_by_numpys_rule() {
         let case = Case::new("Add", "opset1");
-        let sum = case
-            .run(&[tensor(&[1f32, 2.0, 3.0], [3]), tensor(&[10f32, 20.0], [2, 1])])
-            .unwrap();
+        let sum = case.run(&[tensor(&[1f32, 2.0, 3.0], [3]), tensor(&[10f32, 20.0], [2, 1])]).unwrap();
         assert_eq!(sum[0], tensor(&[11f32, 12.0, 13.0, 21.0, 22.0, 23.0], [2, 3]));
     }
 
     #[test]
     fn integers_wrap() {
-        let sum = Case::new("Add", "opset1")
-            .run(&[tensor(&[255u8], [1]), tensor(&[2u8], [1])])
-            .unwrap();
+        let sum = Case::new("Add", "opset1").run(&[tensor(&[255u8], [1]), tensor(&[2u8], [1])]).unwrap();
         assert_eq!(sum[0], tensor(&[1u8], [1]));
     }
 

@@ -46,10 +46,7 @@ impl BroadcastAttributes {
         match self.auto_broadcast {
             AutoBroadcast::Numpy => a.broadcast(b).map_err(|(i, j)| numpy_mismatch(a, b, i, j, ports)),
             AutoBroadcast::None => a.merge(b).ok_or_else(|| {
-                let message = format!(
-                    "shape {b} must equal shape {a} of input {} (auto_broadcast is none)",
-                    ports.0
-                );
+                let message = format!("shape {b} must equal shape {a} of input {} (auto_broadcast is none)", ports.0);
                 OpError::shape(Blame::Input(ports.1), message)
             }),
             AutoBroadcast::Pdpd => self.infer_pdpd(a, b, ports),
@@ -61,17 +58,12 @@ impl BroadcastAttributes {
             return Ok(a.clone());
         };
         let mismatch = |detail: String| {
-            OpError::shape(
-                Blame::Input(ports.1),
-                format!("shape {b} cannot be laid into shape {a}: {detail}"),
-            )
+            OpError::shape(Blame::Input(ports.1), format!("shape {b} cannot be laid into shape {a}: {detail}"))
         };
         let right = trim_ones(right);
         let axis = match self.axis {
             -1 => left.len().checked_sub(right.len()),
-            axis => usize::try_from(axis)
-                .ok()
-                .filter(|axis| axis + right.len() <= left.len()),
+            axis => usize::try_from(axis).ok().filter(|axis| axis + right.len() <= left.len()),
         };
         let axis = axis.ok_or_else(|| mismatch(format!("it does not fit from axis {} on", self.axis)))?;
         let mut dims: SmallVec<[Dim; 8]> = SmallVec::from_slice(left);

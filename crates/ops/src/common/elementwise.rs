@@ -93,9 +93,7 @@ pub(crate) fn propagate_binary(context: &mut InferContext<'_>, function: impl Fn
     }
     let (left, right) = (broadcast_strides(&a.shape, &shape), broadcast_strides(&b.shape, &shape));
     let mut values: SmallVec<[Value; 8]> = SmallVec::new();
-    for_each_offset(&shape, [&left, &right], |[i, j]| {
-        values.push(function(a.values[i], b.values[j]))
-    });
+    for_each_offset(&shape, [&left, &right], |[i, j]| values.push(function(a.values[i], b.values[j])));
     context.set_bounds(0, Bounds { shape, values });
 }
 
@@ -166,9 +164,7 @@ pub(crate) fn evaluate_comparison(
 
 /// The error of an element type that the reference does not compute.
 pub(crate) fn unsupported(element_type: ElementType) -> OpError {
-    OpError::unsupported(format!(
-        "element type {element_type} is not supported by this operation"
-    ))
+    OpError::unsupported(format!("element type {element_type} is not supported by this operation"))
 }
 
 /// The pairs of elements that broadcasting brings together.
@@ -182,10 +178,7 @@ impl Pairs {
     fn new(attributes: &BroadcastAttributes, a: &Shape, b: &Shape) -> OpResult<Pairs> {
         let b_aligned = attributes.aligned_second(a, b);
         let shape = broadcast_shapes(a, &b_aligned).ok_or_else(|| {
-            OpError::shape(
-                Blame::Input(1),
-                format!("shape {b} cannot be broadcast with shape {a} of input 0"),
-            )
+            OpError::shape(Blame::Input(1), format!("shape {b} cannot be broadcast with shape {a} of input 0"))
         })?;
         let (left, right) = (broadcast_strides(a, &shape), broadcast_strides(&b_aligned, &shape));
         Ok(Pairs { shape, left, right })
