@@ -1,10 +1,12 @@
 //! Mathematics and rules that families of operations share.
 
+pub(crate) mod axes;
 pub(crate) mod bitwise;
 pub(crate) mod broadcast;
 pub(crate) mod comparison;
 pub(crate) mod elementwise;
 pub(crate) mod logical;
 pub(crate) mod number;
+pub(crate) mod reduction;
 pub(crate) mod unary;
 pub(crate) mod value;
