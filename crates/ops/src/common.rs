@@ -2,4 +2,5 @@
 
 pub(crate) mod broadcast;
 pub(crate) mod elementwise;
+pub(crate) mod iteration;
 pub(crate) mod number;
