@@ -1,0 +1,1 @@
+//! From a graph back to a document.
