@@ -4,8 +4,12 @@
 //! possible: a [`Document`] lives as long as the XML it was read from, unless it was built by hand from owned text.
 
 mod document;
+mod limits;
+mod reader;
+mod xml;
 
 pub use document::{
     Attribute, BackEdge, Body, ControlFlow, DeclaredDim, DeclaredDims, Document, Edge, Layer, Located, MeanChannel,
     MeanImage, Port, PortMap, PortMapEntry, PreProcess, RtAttribute, RtInfo, Text,
 };
+pub use reader::read_document;
