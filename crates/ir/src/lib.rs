@@ -3,6 +3,8 @@
 //! This crate knows how an IR file is written, and nothing of what any operation means. The text is borrowed where
 //! possible: a [`Document`] lives as long as the XML it was read from, unless it was built by hand from owned text.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::as_conversions))]
+
 mod document;
 mod limits;
 mod reader;

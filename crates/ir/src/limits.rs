@@ -2,7 +2,7 @@
 //! costs bounded time and memory.
 
 /// Bytes of XML. Spans count in 32 bits; the largest known IR files have some tens of megabytes.
-pub(crate) const MAX_TEXT_BYTES: usize = u32::MAX as usize - 1;
+pub(crate) const MAX_TEXT_BYTES: usize = 0xffff_fffe;
 
 /// Layers in a file, bodies included. Large language models have about ten thousand.
 pub(crate) const MAX_LAYERS: usize = 1 << 20;

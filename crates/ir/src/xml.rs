@@ -90,7 +90,7 @@ impl<'a> XmlReader<'a> {
 
     /// Whether nothing but a byte order mark stands before `span`.
     pub(crate) fn is_at_start(&self, span: Span) -> bool {
-        span.start as usize <= self.mark
+        span.range().start <= self.mark
     }
 
     /// The next item; comments and processing instructions are skipped.
@@ -150,7 +150,7 @@ impl<'a> XmlReader<'a> {
     ) -> impl Iterator<Item = Result<RawAttribute<'a>, XmlError>> + use<'a> {
         let text = self.text;
         // Positions that quick-xml reports count from the byte after `<`.
-        let base = tag.span.start as usize + 1;
+        let base = tag.span.range().start + 1;
         Attributes::new(tag.content, tag.name.len()).map(move |attribute| {
             let attribute = attribute.map_err(|error| attribute_error(&error, base))?;
             let name = attribute.key.into_inner();
@@ -252,7 +252,7 @@ fn check_attribute(text: &str, attribute: &RawAttribute<'_>) -> Result<(), XmlEr
             message: format!("`{}` is not an attribute name", shorten(attribute.name)),
         });
     }
-    let before = (attribute.name_span.start as usize).checked_sub(1);
+    let before = attribute.name_span.range().start.checked_sub(1);
     let before = before.and_then(|index| text.as_bytes().get(index));
     if !before.is_some_and(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r')) {
         return Err(XmlError {
@@ -292,8 +292,8 @@ fn resolve_reference(reference: &quick_xml::events::BytesRef<'_>) -> Option<Stri
 }
 
 fn span_in(text: &str, part: &str) -> Span {
-    let start = (part.as_ptr() as usize)
-        .saturating_sub(text.as_ptr() as usize)
+    let start = part.as_ptr().addr()
+        .saturating_sub(text.as_ptr().addr())
         .min(text.len());
     Span::new(start, (start + part.len()).min(text.len()))
 }

@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
                 self.unknown(&child, tag, &["channel"])?;
                 continue;
             }
-            let position = section.channels.len() as u64;
+            let position = u64::try_from(section.channels.len()).unwrap_or(u64::MAX);
             section.channels.push(self.read_channel(&child, position)?);
         }
         Ok(section)

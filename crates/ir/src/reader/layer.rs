@@ -296,7 +296,7 @@ pub(super) fn split_names<'a>(text: &Text<'a>) -> Vec<Text<'a>> {
     }
     let whole = text.as_str();
     // Offsets into the value are offsets into the file only if no reference was resolved.
-    let is_verbatim = (text.span.end - text.span.start) as usize == whole.len();
+    let is_verbatim = text.span.range().len() == whole.len();
     let mut names = Vec::new();
     let mut start = 0;
     let bytes = whole.as_bytes();
@@ -306,7 +306,7 @@ pub(super) fn split_names<'a>(text: &Text<'a>) -> Vec<Text<'a>> {
             continue;
         }
         let span = if is_verbatim {
-            let base = text.span.start as usize;
+            let base = text.span.range().start;
             Span::new(base + start, base + end)
         } else {
             text.span
