@@ -19,10 +19,7 @@ impl Span {
     /// The range `start..end`; offsets beyond 4 GiB are clamped.
     pub fn new(start: usize, end: usize) -> Span {
         let clamp = |offset: usize| u32::try_from(offset).unwrap_or(u32::MAX);
-        Span {
-            start: clamp(start),
-            end: clamp(end.max(start)),
-        }
+        Span { start: clamp(start), end: clamp(end.max(start)) }
     }
 
     /// The range as indices into the text.
@@ -79,11 +76,7 @@ pub struct LayerReference {
 impl fmt::Display for LayerReference {
     /// `layer "conv1" (id 12, Convolution opset1)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "layer \"{}\" (id {}, {} {})",
-            self.name, self.id, self.type_name, self.version
-        )
+        write!(f, "layer \"{}\" (id {}, {} {})", self.name, self.id, self.type_name, self.version)
     }
 }
 
@@ -125,19 +118,13 @@ impl Diagnostic {
 
     /// Adds the place.
     pub fn at(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
-        self.primary = Some(Label {
-            span,
-            text: text.into(),
-        });
+        self.primary = Some(Label { span, text: text.into() });
         self
     }
 
     /// Adds another place that matters.
     pub fn also(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
-        self.secondary.push(Label {
-            span,
-            text: text.into(),
-        });
+        self.secondary.push(Label { span, text: text.into() });
         self
     }
 

@@ -26,10 +26,7 @@ impl<T> Located<T> {
 impl<T> From<T> for Located<T> {
     /// A value that was not read from a file.
     fn from(value: T) -> Located<T> {
-        Located {
-            value,
-            span: Span::default(),
-        }
+        Located { value, span: Span::default() }
     }
 }
 
@@ -142,18 +139,12 @@ pub struct Attribute<'a> {
 impl<'a> Attribute<'a> {
     /// An attribute that was not read from a file.
     pub fn of(name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Attribute<'a> {
-        Attribute {
-            name: Text::of(name),
-            value: Text::of(value),
-        }
+        Attribute { name: Text::of(name), value: Text::of(value) }
     }
 
     /// The place of the whole attribute, from its name to its closing quote.
     pub fn span(&self) -> Span {
-        Span {
-            start: self.name.span.start,
-            end: self.value.span.end.saturating_add(1),
-        }
+        Span { start: self.name.span.start, end: self.value.span.end.saturating_add(1) }
     }
 }
 

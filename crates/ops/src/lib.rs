@@ -1,1 +1,46 @@
-//! Operations: attributes, shape inference and reference evaluation, one file each, and their registry.
+//! Operations of OpenVINO IR: attributes, shape inference and reference evaluation, one file each, and their registry.
+//!
+//! This crate knows no XML, no files, no threads, and no operation knows its neighbours.
+
+mod attribute;
+mod body;
+pub mod common;
+mod definition;
+mod environment;
+mod error;
+mod evaluate;
+mod infer;
+mod registry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub mod activation;
+pub mod arithmetic;
+pub mod comparison;
+pub mod condition;
+pub mod convolution;
+pub mod generation;
+pub mod image;
+pub mod infrastructure;
+pub mod logical;
+pub mod matrix;
+pub mod movement;
+pub mod normalization;
+pub mod pooling;
+pub mod quantization;
+pub mod reduction;
+pub mod sequence;
+pub mod shape;
+pub mod sort;
+pub mod r#type;
+
+pub use attribute::{
+    AttributeDef, AttributeKind, AttributeReader, AttributeValue, PartialShapeAttribute, RawAttribute,
+};
+pub use body::{BackEdge, Body, BodyPorts, InputMap, OutputMap, Slicing, SpecialPorts};
+pub use definition::{BuildContext, Category, Effects, OpDef, OpVersion, Operation};
+pub use environment::{Environment, Limits, RandomStream};
+pub use error::{Blame, OpError, OpResult};
+pub use evaluate::{EvaluateContext, OutputSlot, OutputSlots, Outputs};
+pub use infer::{InferContext, SymbolSource, ValueFacts};
+pub use registry::{Registry, Resolution};

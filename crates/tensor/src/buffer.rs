@@ -27,22 +27,14 @@ impl AlignedBuffer {
     /// [`TensorError::OutOfMemory`] when the allocator refuses.
     pub fn zeroed(length: usize) -> Result<AlignedBuffer, TensorError> {
         if length == 0 {
-            return Ok(AlignedBuffer {
-                pointer: NonNull::<Line>::dangling().cast(),
-                length: 0,
-                capacity: 0,
-            });
+            return Ok(AlignedBuffer { pointer: NonNull::<Line>::dangling().cast(), length: 0, capacity: 0 });
         }
         let layout =
             Layout::from_size_align(length, ALIGNMENT).map_err(|_| TensorError::OutOfMemory { bytes: length })?;
         // SAFETY: the layout has a size above zero.
         let pointer = unsafe { alloc_zeroed(layout) };
         let pointer = NonNull::new(pointer).ok_or(TensorError::OutOfMemory { bytes: length })?;
-        Ok(AlignedBuffer {
-            pointer,
-            length,
-            capacity: length,
-        })
+        Ok(AlignedBuffer { pointer, length, capacity: length })
     }
 
     /// A buffer that holds a copy of `bytes`.

@@ -23,24 +23,12 @@ pub struct Dim {
 
 impl Dim {
     /// The dimension of which nothing is known: `?`.
-    pub const DYNAMIC: Dim = Dim {
-        min: 0,
-        max: INFINITE,
-        symbol: None,
-    };
+    pub const DYNAMIC: Dim = Dim { min: 0, max: INFINITE, symbol: None };
 
     /// A dimension of exactly `size`. Sizes beyond `INFINITE - 1` are clamped to it.
     pub const fn fixed(size: usize) -> Dim {
-        let size = if size >= INFINITE as usize {
-            INFINITE - 1
-        } else {
-            size as i64
-        };
-        Dim {
-            min: size,
-            max: size,
-            symbol: None,
-        }
+        let size = if size >= INFINITE as usize { INFINITE - 1 } else { size as i64 };
+        Dim { min: size, max: size, symbol: None }
     }
 
     /// The interval `min..=max`; a negative `min` becomes 0, and a `max` below `min` becomes `min`.
@@ -58,11 +46,7 @@ impl Dim {
 
     /// The same interval carrying `symbol`; a static dimension stays without.
     pub const fn with_symbol(self, symbol: Option<Symbol>) -> Dim {
-        if self.min == self.max {
-            self
-        } else {
-            Dim { symbol, ..self }
-        }
+        if self.min == self.max { self } else { Dim { symbol, ..self } }
     }
 
     /// The smallest size.
@@ -87,11 +71,7 @@ impl Dim {
 
     /// The size, if known.
     pub const fn get(self) -> Option<usize> {
-        if self.min == self.max {
-            Some(self.min as usize)
-        } else {
-            None
-        }
+        if self.min == self.max { Some(self.min as usize) } else { None }
     }
 
     /// Whether `size` lies in the interval.
@@ -129,12 +109,7 @@ impl Dim {
     /// The smallest interval that holds both.
     pub fn union(self, other: Dim) -> Dim {
         let symbol = if self.symbol == other.symbol { self.symbol } else { None };
-        Dim {
-            min: self.min.min(other.min),
-            max: self.max.max(other.max),
-            symbol: None,
-        }
-        .with_symbol(symbol)
+        Dim { min: self.min.min(other.min), max: self.max.max(other.max), symbol: None }.with_symbol(symbol)
     }
 
     /// The dimension that broadcasting both yields under NumPy's rule; `None` if they cannot be broadcast.
@@ -170,11 +145,7 @@ impl Dim {
         if other.contains(1) {
             result = Some(result.map_or(self, |r| r.union(self)));
         }
-        result.map(|d| Dim {
-            min: d.min,
-            max: d.max,
-            symbol: None,
-        })
+        result.map(|d| Dim { min: d.min, max: d.max, symbol: None })
     }
 
     /// The sum with a signed number, at least 0, saturating.
@@ -182,10 +153,7 @@ impl Dim {
         if delta == 0 {
             return self;
         }
-        Dim::interval(
-            saturating_add(self.min, delta).max(0),
-            saturating_add(self.max, delta).max(0),
-        )
+        Dim::interval(saturating_add(self.min, delta).max(0), saturating_add(self.max, delta).max(0))
     }
 
     /// The quotient rounded down. Division by 0 gives the dynamic dimension.
@@ -205,11 +173,7 @@ impl Dim {
         if divisor <= 0 {
             return Dim::DYNAMIC;
         }
-        let max = if self.max == INFINITE {
-            INFINITE
-        } else {
-            f(self.max, divisor)
-        };
+        let max = if self.max == INFINITE { INFINITE } else { f(self.max, divisor) };
         Dim::interval(f(self.min, divisor), max)
     }
 }
@@ -272,11 +236,7 @@ impl fmt::Debug for Dim {
 }
 
 fn saturating_add(a: i64, b: i64) -> i64 {
-    if a == INFINITE || b == INFINITE {
-        INFINITE
-    } else {
-        a.saturating_add(b)
-    }
+    if a == INFINITE || b == INFINITE { INFINITE } else { a.saturating_add(b) }
 }
 
 fn saturating_mul(a: i64, b: i64) -> i64 {
@@ -290,16 +250,11 @@ mod tests {
 
     #[test]
     fn display_reads_as_ir() {
-        let shown: Vec<String> = [
-            Dim::fixed(3),
-            Dim::DYNAMIC,
-            Dim::interval(1, 10),
-            Dim::interval(0, 5),
-            Dim::interval(7, INFINITE),
-        ]
-        .iter()
-        .map(Dim::to_string)
-        .collect();
+        let shown: Vec<String> =
+            [Dim::fixed(3), Dim::DYNAMIC, Dim::interval(1, 10), Dim::interval(0, 5), Dim::interval(7, INFINITE)]
+                .iter()
+                .map(Dim::to_string)
+                .collect();
         assert_eq!(shown, ["3", "?", "1..10", "..5", "7.."]);
     }
 

@@ -9,10 +9,11 @@ use crate::TensorError;
 /// An element type of a tensor, spelt as in IR (`f32`, `i64`, `boolean`...).
 ///
 /// `Dynamic` is the element type that is not known yet; no tensor has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[allow(missing_docs)]
 pub enum ElementType {
     /// Not known yet.
+    #[default]
     Dynamic,
     Boolean,
     U8,
@@ -212,10 +213,7 @@ impl ElementType {
             ElementClass::Float => self.is_float(),
             ElementClass::Integer => self.is_integer(),
             ElementClass::SignedInteger => {
-                matches!(
-                    self,
-                    ElementType::I8 | ElementType::I16 | ElementType::I32 | ElementType::I64
-                )
+                matches!(self, ElementType::I8 | ElementType::I16 | ElementType::I32 | ElementType::I64)
             }
             ElementClass::Numeric => self.is_float() || self.is_integer(),
             ElementClass::Native => self.is_native(),
@@ -226,10 +224,7 @@ impl ElementType {
 
     /// Whether this is f16, bf16, f32 or f64.
     pub const fn is_float(self) -> bool {
-        matches!(
-            self,
-            ElementType::F16 | ElementType::Bf16 | ElementType::F32 | ElementType::F64
-        )
+        matches!(self, ElementType::F16 | ElementType::Bf16 | ElementType::F32 | ElementType::F64)
     }
 
     /// Whether this is i8 to i64 or u8 to u64; boolean and sub-byte types are not.
@@ -280,9 +275,8 @@ impl FromStr for ElementType {
     /// Reads every spelling in use: IR (`f32`), port precisions (`FP32`, `BOOL`), NumPy (`float32`).
     fn from_str(text: &str) -> Result<Self, TensorError> {
         let lower = text.trim().to_ascii_lowercase();
-        let by_name = ElementType::ALL
-            .into_iter()
-            .find(|t| lower == t.name() || t.precision_name().eq_ignore_ascii_case(&lower));
+        let by_name =
+            ElementType::ALL.into_iter().find(|t| lower == t.name() || t.precision_name().eq_ignore_ascii_case(&lower));
         if let Some(element_type) = by_name {
             return Ok(element_type);
         }
@@ -353,10 +347,7 @@ mod tests {
     fn every_name_reads_back() {
         for element_type in ElementType::ALL {
             assert_eq!(element_type.name().parse::<ElementType>().unwrap(), element_type);
-            assert_eq!(
-                element_type.precision_name().parse::<ElementType>().unwrap(),
-                element_type
-            );
+            assert_eq!(element_type.precision_name().parse::<ElementType>().unwrap(), element_type);
         }
         assert!("f31".parse::<ElementType>().is_err());
     }

@@ -31,9 +31,7 @@ impl Shape {
         if self.0.contains(&0) {
             return Some(0);
         }
-        self.0
-            .iter()
-            .try_fold(1usize, |product, size| product.checked_mul(*size))
+        self.0.iter().try_fold(1usize, |product, size| product.checked_mul(*size))
     }
 
     /// The number of elements, `usize::MAX` when it overflows.
@@ -121,23 +119,17 @@ impl PartialShape {
 
     /// A shape of known rank.
     pub fn from_dims(dims: impl IntoIterator<Item = Dim>) -> PartialShape {
-        PartialShape {
-            dims: Some(dims.into_iter().collect()),
-        }
+        PartialShape { dims: Some(dims.into_iter().collect()) }
     }
 
     /// A shape of known rank without any known dimension.
     pub fn of_rank(rank: usize) -> PartialShape {
-        PartialShape {
-            dims: Some(SmallVec::from_elem(Dim::DYNAMIC, rank)),
-        }
+        PartialShape { dims: Some(SmallVec::from_elem(Dim::DYNAMIC, rank)) }
     }
 
     /// A shape with no dimensions.
     pub fn scalar() -> PartialShape {
-        PartialShape {
-            dims: Some(SmallVec::new()),
-        }
+        PartialShape { dims: Some(SmallVec::new()) }
     }
 
     /// The dimensions, if the rank is known.
@@ -157,18 +149,12 @@ impl PartialShape {
 
     /// The dimension at `index`; the dynamic dimension when the rank is unknown or `index` is beyond it.
     pub fn dim(&self, index: usize) -> Dim {
-        self.dims
-            .as_ref()
-            .and_then(|d| d.get(index))
-            .copied()
-            .unwrap_or(Dim::DYNAMIC)
+        self.dims.as_ref().and_then(|d| d.get(index)).copied().unwrap_or(Dim::DYNAMIC)
     }
 
     /// Whether all dimensions are known.
     pub fn is_static(&self) -> bool {
-        self.dims
-            .as_ref()
-            .is_some_and(|dims| dims.iter().all(|d| d.is_static()))
+        self.dims.as_ref().is_some_and(|dims| dims.iter().all(|d| d.is_static()))
     }
 
     /// The static shape, if all dimensions are known.
@@ -301,26 +287,16 @@ impl FromStr for PartialShape {
     /// `?`.
     fn from_str(text: &str) -> Result<PartialShape, TensorError> {
         let inner = text.trim();
-        let inner = inner
-            .strip_prefix('[')
-            .and_then(|t| t.strip_suffix(']'))
-            .unwrap_or(inner)
-            .trim();
+        let inner = inner.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(inner).trim();
         if inner == "..." {
             return Ok(PartialShape::DYNAMIC);
         }
         if inner.is_empty() {
             return Ok(PartialShape::scalar());
         }
-        let invalid = |reason: String| TensorError::InvalidShape {
-            text: text.to_owned(),
-            reason,
-        };
-        let dims: SmallVec<[Dim; 8]> = inner
-            .split(',')
-            .map(|part| parse_dim(part.trim()))
-            .collect::<Result<_, _>>()
-            .map_err(invalid)?;
+        let invalid = |reason: String| TensorError::InvalidShape { text: text.to_owned(), reason };
+        let dims: SmallVec<[Dim; 8]> =
+            inner.split(',').map(|part| parse_dim(part.trim())).collect::<Result<_, _>>().map_err(invalid)?;
         if dims.len() > MAX_RANK {
             return Err(invalid(format!("rank {} is above the limit of {MAX_RANK}", dims.len())));
         }
@@ -337,9 +313,7 @@ fn parse_dim(text: &str) -> Result<Dim, String> {
         let all_digits = !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
         match t.parse::<i64>() {
             Ok(value) if all_digits && value < INFINITE => Ok(value),
-            _ => Err(format!(
-                "`{t}` is not a dimension; write a number, `?`, or an interval such as `1..10`"
-            )),
+            _ => Err(format!("`{t}` is not a dimension; write a number, `?`, or an interval such as `1..10`")),
         }
     };
     let Some((low, high)) = text.split_once("..") else {
@@ -347,11 +321,7 @@ fn parse_dim(text: &str) -> Result<Dim, String> {
         return Ok(Dim::interval(size, size));
     };
     let min = if low.trim().is_empty() { 0 } else { number(low)? };
-    let max = if high.trim().is_empty() {
-        INFINITE
-    } else {
-        number(high)?
-    };
+    let max = if high.trim().is_empty() { INFINITE } else { number(high)? };
     if max < min {
         return Err(format!("the interval `{text}` is empty"));
     }

@@ -47,11 +47,7 @@ pub struct Tensor {
 #[derive(Clone)]
 enum Storage {
     Owned(Arc<AlignedBuffer>),
-    Foreign {
-        owner: Arc<dyn ForeignBytes>,
-        offset: usize,
-        length: usize,
-    },
+    Foreign { owner: Arc<dyn ForeignBytes>, offset: usize, length: usize },
     Strings(Arc<Vec<String>>),
 }
 
@@ -64,18 +60,11 @@ impl Tensor {
         let shape = shape.into();
         if element_type == ElementType::String {
             let elements = shape.checked_elements().filter(|n| *n <= isize::MAX as usize / 64);
-            let elements = elements.ok_or_else(|| TensorError::TooLarge {
-                element_type,
-                shape: shape.clone(),
-            })?;
+            let elements = elements.ok_or_else(|| TensorError::TooLarge { element_type, shape: shape.clone() })?;
             return Tensor::from_strings(vec![String::new(); elements], shape);
         }
         let bytes = storage_bytes(element_type, &shape)?;
-        Ok(Tensor {
-            element_type,
-            shape,
-            storage: Storage::Owned(Arc::new(AlignedBuffer::zeroed(bytes)?)),
-        })
+        Ok(Tensor { element_type, shape, storage: Storage::Owned(Arc::new(AlignedBuffer::zeroed(bytes)?)) })
     }
 
     /// A tensor that copies `values`.
@@ -110,11 +99,7 @@ impl Tensor {
     pub fn from_bytes(element_type: ElementType, shape: impl Into<Shape>, bytes: &[u8]) -> Result<Tensor, TensorError> {
         let shape = shape.into();
         check_size(element_type, &shape, bytes.len())?;
-        Ok(Tensor {
-            element_type,
-            shape,
-            storage: Storage::Owned(Arc::new(AlignedBuffer::copy_of(bytes)?)),
-        })
+        Ok(Tensor { element_type, shape, storage: Storage::Owned(Arc::new(AlignedBuffer::copy_of(bytes)?)) })
     }
 
     /// A tensor that takes over a buffer.
@@ -128,11 +113,7 @@ impl Tensor {
     ) -> Result<Tensor, TensorError> {
         let shape = shape.into();
         check_size(element_type, &shape, buffer.len())?;
-        Ok(Tensor {
-            element_type,
-            shape,
-            storage: Storage::Owned(Arc::new(buffer)),
-        })
+        Ok(Tensor { element_type, shape, storage: Storage::Owned(Arc::new(buffer)) })
     }
 
     /// A tensor over a range of bytes that `owner` keeps alive; nothing is copied, and no alignment is assumed.
@@ -149,18 +130,9 @@ impl Tensor {
         let length = storage_bytes(element_type, &shape)?;
         let available = owner.bytes().len().saturating_sub(offset);
         if available < length {
-            return Err(TensorError::SizeMismatch {
-                element_type,
-                shape,
-                expected: length,
-                actual: available,
-            });
+            return Err(TensorError::SizeMismatch { element_type, shape, expected: length, actual: available });
         }
-        Ok(Tensor {
-            element_type,
-            shape,
-            storage: Storage::Foreign { owner, offset, length },
-        })
+        Ok(Tensor { element_type, shape, storage: Storage::Foreign { owner, offset, length } })
     }
 
     /// A tensor of strings.
@@ -178,11 +150,7 @@ impl Tensor {
                 actual: values.len(),
             });
         }
-        Ok(Tensor {
-            element_type: ElementType::String,
-            shape,
-            storage: Storage::Strings(Arc::new(values)),
-        })
+        Ok(Tensor { element_type: ElementType::String, shape, storage: Storage::Strings(Arc::new(values)) })
     }
 
     /// The element type.
@@ -236,14 +204,9 @@ impl Tensor {
     /// on an element boundary (see [`Tensor::aligned`]).
     pub fn slice<T: NativeElement>(&self) -> Result<&[T], TensorError> {
         if !T::stores(self.element_type) {
-            return Err(TensorError::WrongElementType {
-                expected: T::ELEMENT_TYPE,
-                actual: self.element_type,
-            });
+            return Err(TensorError::WrongElementType { expected: T::ELEMENT_TYPE, actual: self.element_type });
         }
-        bytemuck::try_cast_slice(self.bytes()).map_err(|_| TensorError::Unaligned {
-            element_type: self.element_type,
-        })
+        bytemuck::try_cast_slice(self.bytes()).map_err(|_| TensorError::Unaligned { element_type: self.element_type })
     }
 
     /// The elements as a slice to change; a shared tensor is copied first.
@@ -253,10 +216,7 @@ impl Tensor {
     pub fn slice_mut<T: NativeElement>(&mut self) -> Result<&mut [T], TensorError> {
         let element_type = self.element_type;
         if !T::stores(element_type) {
-            return Err(TensorError::WrongElementType {
-                expected: T::ELEMENT_TYPE,
-                actual: element_type,
-            });
+            return Err(TensorError::WrongElementType { expected: T::ELEMENT_TYPE, actual: element_type });
         }
         bytemuck::try_cast_slice_mut(self.bytes_mut()?).map_err(|_| TensorError::Unaligned { element_type })
     }
@@ -305,18 +265,9 @@ impl Tensor {
         if shape.checked_elements() != Some(self.elements()) {
             let expected = shape.elements();
             let element_type = self.element_type;
-            return Err(TensorError::SizeMismatch {
-                element_type,
-                shape,
-                expected,
-                actual: self.elements(),
-            });
+            return Err(TensorError::SizeMismatch { element_type, shape, expected, actual: self.elements() });
         }
-        Ok(Tensor {
-            element_type: self.element_type,
-            shape,
-            storage: self.storage.clone(),
-        })
+        Ok(Tensor { element_type: self.element_type, shape, storage: self.storage.clone() })
     }
 
     /// The same tensor with bytes on a 64-byte boundary: itself if they are on an element boundary already, else a copy.
@@ -365,11 +316,9 @@ impl Tensor {
         let Tensor { shape, storage, .. } = self;
         Ok(match storage {
             Storage::Strings(values) => TensorViewMut::of_strings(shape, &mut Arc::make_mut(values)[..]),
-            Storage::Owned(buffer) => TensorViewMut::of_bytes(
-                element_type,
-                shape,
-                Arc::get_mut(buffer).map_or(&mut [], |b| &mut b[..]),
-            ),
+            Storage::Owned(buffer) => {
+                TensorViewMut::of_bytes(element_type, shape, Arc::get_mut(buffer).map_or(&mut [], |b| &mut b[..]))
+            }
             Storage::Foreign { .. } => TensorViewMut::of_bytes(element_type, shape, &mut []),
         })
     }
@@ -413,10 +362,7 @@ fn storage_bytes(element_type: ElementType, shape: &Shape) -> Result<usize, Tens
         .checked_elements()
         .and_then(|elements| element_type.storage_bytes(elements))
         .filter(|bytes| *bytes <= isize::MAX as usize)
-        .ok_or_else(|| TensorError::TooLarge {
-            element_type,
-            shape: shape.clone(),
-        })
+        .ok_or_else(|| TensorError::TooLarge { element_type, shape: shape.clone() })
 }
 
 fn check_size(element_type: ElementType, shape: &Shape, actual: usize) -> Result<(), TensorError> {
@@ -424,12 +370,7 @@ fn check_size(element_type: ElementType, shape: &Shape, actual: usize) -> Result
     if expected == actual {
         return Ok(());
     }
-    Err(TensorError::SizeMismatch {
-        element_type,
-        shape: shape.clone(),
-        expected,
-        actual,
-    })
+    Err(TensorError::SizeMismatch { element_type, shape: shape.clone(), expected, actual })
 }
 
 #[cfg(test)]

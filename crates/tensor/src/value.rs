@@ -24,19 +24,11 @@ pub struct Value {
 
 impl Value {
     /// The integer of which nothing is known.
-    pub const UNKNOWN: Value = Value {
-        min: i64::MIN,
-        max: i64::MAX,
-        symbol: None,
-    };
+    pub const UNKNOWN: Value = Value { min: i64::MIN, max: i64::MAX, symbol: None };
 
     /// A known integer.
     pub const fn known(value: i64) -> Value {
-        Value {
-            min: value,
-            max: value,
-            symbol: None,
-        }
+        Value { min: value, max: value, symbol: None }
     }
 
     /// The interval `min..=max`.
@@ -57,11 +49,7 @@ impl Value {
     /// The smallest interval that holds both.
     pub fn union(self, other: Value) -> Value {
         let symbol = if self.symbol == other.symbol { self.symbol } else { None };
-        Value {
-            min: self.min.min(other.min),
-            max: self.max.max(other.max),
-            symbol,
-        }
+        Value { min: self.min.min(other.min), max: self.max.max(other.max), symbol }
     }
 
     /// The larger of both.
@@ -119,27 +107,16 @@ impl std::ops::Mul for Value {
             (_, Some(1)) => return self,
             _ => {}
         }
-        let corners = [
-            mul(self.min, other.min),
-            mul(self.min, other.max),
-            mul(self.max, other.min),
-            mul(self.max, other.max),
-        ];
-        Value::interval(
-            corners.into_iter().fold(i64::MAX, i64::min),
-            corners.into_iter().fold(i64::MIN, i64::max),
-        )
+        let corners =
+            [mul(self.min, other.min), mul(self.min, other.max), mul(self.max, other.min), mul(self.max, other.max)];
+        Value::interval(corners.into_iter().fold(i64::MAX, i64::min), corners.into_iter().fold(i64::MIN, i64::max))
     }
 }
 
 impl From<Dim> for Value {
     fn from(dim: Dim) -> Value {
         let max = if dim.max() == INFINITE { i64::MAX } else { dim.max() };
-        Value {
-            min: dim.min(),
-            max,
-            symbol: dim.symbol(),
-        }
+        Value { min: dim.min(), max, symbol: dim.symbol() }
     }
 }
 
@@ -165,18 +142,12 @@ impl Bounds {
     /// A one-dimensional tensor of values.
     pub fn vector(values: impl IntoIterator<Item = Value>) -> Bounds {
         let values: SmallVec<[Value; 8]> = values.into_iter().collect();
-        Bounds {
-            shape: Shape::from_slice(&[values.len()]),
-            values,
-        }
+        Bounds { shape: Shape::from_slice(&[values.len()]), values }
     }
 
     /// A scalar.
     pub fn scalar(value: Value) -> Bounds {
-        Bounds {
-            shape: Shape::default(),
-            values: SmallVec::from_slice(&[value]),
-        }
+        Bounds { shape: Shape::default(), values: SmallVec::from_slice(&[value]) }
     }
 
     /// The integers, if all are known.

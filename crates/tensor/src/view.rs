@@ -39,20 +39,12 @@ pub enum ViewDataMut<'a> {
 impl<'a> TensorView<'a> {
     /// A view of packed bytes. The caller vouches that the length fits the shape.
     pub fn of_bytes(element_type: ElementType, shape: &'a Shape, bytes: &'a [u8]) -> TensorView<'a> {
-        TensorView {
-            element_type,
-            shape,
-            data: ViewData::Bytes(bytes),
-        }
+        TensorView { element_type, shape, data: ViewData::Bytes(bytes) }
     }
 
     /// A view of strings.
     pub fn of_strings(shape: &'a Shape, strings: &'a [String]) -> TensorView<'a> {
-        TensorView {
-            element_type: ElementType::String,
-            shape,
-            data: ViewData::Strings(strings),
-        }
+        TensorView { element_type: ElementType::String, shape, data: ViewData::Strings(strings) }
     }
 
     /// The element type.
@@ -97,14 +89,9 @@ impl<'a> TensorView<'a> {
     /// [`TensorError::WrongElementType`] and [`TensorError::Unaligned`].
     pub fn slice<T: NativeElement>(&self) -> Result<&'a [T], TensorError> {
         if !T::stores(self.element_type) {
-            return Err(TensorError::WrongElementType {
-                expected: T::ELEMENT_TYPE,
-                actual: self.element_type,
-            });
+            return Err(TensorError::WrongElementType { expected: T::ELEMENT_TYPE, actual: self.element_type });
         }
-        bytemuck::try_cast_slice(self.bytes()).map_err(|_| TensorError::Unaligned {
-            element_type: self.element_type,
-        })
+        bytemuck::try_cast_slice(self.bytes()).map_err(|_| TensorError::Unaligned { element_type: self.element_type })
     }
 
     /// The elements as an ndarray view.
@@ -131,20 +118,12 @@ impl<'a> TensorView<'a> {
 impl<'a> TensorViewMut<'a> {
     /// A view of packed bytes. The caller vouches that the length fits the shape.
     pub fn of_bytes(element_type: ElementType, shape: &'a Shape, bytes: &'a mut [u8]) -> TensorViewMut<'a> {
-        TensorViewMut {
-            element_type,
-            shape,
-            data: ViewDataMut::Bytes(bytes),
-        }
+        TensorViewMut { element_type, shape, data: ViewDataMut::Bytes(bytes) }
     }
 
     /// A view of strings.
     pub fn of_strings(shape: &'a Shape, strings: &'a mut [String]) -> TensorViewMut<'a> {
-        TensorViewMut {
-            element_type: ElementType::String,
-            shape,
-            data: ViewDataMut::Strings(strings),
-        }
+        TensorViewMut { element_type: ElementType::String, shape, data: ViewDataMut::Strings(strings) }
     }
 
     /// The element type.
@@ -153,8 +132,17 @@ impl<'a> TensorViewMut<'a> {
     }
 
     /// The shape.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &'a Shape {
         self.shape
+    }
+
+    /// The same view for a shorter time.
+    pub fn reborrow(&mut self) -> TensorViewMut<'_> {
+        let data = match &mut self.data {
+            ViewDataMut::Bytes(bytes) => ViewDataMut::Bytes(bytes),
+            ViewDataMut::Strings(strings) => ViewDataMut::Strings(strings),
+        };
+        TensorViewMut { element_type: self.element_type, shape: self.shape, data }
     }
 
     /// The number of elements.
@@ -198,10 +186,7 @@ impl<'a> TensorViewMut<'a> {
     pub fn slice_mut<T: NativeElement>(&mut self) -> Result<&mut [T], TensorError> {
         let element_type = self.element_type;
         if !T::stores(element_type) {
-            return Err(TensorError::WrongElementType {
-                expected: T::ELEMENT_TYPE,
-                actual: element_type,
-            });
+            return Err(TensorError::WrongElementType { expected: T::ELEMENT_TYPE, actual: element_type });
         }
         bytemuck::try_cast_slice_mut(self.bytes_mut()).map_err(|_| TensorError::Unaligned { element_type })
     }
@@ -213,10 +198,7 @@ impl<'a> TensorViewMut<'a> {
     pub fn into_slice<T: NativeElement>(self) -> Result<&'a mut [T], TensorError> {
         let element_type = self.element_type;
         if !T::stores(element_type) {
-            return Err(TensorError::WrongElementType {
-                expected: T::ELEMENT_TYPE,
-                actual: element_type,
-            });
+            return Err(TensorError::WrongElementType { expected: T::ELEMENT_TYPE, actual: element_type });
         }
         bytemuck::try_cast_slice_mut(self.into_bytes()).map_err(|_| TensorError::Unaligned { element_type })
     }

@@ -1,0 +1,6 @@
+//! Convolutions.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];

@@ -1,0 +1,6 @@
+//! Image operations.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];

@@ -1,0 +1,6 @@
+//! Logical operations.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];

@@ -1,0 +1,6 @@
+//! Data movement.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];

@@ -1,0 +1,6 @@
+//! Normalisation.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];

@@ -1,0 +1,123 @@
+//! The registry: which operation a type and a version mean.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::attribute::nearest;
+use crate::{Category, OpDef, OpVersion};
+
+/// All operations that come with ovir, in the order of the categories.
+pub static BUILT_IN: &[&[&OpDef]] = &[
+    crate::activation::OPERATIONS,
+    crate::arithmetic::OPERATIONS,
+    crate::comparison::OPERATIONS,
+    crate::condition::OPERATIONS,
+    crate::convolution::OPERATIONS,
+    crate::generation::OPERATIONS,
+    crate::image::OPERATIONS,
+    crate::infrastructure::OPERATIONS,
+    crate::logical::OPERATIONS,
+    crate::matrix::OPERATIONS,
+    crate::movement::OPERATIONS,
+    crate::normalization::OPERATIONS,
+    crate::pooling::OPERATIONS,
+    crate::quantization::OPERATIONS,
+    crate::reduction::OPERATIONS,
+    crate::sequence::OPERATIONS,
+    crate::shape::OPERATIONS,
+    crate::sort::OPERATIONS,
+    crate::r#type::OPERATIONS,
+];
+
+/// The newest opset whose operations are known.
+const NEWEST_OPSET: u8 = 17;
+
+/// A set of operations: those that come with ovir and those that a user adds.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    by_type: HashMap<String, &'static OpDef>,
+    user: HashMap<(String, String), Arc<OpDef>>,
+}
+
+/// The answer of a look-up.
+#[derive(Debug, Clone)]
+pub enum Resolution {
+    /// An operation that comes with ovir.
+    BuiltIn(&'static OpDef, OpVersion),
+    /// An operation that a user registered for exactly this opset name.
+    User(Arc<OpDef>, OpVersion),
+    /// The type exists, but not in this opset.
+    WrongOpset {
+        /// The operation.
+        definition: &'static OpDef,
+    },
+    /// No such type.
+    Unknown {
+        /// The nearest known type.
+        nearest: Option<&'static str>,
+    },
+}
+
+impl Default for Registry {
+    fn default() -> Registry {
+        let by_type = BUILT_IN
+            .iter()
+            .flat_map(|category| category.iter())
+            .map(|definition| (definition.type_name.to_ascii_lowercase(), *definition))
+            .collect();
+        Registry { by_type, user: HashMap::new() }
+    }
+}
+
+impl Registry {
+    /// Adds an operation of a user under an opset name of their choice.
+    pub fn register(&mut self, opset: &str, definition: OpDef) {
+        self.user.insert((opset.to_owned(), definition.type_name.to_ascii_lowercase()), Arc::new(definition));
+    }
+
+    /// What `type_name` means in `opset` (`opset1`, `opset13`, or a user's name). Type names are compared without
+    /// regard to case, as OpenVINO does.
+    pub fn resolve(&self, type_name: &str, opset: &str) -> Resolution {
+        let key = type_name.to_ascii_lowercase();
+        if let Some(definition) = self.user.get(&(opset.to_owned(), key.clone())) {
+            let version = definition.versions.first().copied().unwrap_or(OpVersion::new(
+                1,
+                (1, 1),
+                (0, usize::MAX),
+                (0, usize::MAX),
+            ));
+            return Resolution::User(definition.clone(), version);
+        }
+        let Some(definition) = self.by_type.get(&key) else {
+            let names = self.by_type.values().map(|d| d.type_name);
+            return Resolution::Unknown { nearest: nearest(type_name, names) };
+        };
+        match resolve_version(definition, opset) {
+            Some(version) => Resolution::BuiltIn(definition, version),
+            None => Resolution::WrongOpset { definition },
+        }
+    }
+
+    /// All operations that come with ovir, by category and type.
+    pub fn built_in(&self) -> Vec<&'static OpDef> {
+        let mut all: Vec<_> = self.by_type.values().copied().collect();
+        all.sort_by_key(|d| (d.category, d.type_name));
+        all
+    }
+
+    /// Operations that users registered.
+    pub fn user(&self) -> impl Iterator<Item = &OpDef> {
+        self.user.values().map(|d| &**d)
+    }
+}
+
+/// The class version of `definition` that `opset` means: the newest that is not newer than the opset.
+fn resolve_version(definition: &OpDef, opset: &str) -> Option<OpVersion> {
+    // OpenVINO accepts `experimental` for the ExperimentalDetectron family, which opset6 took over.
+    let number: u8 = match opset {
+        "experimental" if definition.category == Category::Detection => 6,
+        _ => opset.strip_prefix("opset")?.parse().ok().filter(|n| (1..=NEWEST_OPSET).contains(n))?,
+    };
+    let accepts = |v: &&OpVersion| v.first_opset <= number && number <= v.last_opset;
+    definition.versions.iter().rev().find(accepts).copied()
+}

@@ -1,0 +1,6 @@
+//! Sequence processing.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];

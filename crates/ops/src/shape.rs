@@ -1,0 +1,6 @@
+//! Shape manipulation.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];

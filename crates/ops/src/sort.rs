@@ -1,0 +1,6 @@
+//! Sorting and selection.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];

@@ -1,0 +1,6 @@
+//! Element type conversion.
+
+use crate::OpDef;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[];
