@@ -16,10 +16,7 @@ fn main() -> std::io::Result<()> {
         let (layers, edges) = document.map_or((0, 0), |d| (d.body.layers.len(), d.body.edges.len()));
         #[allow(clippy::print_stdout)]
         {
-            println!(
-                "{path}: {} bytes, {layers} layers, {edges} edges, {best:.2} ms",
-                xml.len()
-            );
+            println!("{path}: {} bytes, {layers} layers, {edges} edges, {best:.2} ms", xml.len());
             for diagnostic in &diagnostics {
                 println!("  {} {} {:?}", diagnostic.code, diagnostic.message, diagnostic.primary);
             }

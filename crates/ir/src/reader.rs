@@ -96,12 +96,7 @@ impl<'a> Reader<'a> {
             }
         };
         self.no_more(&attributes, &root);
-        let mut document = Document {
-            name,
-            version,
-            span: root.span,
-            ..Document::default()
-        };
+        let mut document = Document { name, version, span: root.span, ..Document::default() };
         self.read_net(&root, &mut document)?;
         self.epilog()?;
         Ok(document)
@@ -162,23 +157,14 @@ impl<'a> Reader<'a> {
                 "use a newer ovir, or save the model as IR version 11",
             )
         };
-        self.stop(
-            Diagnostic::new(Code::UnsupportedIrVersion, message)
-                .at(text.span, "this version")
-                .help(help),
-        )
+        self.stop(Diagnostic::new(Code::UnsupportedIrVersion, message).at(text.span, "this version").help(help))
     }
 
     fn check_encoding(&mut self, encoding: Option<&str>, span: Span) {
         let Some(encoding) = encoding else { return };
-        let is_known = ["utf-8", "utf8", "us-ascii", "ascii"]
-            .iter()
-            .any(|known| encoding.eq_ignore_ascii_case(known));
+        let is_known = ["utf-8", "utf8", "us-ascii", "ascii"].iter().any(|known| encoding.eq_ignore_ascii_case(known));
         if !is_known && !self.xml.is_ascii() {
-            let message = format!(
-                "the file declares the encoding {}, but is read as UTF-8",
-                shorten(encoding)
-            );
+            let message = format!("the file declares the encoding {}, but is read as UTF-8", shorten(encoding));
             self.report(
                 Diagnostic::new(Code::XmlSyntax, message)
                     .at(span, "declared here")
@@ -277,9 +263,8 @@ impl<'a> Reader<'a> {
             return Ok(true);
         };
         let message = format!("a second <{}>; only the first counts", tag.name);
-        let diagnostic = Diagnostic::new(Code::DuplicateElement, message)
-            .at(tag.span, "ignored")
-            .also(*first, "the first");
+        let diagnostic =
+            Diagnostic::new(Code::DuplicateElement, message).at(tag.span, "ignored").also(*first, "the first");
         self.report(diagnostic);
         self.skip(tag)?;
         Ok(false)

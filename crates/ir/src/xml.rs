@@ -71,11 +71,7 @@ impl<'a> XmlReader<'a> {
         let config = reader.config_mut();
         config.trim_text(true);
         config.check_end_names = true;
-        XmlReader {
-            text,
-            reader,
-            mark: text.len() - content.len(),
-        }
+        XmlReader { text, reader, mark: text.len() - content.len() }
     }
 
     /// The offset of the next byte.
@@ -131,10 +127,7 @@ impl<'a> XmlReader<'a> {
                     }
                 }
                 Event::Decl(declaration) => Item::Declaration {
-                    encoding: declaration
-                        .encoding()
-                        .and_then(Result::ok)
-                        .map(|name| name.into_owned()),
+                    encoding: declaration.encoding().and_then(Result::ok).map(|name| name.into_owned()),
                     span: Span::new(end.saturating_sub(declaration.len() + 4), end),
                 },
                 Event::Comment(_) | Event::PI(_) | Event::DocType(_) => continue,
@@ -160,12 +153,7 @@ impl<'a> XmlReader<'a> {
                     message: "an attribute cannot be read".to_owned(),
                 });
             };
-            let attribute = RawAttribute {
-                name,
-                name_span: span_in(text, name),
-                raw,
-                value_span: span_in(text, raw),
-            };
+            let attribute = RawAttribute { name, name_span: span_in(text, name), raw, value_span: span_in(text, raw) };
             check_attribute(text, &attribute)?;
             Ok(attribute)
         })
@@ -198,10 +186,7 @@ impl<'a> XmlReader<'a> {
         let position = self.offset(self.reader.error_position());
         let start = floor_boundary(self.text, position);
         let end = ceil_boundary(self.text, start.saturating_add(1));
-        XmlError {
-            span: Span::new(start, end),
-            message: error.to_string(),
-        }
+        XmlError { span: Span::new(start, end), message: error.to_string() }
     }
 }
 
@@ -217,18 +202,13 @@ pub(crate) fn attribute_value<'a>(attribute: &RawAttribute<'a>) -> Result<Cow<'a
     };
     whole
         .normalized_value(XmlVersion::Implicit1_0)
-        .map_err(|error| XmlError {
-            span: attribute.value_span,
-            message: error.to_string(),
-        })
+        .map_err(|error| XmlError { span: attribute.value_span, message: error.to_string() })
 }
 
 /// Whether a text can be the name of an element or attribute. Non-ASCII letters are all allowed.
 pub(crate) fn is_xml_name(text: &str) -> bool {
     let mut bytes = text.bytes();
-    let starts_well = bytes
-        .next()
-        .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_' || b == b':' || b >= 0x80);
+    let starts_well = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_' || b == b':' || b >= 0x80);
     starts_well && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':' | b'-' | b'.') || b >= 0x80)
 }
 
@@ -236,10 +216,8 @@ pub(crate) fn is_xml_name(text: &str) -> bool {
 pub(crate) fn find_control_character(text: &str) -> Option<usize> {
     // The first pass has no early exit, so that it runs as vector instructions over sound files.
     let forbidden = |b: u8| b < 0x20 && b != b'\n' && b != b'\t' && b != b'\r';
-    let found = text
-        .as_bytes()
-        .chunks(4096)
-        .position(|chunk| chunk.iter().fold(false, |found, b| found | forbidden(*b)))?;
+    let found =
+        text.as_bytes().chunks(4096).position(|chunk| chunk.iter().fold(false, |found, b| found | forbidden(*b)))?;
     let start = found * 4096;
     let within = text.as_bytes().get(start..)?.iter().position(|b| forbidden(*b))?;
     Some(start + within)
@@ -278,10 +256,7 @@ fn attribute_error(error: &AttrError, base: usize) -> XmlError {
         AttrError::Duplicated(at, _) => (*at, "an attribute is given twice".to_owned()),
     };
     let start = base.saturating_add(position);
-    XmlError {
-        span: Span::new(start, start.saturating_add(1)),
-        message,
-    }
+    XmlError { span: Span::new(start, start.saturating_add(1)), message }
 }
 
 fn resolve_reference(reference: &quick_xml::events::BytesRef<'_>) -> Option<String> {
@@ -292,9 +267,7 @@ fn resolve_reference(reference: &quick_xml::events::BytesRef<'_>) -> Option<Stri
 }
 
 fn span_in(text: &str, part: &str) -> Span {
-    let start = part.as_ptr().addr()
-        .saturating_sub(text.as_ptr().addr())
-        .min(text.len());
+    let start = part.as_ptr().addr().saturating_sub(text.as_ptr().addr()).min(text.len());
     Span::new(start, (start + part.len()).min(text.len()))
 }
 

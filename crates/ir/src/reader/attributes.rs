@@ -46,10 +46,7 @@ impl<'a> Reader<'a> {
                 return self.limit(attribute.name_span, message);
             }
             if set.items.len() == MAX_ATTRIBUTES {
-                return self.limit(
-                    tag.span,
-                    format!("an element has more than {MAX_ATTRIBUTES} attributes"),
-                );
+                return self.limit(tag.span, format!("an element has more than {MAX_ATTRIBUTES} attributes"));
             }
             match attribute_value(&attribute) {
                 Ok(value) => set.items.push(Attribute {

@@ -32,10 +32,7 @@ impl<'a> Reader<'a> {
             return self.limit(tag.span, format!("bodies nest deeper than {MAX_BODY_DEPTH}"));
         }
         let outer_is_incomplete = std::mem::take(&mut self.is_incomplete);
-        let mut body = Body {
-            span: tag.span,
-            ..Body::default()
-        };
+        let mut body = Body { span: tag.span, ..Body::default() };
         let mut seen = Seen::default();
         while let Some(child) = self.child(tag)? {
             self.read_section(&child, tag, &mut seen, &mut body, depth)?;
@@ -130,13 +127,7 @@ impl<'a> Reader<'a> {
         else {
             return Ok(None);
         };
-        Ok(Some(Edge {
-            from_layer,
-            from_port,
-            to_layer,
-            to_port,
-            span: tag.span,
-        }))
+        Ok(Some(Edge { from_layer, from_port, to_layer, to_port, span: tag.span }))
     }
 
     fn read_pre_process(&mut self, tag: &Tag<'a>) -> Result<PreProcess<'a>> {
@@ -163,11 +154,8 @@ impl<'a> Reader<'a> {
         let mut attributes = self.attributes(tag)?;
         let id = self.optional_number(&mut attributes, "id");
         self.no_more(&attributes, tag);
-        let mut channel = MeanChannel {
-            id: id.unwrap_or(Located::from(position)),
-            span: tag.span,
-            ..MeanChannel::default()
-        };
+        let mut channel =
+            MeanChannel { id: id.unwrap_or(Located::from(position)), span: tag.span, ..MeanChannel::default() };
         while let Some(child) = self.child(tag)? {
             match child.name {
                 "mean" => self.read_mean(&child, &mut channel)?,

@@ -41,12 +41,7 @@ impl<'a> Reader<'a> {
             type_name: type_name.clone().unwrap_or_default(),
             version: version.clone().unwrap_or_default(),
         });
-        for (attribute, text) in [
-            ("id", &id_text),
-            ("name", &name),
-            ("type", &type_name),
-            ("version", &version),
-        ] {
+        for (attribute, text) in [("id", &id_text), ("name", &name), ("type", &type_name), ("version", &version)] {
             if text.is_none() {
                 let message = format!("<layer> has no attribute `{attribute}`");
                 self.report(Diagnostic::new(Code::MissingXmlAttribute, message).at(tag.span, "it is required"));
@@ -134,18 +129,12 @@ impl<'a> Reader<'a> {
     fn read_port(&mut self, tag: &Tag<'a>, is_output: bool) -> Result<Option<Port<'a>>> {
         let mut attributes = self.attributes(tag)?;
         let id = self.required_number(&mut attributes, "id", tag);
-        let precision = if is_output {
-            self.required(&mut attributes, "precision", tag)
-        } else {
-            attributes.take("precision")
-        };
+        let precision =
+            if is_output { self.required(&mut attributes, "precision", tag) } else { attributes.take("precision") };
         let mut port = Port {
             id: id.unwrap_or_default(),
             precision: precision.and_then(|text| self.precision(&text)),
-            names: attributes
-                .take("names")
-                .map(|text| split_names(&text))
-                .unwrap_or_default(),
+            names: attributes.take("names").map(|text| split_names(&text)).unwrap_or_default(),
             span: tag.span,
             ..Port::default()
         };
@@ -207,20 +196,13 @@ impl<'a> Reader<'a> {
     }
 
     fn read_port_map(&mut self, tag: &Tag<'a>) -> Result<PortMap<'a>> {
-        let mut map = PortMap {
-            span: tag.span,
-            ..PortMap::default()
-        };
+        let mut map = PortMap { span: tag.span, ..PortMap::default() };
         while let Some(child) = self.child(tag)? {
             if child.name != "input" && child.name != "output" {
                 self.unknown(&child, tag, &["input", "output"])?;
                 continue;
             }
-            let entries = if child.name == "input" {
-                &mut map.inputs
-            } else {
-                &mut map.outputs
-            };
+            let entries = if child.name == "input" { &mut map.inputs } else { &mut map.outputs };
             if entries.len() == MAX_PORTS {
                 return self.limit(child.span, format!("a port map has more than {MAX_PORTS} entries"));
             }
@@ -273,11 +255,9 @@ impl<'a> Reader<'a> {
             self.no_more(&attributes, &child);
             self.expect_empty(&child)?;
             match (from_layer, to_layer) {
-                (Some(from_layer), Some(to_layer)) => back_edges.push(BackEdge {
-                    from_layer,
-                    to_layer,
-                    span: child.span,
-                }),
+                (Some(from_layer), Some(to_layer)) => {
+                    back_edges.push(BackEdge { from_layer, to_layer, span: child.span });
+                }
                 _ => self.is_incomplete = true,
             }
         }

@@ -18,9 +18,7 @@ impl<'a> Reader<'a> {
         let own_name = || Located::new(Cow::Borrowed(tag.name), tag.span);
         let mut entry = RtInfo {
             name: attributes.take("name").unwrap_or_else(own_name),
-            value: attributes
-                .take("value")
-                .or_else(|| attributes.take("unset_cli_parameters")),
+            value: attributes.take("value").or_else(|| attributes.take("unset_cli_parameters")),
             children: Vec::new(),
             span: tag.span,
         };

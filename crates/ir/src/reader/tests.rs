@@ -23,11 +23,7 @@ fn findings(xml: &str) -> Vec<String> {
         .1
         .iter()
         .map(|d| {
-            let place = d
-                .primary
-                .as_ref()
-                .and_then(|label| xml.get(label.span.range()))
-                .unwrap_or("-");
+            let place = d.primary.as_ref().and_then(|label| xml.get(label.span.range())).unwrap_or("-");
             format!("{} {} @ {place}", d.code, d.message)
         })
         .collect()
@@ -55,19 +51,10 @@ fn reads_what_openvino_wrote() {
     assert_eq!(parameter.version.value, "opset1");
     assert_eq!(parameter.attribute("shape").unwrap().value.value, "?,3");
     assert_eq!(at(MISC, parameter.attribute("shape").unwrap().span()), "shape=\"?,3\"");
-    assert_eq!(
-        at(MISC, parameter.data_span.unwrap()),
-        "<data shape=\"?,3\" element_type=\"f32\" />"
-    );
+    assert_eq!(at(MISC, parameter.data_span.unwrap()), "<data shape=\"?,3\" element_type=\"f32\" />");
     let port = &parameter.outputs[0];
-    assert_eq!(
-        port.names.iter().map(|n| n.as_str()).collect::<Vec<_>>(),
-        ["a\"b<&>", "p,1"]
-    );
-    assert_eq!(
-        port.dims.as_ref().unwrap().iter().map(|d| d.value).collect::<Vec<_>>(),
-        [-1, 3]
-    );
+    assert_eq!(port.names.iter().map(|n| n.as_str()).collect::<Vec<_>>(), ["a\"b<&>", "p,1"]);
+    assert_eq!(port.dims.as_ref().unwrap().iter().map(|d| d.value).collect::<Vec<_>>(), [-1, 3]);
     assert_eq!(at(MISC, port.dims.as_ref().unwrap()[1].span), "3");
     assert_eq!(port.rt_info[0].name.value, "layout");
     assert_eq!(port.rt_info[0].version.value, "0");
@@ -79,20 +66,9 @@ fn reads_what_openvino_wrote() {
     assert_eq!(document.body.rt_info[0].name.value, "a");
     assert_eq!(document.body.rt_info[0].value.as_ref().unwrap().value, "v");
     let model_info = &document.body.rt_info[1];
-    assert_eq!(
-        model_info.child("mean_values").unwrap().value.as_ref().unwrap().value,
-        "1 2 3"
-    );
+    assert_eq!(model_info.child("mean_values").unwrap().value.as_ref().unwrap().value, "1 2 3");
     let edge = document.body.edges[5];
-    assert_eq!(
-        (
-            edge.from_layer.value,
-            edge.from_port.value,
-            edge.to_layer.value,
-            edge.to_port.value
-        ),
-        (5, 1, 6, 0)
-    );
+    assert_eq!((edge.from_layer.value, edge.from_port.value, edge.to_layer.value, edge.to_port.value), (5, 1, 6, 0));
     assert_eq!(at(MISC, edge.from_port.span), "1");
 }
 
@@ -113,10 +89,7 @@ fn reads_bodies_and_port_maps() {
     assert_eq!(map.inputs[1].purpose.as_ref().unwrap().value, "current_iteration");
     assert_eq!(map.outputs[1].purpose.as_ref().unwrap().value, "execution_condition");
     assert_eq!(control_flow.back_edges[0].from_layer.value, 5);
-    assert_eq!(
-        at(LOOP, control_flow.back_edges[0].span),
-        "<edge from-layer=\"5\" to-layer=\"1\" />"
-    );
+    assert_eq!(at(LOOP, control_flow.back_edges[0].span), "<edge from-layer=\"5\" to-layer=\"1\" />");
 
     let document = sound(TENSOR_ITERATOR);
     let control_flow = document.body.layers[2].control_flow.as_ref().unwrap();
@@ -153,10 +126,7 @@ fn reads_the_sections_of_version_10() {
     assert_eq!(section.channels[1].mean_image.unwrap().size.value, 16);
     let metadata = &document.legacy_metadata[0];
     assert_eq!(metadata.name.value, "meta_data");
-    assert_eq!(
-        metadata.child("MO_version").unwrap().value.as_ref().unwrap().value,
-        "2021.4"
-    );
+    assert_eq!(metadata.child("MO_version").unwrap().value.as_ref().unwrap().value, "2021.4");
     let parameters = metadata.child("cli_parameters").unwrap();
     assert_eq!(parameters.child("unset").unwrap().value.as_ref().unwrap().value, "a, b");
     let config = document.legacy_metadata[1].child("config").unwrap();
@@ -170,11 +140,7 @@ fn names_split_as_in_openvino() {
             "<layer id=\"0\" name=\"a\" type=\"A\" version=\"b\"><output><port id=\"0\" precision=\"FP32\" names=\"{text}\"/></output></layer>"
         ));
         let document = sound(&xml);
-        document.body.layers[0].outputs[0]
-            .names
-            .iter()
-            .map(|n| n.value.to_string())
-            .collect()
+        document.body.layers[0].outputs[0].names.iter().map(|n| n.value.to_string()).collect()
     };
     assert_eq!(names(" a , b "), [" a ", " b "]);
     assert_eq!(names(r"a\,b,c\\,d\e"), ["a,b", r"c\,d\e"]);
@@ -204,23 +170,11 @@ fn damaged_xml_is_refused() {
         ("hello", "OV102 the file does not start with an XML element @ hello"),
         ("<html></html>", "OV102 the root element is <html>, not <net> @ <html>"),
         ("<net version=\"11\"><layers>", "OV101 the file ends inside <layers> @ "),
-        (
-            "<net version=\"7\"/>",
-            "OV103 IR version 7 is too old; versions 10 and 11 are read @ 7",
-        ),
-        (
-            "<net version=\"12\"/>",
-            "OV103 IR version 12 is newer than this program; versions 10 and 11 are read @ 12",
-        ),
+        ("<net version=\"7\"/>", "OV103 IR version 7 is too old; versions 10 and 11 are read @ 7"),
+        ("<net version=\"12\"/>", "OV103 IR version 12 is newer than this program; versions 10 and 11 are read @ 12"),
         ("<net version=\"x\"/>", "OV107 `x` is not an IR version @ x"),
-        (
-            "<net version=\"11\"><layers/></net><net/>",
-            "OV101 a second root element follows the end of <net> @ <net/>",
-        ),
-        (
-            "<net version=\"11\"><layers/></net>junk",
-            "OV101 text follows the end of <net> @ junk",
-        ),
+        ("<net version=\"11\"><layers/></net><net/>", "OV101 a second root element follows the end of <net> @ <net/>"),
+        ("<net version=\"11\"><layers/></net>junk", "OV101 text follows the end of <net> @ junk"),
         (
             "<net version=\"11\"><layers></net>",
             "OV101 ill-formed document: expected `</layers>`, but `</net>` was found @ <",
@@ -229,14 +183,8 @@ fn damaged_xml_is_refused() {
             "<net version=\"11\"><layers/><edges",
             "OV101 syntax error: tag not closed: `>` not found before end of input @ <",
         ),
-        (
-            "<net version=\"11\"><layers/>&foo;</net>",
-            "OV101 the entity `&foo;` is not defined @ &foo;",
-        ),
-        (
-            "<net version=\"11\"><layers/><1a/></net>",
-            "OV101 `1a` is not an element name @ <1a/>",
-        ),
+        ("<net version=\"11\"><layers/>&foo;</net>", "OV101 the entity `&foo;` is not defined @ &foo;"),
+        ("<net version=\"11\"><layers/><1a/></net>", "OV101 `1a` is not an element name @ <1a/>"),
         (
             "<net version=\"11\"><!-- </net>",
             "OV101 syntax error: comment not closed: `-->` not found before end of input @ <",
@@ -285,10 +233,7 @@ fn structure_defects_are_all_reported() {
             "<layer id=\"1\" name=\"a\" type=\"A\" version=\"b\" colour=\"red\"/>",
             &["OV109 <layer> has no attribute `colour` @ colour=\"red\""],
         ),
-        (
-            "<layer id=\"1\" name=\"a\" type=\"A\" version=\"b\" id=\"2\"/>",
-            &["OV101 an attribute is given twice @ i"],
-        ),
+        ("<layer id=\"1\" name=\"a\" type=\"A\" version=\"b\" id=\"2\"/>", &["OV101 an attribute is given twice @ i"]),
         (
             "<layer id=\"1\" name=\"a\" type=\"A\" version=\"b<\"/>",
             &[
@@ -361,10 +306,7 @@ fn structure_defects_are_all_reported() {
     }
     assert_eq!(
         findings("<net name=\"m\"><edges/></net>"),
-        [
-            "OV106 <net> has no attribute `version` @ <net name=\"m\">",
-            "OV105 <net> has no <layers> @ <net name=\"m\">",
-        ]
+        ["OV106 <net> has no attribute `version` @ <net name=\"m\">", "OV105 <net> has no <layers> @ <net name=\"m\">",]
     );
 }
 
@@ -373,10 +315,7 @@ fn findings_name_the_layer() {
     let xml =
         with_layer("<layer id=\"4\" name=\"a\" type=\"A\" version=\"b\"><data axis=\"1\" axis=\"2\"/></layer><layer/>");
     let (_, diagnostics) = read(&xml);
-    assert_eq!(
-        diagnostics[0].layer.as_ref().unwrap().to_string(),
-        "layer \"a\" (id 4, A b)"
-    );
+    assert_eq!(diagnostics[0].layer.as_ref().unwrap().to_string(), "layer \"a\" (id 4, A b)");
     assert_eq!(diagnostics[1].layer.as_ref().unwrap().id, "");
 }
 
@@ -389,13 +328,7 @@ fn what_is_left_out_marks_the_body_incomplete() {
     );
     let document = read(&xml).0.unwrap();
     assert!(document.body.is_incomplete);
-    let inner = document.body.layers[0]
-        .control_flow
-        .as_ref()
-        .unwrap()
-        .body
-        .as_ref()
-        .unwrap();
+    let inner = document.body.layers[0].control_flow.as_ref().unwrap().body.as_ref().unwrap();
     assert!(!inner.is_incomplete);
 }
 
@@ -425,18 +358,9 @@ fn limits_end_the_reading() {
     let layer = "<layer id=\"0\" name=\"a\" type=\"A\" version=\"b\">";
     let deep_bodies = with_layer(&format!("{layer}<body><layers>").repeat(1000));
     let deep_rt_info = format!("<net version=\"11\"><layers/><rt_info>{}", "<x>".repeat(1000));
-    let port = format!(
-        "{layer}<input><port id=\"0\">{}</port></input></layer>",
-        "<dim>1</dim>".repeat(40)
-    );
+    let port = format!("{layer}<input><port id=\"0\">{}</port></input></layer>", "<dim>1</dim>".repeat(40));
     let ports = format!("{layer}<input>{}</input></layer>", "<port id=\"0\"/>".repeat(70_000));
-    for xml in [
-        deep_elements,
-        deep_bodies,
-        deep_rt_info,
-        with_layer(&port),
-        with_layer(&ports),
-    ] {
+    for xml in [deep_elements, deep_bodies, deep_rt_info, with_layer(&port), with_layer(&ports)] {
         let (document, diagnostics) = read(&xml);
         assert!(document.is_none());
         assert_eq!(diagnostics.last().unwrap().code, Code::LimitExceeded);
@@ -469,18 +393,9 @@ fn oddities_of_xml_are_understood() {
     assert_eq!(dims.iter().map(|d| d.value).collect::<Vec<_>>(), [48, 48, 48]);
     assert_eq!(at(xml, dims[0].span), " 48 ");
     assert_eq!(at(xml, layer.span), "<layer id=' 1 ' name='>' type='A' version='b'>");
-    assert_eq!(
-        findings("<?xml version='1.0' encoding='latin1'?><net version='11' name='é'><layers/></net>").len(),
-        1
-    );
-    assert_eq!(
-        findings("<?xml version='1.0' encoding='latin1'?><net version='11' name='e'><layers/></net>").len(),
-        0
-    );
-    assert_eq!(
-        findings(" <?xml version='1.0'?><net version='11'><layers/></net>").len(),
-        1
-    );
+    assert_eq!(findings("<?xml version='1.0' encoding='latin1'?><net version='11' name='é'><layers/></net>").len(), 1);
+    assert_eq!(findings("<?xml version='1.0' encoding='latin1'?><net version='11' name='e'><layers/></net>").len(), 0);
+    assert_eq!(findings(" <?xml version='1.0'?><net version='11'><layers/></net>").len(), 1);
     assert_eq!(
         findings("<net version='11' name='\u{1}'><layers/></net>"),
         ["OV101 a control character is not allowed in XML @ \u{1}"]
@@ -493,19 +408,13 @@ fn attributes_keep_their_order() {
         "<layer id=\"1\" name=\"a\" type=\"A\" version=\"b\"><data b=\"1\" exclude-pad=\"2\" a.b=\"3\" c=\"\" d=\"4\" e=\"5\" f=\"6\" g=\"7\"/></layer>",
     );
     let document = sound(&xml);
-    let names: Vec<&str> = document.body.layers[0]
-        .attributes
-        .iter()
-        .map(|a: &Attribute<'_>| a.name.as_str())
-        .collect();
+    let names: Vec<&str> = document.body.layers[0].attributes.iter().map(|a: &Attribute<'_>| a.name.as_str()).collect();
     assert_eq!(names, ["b", "exclude-pad", "a.b", "c", "d", "e", "f", "g"]);
 }
 
 /// A small generator of numbers that are the same on every run.
 fn random(state: &mut u64) -> usize {
-    *state = state
-        .wrapping_mul(6364136223846793005)
-        .wrapping_add(1442695040888963407);
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*state >> 33) as usize
 }
 
