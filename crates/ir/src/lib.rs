@@ -8,6 +8,8 @@
 mod document;
 mod limits;
 mod reader;
+mod strings;
+mod weights;
 mod xml;
 
 pub use document::{
@@ -15,3 +17,4 @@ pub use document::{
     MeanImage, Port, PortMap, PortMapEntry, PreProcess, RtAttribute, RtInfo, Text,
 };
 pub use reader::read_document;
+pub use weights::{Weights, WeightsError};
