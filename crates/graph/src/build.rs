@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ovir_diagnostics::{Code, Diagnostic, Span};
-use ovir_ir::{Attribute, Body, ControlFlow, Document, Layer, Port, PortMap, PortMapEntry, RtAttribute, RtInfo, Text, Weights};
+use ovir_ir::{
+    Attribute, Body, ControlFlow, Document, Layer, Port, PortMap, PortMapEntry, RtAttribute, RtInfo, Text, Weights,
+};
 use ovir_ops::{
     AttributeReader, BackEdge, BodyPorts, BuildContext, InputMap, OpDef, OpVersion, Operation, OutputMap, RawAttribute,
     Registry, Resolution, Slicing, infrastructure::constant::Const,
@@ -163,7 +165,13 @@ impl Builder<'_> {
             let output = body.layers[from].outputs.iter().position(|p| p.id.value == edge.from_port.value);
             let input = body.layers[to].inputs.iter().position(|p| p.id.value == edge.to_port.value);
             let Some(output) = output else {
-                self.no_port(&body.layers[from], "output", edge.from_port.value, edge.from_port.span, &body.layers[from].outputs);
+                self.no_port(
+                    &body.layers[from],
+                    "output",
+                    edge.from_port.value,
+                    edge.from_port.span,
+                    &body.layers[from].outputs,
+                );
                 continue;
             };
             let Some(input) = input else {
@@ -216,7 +224,8 @@ impl Builder<'_> {
         let stuck: HashSet<usize> = stuck.into_iter().collect();
         let members = cycle_members(&stuck, &producers(links));
         let Some(first) = members.first().map(|i| &body.layers[*i]) else { return Vec::new() };
-        let names: Vec<String> = members.iter().take(8).map(|i| format!("\"{}\"", body.layers[*i].name.as_str())).collect();
+        let names: Vec<String> =
+            members.iter().take(8).map(|i| format!("\"{}\"", body.layers[*i].name.as_str())).collect();
         let message = format!("{} layers form a cycle: {}", members.len(), names.join(", "));
         let mut diagnostic = Diagnostic::new(Code::Cycle, message).in_layer(first.reference()).at(first.span, "");
         let in_cycle: HashSet<usize> = members.iter().copied().collect();
@@ -345,10 +354,9 @@ impl Builder<'_> {
 
     fn check_port_counts(&mut self, layer: &Layer<'_>, node: &Node) -> bool {
         let mut fits = true;
-        for (kind, count, (low, high)) in [
-            ("input", layer.inputs.len(), node.version.inputs),
-            ("output", layer.outputs.len(), node.version.outputs),
-        ] {
+        for (kind, count, (low, high)) in
+            [("input", layer.inputs.len(), node.version.inputs), ("output", layer.outputs.len(), node.version.outputs)]
+        {
             if (low..=high).contains(&count) {
                 continue;
             }
@@ -385,9 +393,8 @@ impl Builder<'_> {
 
     fn unknown_operation(&mut self, layer: &Layer<'_>, nearest: Option<&'static str>) {
         let message = format!("{}: unknown operation \"{}\"", layer.reference(), layer.type_name.as_str());
-        let mut diagnostic = Diagnostic::new(Code::UnknownOperation, message)
-            .in_layer(layer.reference())
-            .at(layer.type_name.span, "");
+        let mut diagnostic =
+            Diagnostic::new(Code::UnknownOperation, message).in_layer(layer.reference()).at(layer.type_name.span, "");
         if let Some(nearest) = nearest {
             diagnostic = diagnostic.help(format!("did you mean {nearest}?"));
         }
@@ -422,8 +429,7 @@ impl Builder<'_> {
             Err(error) => {
                 let message = format!("{}: {error}", layer.reference());
                 let span = layer.attribute("offset").map_or(layer.data_span.unwrap_or(layer.span), Attribute::span);
-                self.diagnostics
-                    .push(Diagnostic::new(error.code(), message).in_layer(layer.reference()).at(span, ""));
+                self.diagnostics.push(Diagnostic::new(error.code(), message).in_layer(layer.reference()).at(span, ""));
                 false
             }
         }
@@ -615,12 +621,7 @@ fn location(layer: &Layer<'_>, links: &[Link]) -> Location {
         id: layer.id_text.to_string(),
         layer: layer.span,
         attributes: layer.attributes.iter().map(|a| (a.name.value.to_string(), a.span())).collect(),
-        inputs: layer
-            .inputs
-            .iter()
-            .zip(links)
-            .map(|(p, link)| port(p, link.map(|(_, _, span)| span)))
-            .collect(),
+        inputs: layer.inputs.iter().zip(links).map(|(p, link)| port(p, link.map(|(_, _, span)| span))).collect(),
         outputs: layer.outputs.iter().map(|p| port(p, None)).collect(),
     }
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use ovir_diagnostics::Diagnostic;
 use ovir_ops::{
-    Body, Effects, Environment, EvaluateContext, InferContext, OpError, OpResult, OutputSlot, OutputSlots, SymbolSource,
-    ValueFacts, infrastructure::parameter::Parameter,
+    Body, Effects, Environment, EvaluateContext, InferContext, OpError, OpResult, OutputSlot, OutputSlots,
+    SymbolSource, ValueFacts, infrastructure::parameter::Parameter,
 };
 use ovir_tensor::{Bounds, Dim, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, SmallVec, Tensor, TensorView};
 
@@ -32,7 +32,10 @@ impl Inference {
             constant: None,
         };
         let range = self.range(source.node);
-        self.facts.get(range.start + source.port as usize).filter(|_| (source.port as usize) < range.len()).unwrap_or(&NOTHING)
+        self.facts
+            .get(range.start + source.port as usize)
+            .filter(|_| (source.port as usize) < range.len())
+            .unwrap_or(&NOTHING)
     }
 
     /// What is known of the outputs of a layer.
@@ -106,8 +109,7 @@ fn infer_node(
         node.bodies.iter().map(|body| GraphBody { model: body, diagnostics: &nested }).collect();
     let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| b as &dyn Body).collect();
     problems.clear();
-    let result =
-        node.operation.infer(&mut InferContext::new(&inputs, outputs, problems, symbols, &bodies));
+    let result = node.operation.infer(&mut InferContext::new(&inputs, outputs, problems, symbols, &bodies));
     if let Err(error) = result {
         problems.push(error);
     }
@@ -126,9 +128,8 @@ fn infer_node(
 fn trust_declarations(node: &Node, outputs: &mut [ValueFacts]) {
     for (port, output) in outputs.iter_mut().enumerate() {
         let declared = node.location.as_ref().and_then(|l| l.outputs.get(port));
-        *output = declared.map_or_else(ValueFacts::default, |p| {
-            ValueFacts::new(p.declared.element_type(), p.declared.shape())
-        });
+        *output = declared
+            .map_or_else(ValueFacts::default, |p| ValueFacts::new(p.declared.element_type(), p.declared.shape()));
     }
 }
 
@@ -165,8 +166,7 @@ fn fold(node: &Node, inputs: &[&ValueFacts], outputs: &mut [ValueFacts]) {
     let tensors: Option<SmallVec<[Tensor; 4]>> = inputs.iter().map(|f| known_tensor(f)).collect();
     let Some(tensors) = tensors else { return };
     let views: SmallVec<[TensorView<'_>; 4]> = tensors.iter().map(Tensor::view).collect();
-    let mut slots: SmallVec<[OutputSlot<'_>; 2]> =
-        outputs.iter().map(|o| OutputSlot::Needed(o.element_type)).collect();
+    let mut slots: SmallVec<[OutputSlot<'_>; 2]> = outputs.iter().map(|o| OutputSlot::Needed(o.element_type)).collect();
     let mut environment = Environment::unlimited();
     let mut outputs_of = OutputSlots(&mut slots);
     let mut context = EvaluateContext::new(&views, &mut outputs_of, &[], &mut environment, false);

@@ -15,9 +15,7 @@ mod validate;
 pub use build::{BuildOptions, Built, build};
 pub use inference::{Inference, infer_model};
 pub use locate::diagnose;
-pub use model::{
-    DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, Preprocessing, Source, Unresolved,
-};
+pub use model::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, Preprocessing, Source, Unresolved};
 pub use reshape::{ReshapeError, reshape};
 pub use save::to_document;
 pub use validate::{Validated, Validation, validate};

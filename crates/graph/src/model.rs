@@ -264,7 +264,8 @@ impl Model {
     /// The names by which input `index` is known: its tensor names, then its friendly name.
     pub fn input_names(&self, index: usize) -> Vec<&str> {
         let Some(node) = self.parameters.get(index).map(|id| self.node(*id)) else { return Vec::new() };
-        let mut names: Vec<&str> = node.outputs.iter().flat_map(|o| o.tensor_names.iter()).map(String::as_str).collect();
+        let mut names: Vec<&str> =
+            node.outputs.iter().flat_map(|o| o.tensor_names.iter()).map(String::as_str).collect();
         names.push(&node.friendly_name);
         names
     }
