@@ -101,8 +101,10 @@ mod tests {
     fn parts_are_disjoint() {
         let mut arena = Arena::new();
         arena.reserve(128).unwrap();
-        let parts = arena.parts(&[0..64, 0..32], &[64..128]).unwrap();
-        parts.writes.into_iter().for_each(|w| w.fill(1));
+        {
+            let parts = arena.parts(&[0..64, 0..32], &[64..128]).unwrap();
+            parts.writes.into_iter().for_each(|w| w.fill(1));
+        }
         assert_eq!(arena.parts(&[60..68], &[]).unwrap().reads[0], &[0, 0, 0, 0, 1, 1, 1, 1]);
         assert!(arena.parts(&[0..64], &[63..128]).is_err());
         assert!(arena.parts(&[], &[0..8, 4..12]).is_err());
