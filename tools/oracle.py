@@ -342,6 +342,9 @@ def _infer_on_cpu(model_path: Path, steps: list[dict[str, np.ndarray]]) -> Outpu
     model = core.read_model(str(model_path))
     names = [port_name(output) for output in model.outputs]
     inputs = [port_name(port) for port in model.inputs]
+    if any(port.partial_shape.rank.is_dynamic for port in model.inputs):
+        # The plugin refuses Parameters of unknown rank.
+        model.reshape({i: openvino.PartialShape(steps[0][n].shape) for i, n in enumerate(inputs)})
     request = core.compile_model(model, "CPU", SETTINGS).create_infer_request()
     outputs = []
     for arrays in steps:
