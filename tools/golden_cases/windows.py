@@ -211,7 +211,7 @@ def backward_reference(function, settings, padding, shape, dimensions, group):
             totals = [max(0, n - o) for n, o in zip(natural, output)]
             small = [t // 2 for t in totals]
             large = [t - t // 2 for t in totals]
-            begin, end = (small, large) if attributes["auto_pad"] == "same_upper" else (large, small)
+            begin, end = (large, small) if attributes["auto_pad"] == "same_upper" else (small, large)
         return function(
             x.astype(np.float64), weights.astype(np.float64), attributes["strides"], attributes["dilations"], begin, end, output
         ).astype(x.dtype)
