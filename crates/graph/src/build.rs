@@ -43,7 +43,7 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
     let mut model = builder.body(&document.body).model;
     model.name = document.name.value.to_string();
     model.ir_version = document.version.value;
-    crate::build::legacy::apply_preprocessing(document, &mut model, weights, &mut builder.diagnostics);
+    legacy::apply_preprocessing(document, &mut model, weights, &mut builder.diagnostics);
     Built { model, diagnostics: builder.diagnostics }
 }
 
@@ -408,7 +408,7 @@ impl Builder<'_> {
             return true;
         }
         let attributes = constant.attributes.clone();
-        let Some(weights) = self.weights else {
+        let Some(weights) = self.weights.filter(|w| !w.is_absent()) else {
             if !self.missing_weights {
                 self.missing_weights = true;
                 let message = format!("{} needs the weights file, which is missing", layer.reference());
@@ -421,7 +421,7 @@ impl Builder<'_> {
             }
             return true;
         };
-        match weights.constant(attributes.element_type, attributes.shape.clone(), attributes.offset, attributes.size) {
+        match weights.constant(attributes.element_type, &attributes.shape, attributes.offset, attributes.size) {
             Ok(tensor) => {
                 node.operation = Arc::new(Const { attributes, tensor: Some(tensor) });
                 true

@@ -9,7 +9,6 @@ mod locate;
 mod model;
 mod order;
 mod reshape;
-mod save;
 mod validate;
 
 pub use build::{BuildOptions, Built, build};
@@ -17,5 +16,4 @@ pub use inference::{Inference, infer_model};
 pub use locate::diagnose;
 pub use model::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, Preprocessing, Source, Unresolved};
 pub use reshape::{ReshapeError, reshape};
-pub use save::to_document;
 pub use validate::{Validated, Validation, validate};

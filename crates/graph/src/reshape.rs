@@ -42,7 +42,7 @@ pub fn reshape(model: &Model, shapes: &[(usize, PartialShape)]) -> Result<Model,
         node.operation = Arc::new(Parameter { element_type: parameter.element_type, shape: shape.clone() });
     }
     // What the file declares of other layers was true for the old shapes only.
-    for node in &mut model.nodes {
+    for node in model.nodes.iter_mut().filter(|n| !n.is("Const")) {
         if let Some(location) = &mut node.location {
             for port in location.outputs.iter_mut().chain(&mut location.inputs) {
                 port.declared.dims = None;

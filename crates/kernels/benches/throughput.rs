@@ -10,10 +10,7 @@ use ovir_kernels::unary::{UnaryOp, unary_f32};
 use std::time::Instant;
 
 fn main() {
-    let filter = std::env::args()
-        .skip(1)
-        .find(|argument| !argument.starts_with('-'))
-        .unwrap_or_default();
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
     for isa in Isa::available() {
         if isa == isa::detect() || filter.contains("tiers") {
             gemm_rows(isa, &filter);
@@ -43,26 +40,14 @@ fn gemm_rows(isa: Isa, filter: &str) {
         let mut c = vec![0.0; m * n];
         let mut scratch = vec![0.0; gemm::gemm_packed_b_scratch_len(isa, m, k, k)];
         let flops = 2.0 * (m * k * n) as f64;
-        report(
-            filter,
-            &format!("gemm packed {isa} {m}x{k}x{n}"),
-            flops,
-            "GFLOP/s",
-            || {
-                gemm::gemm_packed_b(isa, m, &a, k, &packed, &mut c, n, &Epilogue::default(), &mut scratch).unwrap();
-            },
-        );
+        report(filter, &format!("gemm packed {isa} {m}x{k}x{n}"), flops, "GFLOP/s", || {
+            gemm::gemm_packed_b(isa, m, &a, k, &packed, &mut c, n, &Epilogue::default(), &mut scratch).unwrap();
+        });
         let geometry = MatMulGeometry::dense(1, m, k, n, false, false, true, true);
         let mut scratch = vec![0.0; gemm::matmul_scratch_len(isa, &geometry)];
-        report(
-            filter,
-            &format!("gemm plain {isa} {m}x{k}x{n}"),
-            flops,
-            "GFLOP/s",
-            || {
-                gemm::matmul(isa, &geometry, &a, &b, &mut c, &Epilogue::default(), &mut scratch).unwrap();
-            },
-        );
+        report(filter, &format!("gemm plain {isa} {m}x{k}x{n}"), flops, "GFLOP/s", || {
+            gemm::matmul(isa, &geometry, &a, &b, &mut c, &Epilogue::default(), &mut scratch).unwrap();
+        });
     }
 }
 
@@ -80,24 +65,16 @@ fn unary_rows(isa: Isa, filter: &str) {
     ] {
         let input = values(100_000);
         let mut output = vec![0.0; input.len()];
-        report(
-            filter,
-            &format!("unary {isa} {op:?}"),
-            input.len() as f64,
-            "Gelem/s",
-            || {
-                unary_f32(isa, op, &input, &mut output).unwrap();
-            },
-        );
+        report(filter, &format!("unary {isa} {op:?}"), input.len() as f64, "Gelem/s", || {
+            unary_f32(isa, op, &input, &mut output).unwrap();
+        });
     }
 }
 
 fn values(count: usize) -> Vec<f32> {
     let mut state = 12345u64;
     let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
     };
     (0..count).map(|_| next()).collect()

@@ -19,12 +19,7 @@ pub struct KernelError {
 impl KernelError {
     /// An argument that is invalid by itself.
     pub(crate) const fn invalid(argument: &'static str, reason: &'static str) -> Self {
-        Self {
-            argument,
-            reason,
-            required: 0,
-            given: 0,
-        }
+        Self { argument, reason, required: 0, given: 0 }
     }
 }
 
@@ -43,12 +38,7 @@ impl Error for KernelError {}
 /// Checks that a slice holds at least `required` elements.
 pub(crate) fn check_len(argument: &'static str, given: usize, required: usize) -> Result<(), KernelError> {
     if given < required {
-        return Err(KernelError {
-            argument,
-            reason: "slice is too short",
-            required,
-            given,
-        });
+        return Err(KernelError { argument, reason: "slice is too short", required, given });
     }
     Ok(())
 }
@@ -56,12 +46,7 @@ pub(crate) fn check_len(argument: &'static str, given: usize, required: usize) -
 /// Checks that a slice holds exactly `required` elements.
 pub(crate) fn check_exact(argument: &'static str, given: usize, required: usize) -> Result<(), KernelError> {
     if given != required {
-        return Err(KernelError {
-            argument,
-            reason: "slice has the wrong length",
-            required,
-            given,
-        });
+        return Err(KernelError { argument, reason: "slice has the wrong length", required, given });
     }
     Ok(())
 }

@@ -94,27 +94,9 @@ impl MatMulGeometry {
                 inner[1],
             ]
         };
-        check_len(
-            "a",
-            a,
-            span(
-                "a",
-                &axes(&self.a_batch, [(self.m, self.a_row), (self.k, self.a_column)]),
-            )?,
-        )?;
-        check_len(
-            "b",
-            b,
-            span(
-                "b",
-                &axes(&self.b_batch, [(self.k, self.b_row), (self.n, self.b_column)]),
-            )?,
-        )?;
-        check_len(
-            "c",
-            c,
-            span("c", &axes(&self.c_batch, [(self.m, self.c_row), (self.n, 1)]))?,
-        )?;
+        check_len("a", a, span("a", &axes(&self.a_batch, [(self.m, self.a_row), (self.k, self.a_column)]))?)?;
+        check_len("b", b, span("b", &axes(&self.b_batch, [(self.k, self.b_row), (self.n, self.b_column)]))?)?;
+        check_len("c", c, span("c", &axes(&self.c_batch, [(self.m, self.c_row), (self.n, 1)]))?)?;
         self.check_disjoint()?;
         Ok(batches)
     }
@@ -160,11 +142,7 @@ type Vec4 = [(usize, usize); 6];
 /// Elements of scratch that [`gemm_packed_b`] needs.
 #[must_use]
 pub fn gemm_packed_b_scratch_len(isa: Isa, m: usize, k: usize, a_row_stride: usize) -> usize {
-    if Left::reads_in_place(m, k, a_row_stride, 1) {
-        0
-    } else {
-        packed::left_len(isa, m, k)
-    }
+    if Left::reads_in_place(m, k, a_row_stride, 1) { 0 } else { packed::left_len(isa, m, k) }
 }
 
 /// `C[m, n] = epilogue(A[m, k] * B[k, n])` with B packed before.
@@ -192,26 +170,14 @@ pub fn gemm_packed_b(
         return Err(KernelError::invalid("c_row_stride", "rows of the result overlap"));
     }
     epilogue.check(m, n)?;
-    check_len(
-        "scratch",
-        scratch.len(),
-        gemm_packed_b_scratch_len(isa, m, k, a_row_stride),
-    )?;
+    check_len("scratch", scratch.len(), gemm_packed_b_scratch_len(isa, m, k, a_row_stride))?;
     let left = Left::prepare(isa, a, m, k, a_row_stride, 1, scratch);
     let shared = SharedMut::new(c);
     let tasks = plan_tasks(isa, m, k, n);
     parallel_for(tasks.count(), 1, nanoseconds_for_flops(flops(1, m, k, n)), |range| {
         for task in range {
             let (rows, columns) = tasks.get(task);
-            let block = Block {
-                isa,
-                k,
-                left,
-                right: b,
-                c: shared.pointer(),
-                c_row: c_row_stride,
-                epilogue,
-            };
+            let block = Block { isa, k, left, right: b, c: shared.pointer(), c_row: c_row_stride, epilogue };
             // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.
             unsafe { block.run(rows, columns) };
         }
@@ -227,10 +193,7 @@ pub fn matmul_scratch_len(isa: Isa, geometry: &MatMulGeometry) -> usize {
     } else {
         packed::left_len(isa, geometry.m, geometry.k)
     };
-    let batches = geometry
-        .batch
-        .iter()
-        .fold(1usize, |total, &size| total.saturating_mul(size));
+    let batches = geometry.batch.iter().fold(1usize, |total, &size| total.saturating_mul(size));
     left.saturating_mul(batches)
 }
 
@@ -249,11 +212,7 @@ pub fn matmul(
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
     let batches = geometry.check(a.len(), b.len(), c.len())?;
-    Epilogue {
-        residual: None,
-        ..*epilogue
-    }
-    .check(geometry.m, geometry.n)?;
+    Epilogue { residual: None, ..*epilogue }.check(geometry.m, geometry.n)?;
     if let Some(residual) = epilogue.residual {
         check_len("residual", residual.values.len(), c.len())?;
     }
@@ -284,12 +243,7 @@ pub fn matmul(
             let batch = task / tasks.count();
             let (rows, columns) = tasks.get(task % tasks.count());
             let left = if in_place {
-                Left::in_place(
-                    isa,
-                    from(a, geometry.offset(&geometry.a_batch, batch)),
-                    m,
-                    geometry.a_row,
-                )
+                Left::in_place(isa, from(a, geometry.offset(&geometry.a_batch, batch)), m, geometry.a_row)
             } else {
                 Left::packed(isa, &scratch[batch * per_batch..], m)
             };
@@ -307,15 +261,7 @@ pub fn matmul(
             let epilogue = Epilogue { residual, ..*epilogue };
             // SAFETY: the offset lies in the result, whose length was checked.
             let target = unsafe { shared.pointer().add(offset) };
-            let block = Block {
-                isa,
-                k,
-                left,
-                right: &right,
-                c: target,
-                c_row: geometry.c_row,
-                epilogue: &epilogue,
-            };
+            let block = Block { isa, k, left, right: &right, c: target, c_row: geometry.c_row, epilogue: &epilogue };
             // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.
             unsafe { block.run(rows, columns) };
         }
@@ -381,9 +327,7 @@ fn from(values: &[f32], offset: usize) -> &[f32] {
 
 /// Multiplications and additions of a batch of products.
 pub(crate) fn flops(batches: usize, m: usize, k: usize, n: usize) -> u64 {
-    [m, k, n]
-        .iter()
-        .fold(2 * batches as u64, |total, &size| total.saturating_mul(size as u64))
+    [m, k, n].iter().fold(2 * batches as u64, |total, &size| total.saturating_mul(size as u64))
 }
 
 /// The pointer and whether it advances along rows or columns, as the micro-kernel wants a bias.

@@ -34,9 +34,7 @@ impl Isa {
 
     /// Every tier this machine supports, slowest first. Tests iterate over it.
     pub fn available() -> impl Iterator<Item = Self> {
-        [Tier::Portable, Tier::Avx2, Tier::Avx512]
-            .into_iter()
-            .filter_map(Self::new)
+        [Tier::Portable, Tier::Avx2, Tier::Avx512].into_iter().filter_map(Self::new)
     }
 
     /// The tier this value stands for.

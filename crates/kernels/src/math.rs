@@ -31,18 +31,7 @@ fn exp_parts<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
     let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
     let r = s.fma(n, s.splat(-0.693_359_4), x);
     let r = s.fma(n, s.splat(2.121_944_4e-4), r);
-    let p = polynomial(
-        s,
-        r,
-        [
-            1.987_569_1e-4,
-            1.398_199_9e-3,
-            8.333_452e-3,
-            4.166_579_6e-2,
-            1.666_666_6e-1,
-            5e-1,
-        ],
-    );
+    let p = polynomial(s, r, [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 5e-1]);
     (n, s.fma(s.mul(p, r), r, r))
 }
 
@@ -108,17 +97,7 @@ pub(crate) fn log<S: Simd>(s: S, x: S::F) -> S::F {
 pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     let magnitude = s.abs(x);
     let square = s.mul(x, x);
-    let small = polynomial(
-        s,
-        square,
-        [
-            -5.704_988_7e-3,
-            2.063_909e-2,
-            -5.373_971_6e-2,
-            1.333_144_2e-1,
-            -3.333_328e-1,
-        ],
-    );
+    let small = polynomial(s, square, [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1]);
     let small = s.fma(s.mul(small, square), x, x);
     let e = exp(s, s.add(magnitude, magnitude));
     let large = s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(e, s.splat(1.0))));
@@ -158,14 +137,7 @@ pub(crate) fn erf<S: Simd>(s: S, x: S::F) -> S::F {
     let inner = polynomial(
         s,
         square,
-        [
-            -5.967_617e-4,
-            4.991_194_2e-3,
-            -2.676_813_5e-2,
-            1.128_199_3e-1,
-            -3.761_253_4e-1,
-            1.283_791_7e-1,
-        ],
+        [-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_3e-1, -3.761_253_4e-1, 1.283_791_7e-1],
     );
     let inner = s.fma(inner, x, x);
     let result = s.select(s.lt(s.splat(0.927_734_4), t), outer, inner);
@@ -180,11 +152,7 @@ fn sine<S: Simd>(s: S, x: S::F, quarter: i32) -> S::F {
     let r = s.fma(n, s.splat(-4.837_513e-4), r);
     let r = s.fma(n, s.splat(-7.549_79e-8), r);
     let z = s.mul(r, r);
-    let sin = s.fma(
-        s.mul(polynomial(s, z, [-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]), z),
-        r,
-        r,
-    );
+    let sin = s.fma(s.mul(polynomial(s, z, [-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]), z), r, r);
     let cos = polynomial(s, z, [2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2, -0.5, 1.0]);
     let in_range = s.lt(s.abs(x), s.splat(8192.0));
     let quadrant = s.add_i(s.to_i(s.select(in_range, n, s.splat(0.0))), s.splat_i(quarter));

@@ -32,11 +32,7 @@ pub fn threads() -> usize {
 /// while they fit the caches and 10 beyond.
 #[must_use]
 pub const fn nanoseconds_for_bytes(bytes: usize) -> u64 {
-    if bytes < 1 << 20 {
-        bytes as u64 / 16
-    } else {
-        bytes as u64 / 10
-    }
+    if bytes < 1 << 20 { bytes as u64 / 16 } else { bytes as u64 / 10 }
 }
 
 /// The estimated nanoseconds for this many floating-point operations in dense multiply-add loops.
@@ -113,11 +109,7 @@ unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
 impl<'a, T> SharedMut<'a, T> {
     /// Shares a slice for the length of its borrow.
     pub(crate) fn new(data: &'a mut [T]) -> Self {
-        Self {
-            pointer: data.as_mut_ptr(),
-            len: data.len(),
-            borrow: PhantomData,
-        }
+        Self { pointer: data.as_mut_ptr(), len: data.len(), borrow: PhantomData }
     }
 
     /// The length of the whole slice.

@@ -82,11 +82,7 @@ pub(crate) fn assert_close(actual: &[f32], expected: &[f64], terms: usize, what:
 /// Runs in a pool of this many threads.
 #[cfg(feature = "threads")]
 pub(crate) fn in_pool<R: Send>(threads: usize, body: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .unwrap()
-        .install(body)
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(body)
 }
 
 /// Runs on the caller's thread.

@@ -143,13 +143,7 @@ pub fn unary_f32(isa: Isa, op: UnaryOp, input: &[f32], output: &mut [f32]) -> Re
     parallel_for(input.len(), CHUNK, work(op, input.len()), |range| {
         // SAFETY: chunks are disjoint and within both slices, whose lengths agree.
         unsafe {
-            apply(
-                isa,
-                op,
-                input.as_ptr().add(range.start),
-                shared.pointer().add(range.start),
-                range.len(),
-            );
+            apply(isa, op, input.as_ptr().add(range.start), shared.pointer().add(range.start), range.len());
         }
     });
     Ok(())
@@ -175,15 +169,7 @@ pub fn unary_f32_in_place(isa: Isa, op: UnaryOp, data: &mut [f32]) {
 pub(crate) unsafe fn apply(isa: Isa, op: UnaryOp, input: *const f32, output: *mut f32, len: usize) {
     macro_rules! map {
         ($function:expr) => {
-            dispatch(
-                isa,
-                Map {
-                    function: $function,
-                    input,
-                    output,
-                    len,
-                },
-            )
+            dispatch(isa, Map { function: $function, input, output, len })
         };
     }
     match op {
@@ -283,29 +269,16 @@ mod tests {
         unary_f32(isa, op, input, &mut output).unwrap();
         let mut again = input.to_vec();
         unary_f32_in_place(isa, op, &mut again);
-        assert!(
-            output.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits()),
-            "{op:?} in place differs"
-        );
+        assert!(output.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits()), "{op:?} in place differs");
         output
     }
 
     /// Values of every magnitude and sign, dense around where functions bend.
     fn probes() -> Vec<f32> {
-        let mut values: Vec<f32> = (0..1 << 16)
-            .map(|i| f32::from_bits((i as u32) << 16 | 0x5a5a))
-            .collect();
+        let mut values: Vec<f32> = (0..1 << 16).map(|i| f32::from_bits((i as u32) << 16 | 0x5a5a)).collect();
         values.retain(|value| !value.is_nan());
         values.extend((-40_000..40_000).map(|i| i as f32 * 0.0025 + 0.00013));
-        values.extend([
-            0.0,
-            -0.0,
-            f32::INFINITY,
-            f32::NEG_INFINITY,
-            f32::MIN_POSITIVE,
-            1e-40,
-            -1e-40,
-        ]);
+        values.extend([0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE, 1e-40, -1e-40]);
         values
     }
 
@@ -316,10 +289,7 @@ mod tests {
             for (&x, &y) in input.iter().zip(&output) {
                 let expected = reference(f64::from(x)) as f32;
                 let distance = ulp_distance(y, expected);
-                assert!(
-                    distance <= limit,
-                    "{op:?} {isa} at {x:e}: {y:e}, expected {expected:e}, {distance} ulp"
-                );
+                assert!(distance <= limit, "{op:?} {isa} at {x:e}: {y:e}, expected {expected:e}, {distance} ulp");
             }
         }
     }
@@ -368,33 +338,22 @@ mod tests {
         check_ulp(UnaryOp::Square, |x| x * x, 0);
         check_ulp(UnaryOp::Reciprocal, |x| 1.0 / x, 0);
         check_ulp(UnaryOp::Sign, |x| if x == 0.0 { 0.0 } else { x.signum() }, 0);
-        check_ulp(
-            UnaryOp::LeakyRelu { slope: 0.25 },
-            |x| if x < 0.0 { x * 0.25 } else { x },
-            0,
-        );
+        check_ulp(UnaryOp::LeakyRelu { slope: 0.25 }, |x| if x < 0.0 { x * 0.25 } else { x }, 0);
     }
 
     #[test]
     fn composed_functions_are_close() {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
-        check_close(UnaryOp::GeluErf, |x| {
-            0.5 * x * (1.0 + erf_f64(x * std::f64::consts::FRAC_1_SQRT_2))
-        });
+        check_close(UnaryOp::GeluErf, |x| 0.5 * x * (1.0 + erf_f64(x * std::f64::consts::FRAC_1_SQRT_2)));
         check_close(UnaryOp::GeluTanh, |x| {
             0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)).tanh())
         });
         check_close(UnaryOp::Swish { beta: 1.5 }, |x| x * sigmoid(1.5 * x));
         check_close(UnaryOp::HSwish, |x| x * ((x + 3.0).clamp(0.0, 6.0) / 6.0));
         check_close(UnaryOp::HSigmoid, |x| (x + 3.0).clamp(0.0, 6.0) / 6.0);
-        check_close(UnaryOp::HardSigmoid { alpha: 0.2, beta: 0.5 }, |x| {
-            (0.2 * x + 0.5).clamp(0.0, 1.0)
-        });
-        check_close(
-            UnaryOp::Elu { alpha: 1.5 },
-            |x| if x > 0.0 { x } else { 1.5 * x.exp_m1() },
-        );
+        check_close(UnaryOp::HardSigmoid { alpha: 0.2, beta: 0.5 }, |x| (0.2 * x + 0.5).clamp(0.0, 1.0));
+        check_close(UnaryOp::Elu { alpha: 1.5 }, |x| if x > 0.0 { x } else { 1.5 * x.exp_m1() });
         check_close(UnaryOp::Softplus, softplus);
         check_close(UnaryOp::Mish, |x| x * softplus(x).tanh());
         check_close(UnaryOp::SoftSign, |x| x / (1.0 + x.abs()));
@@ -417,10 +376,7 @@ mod tests {
             UnaryOp::HSigmoid,
             UnaryOp::HardSigmoid { alpha: 1.0, beta: 0.0 },
             UnaryOp::Elu { alpha: 1.0 },
-            UnaryOp::Selu {
-                alpha: 1.0,
-                lambda: 2.0,
-            },
+            UnaryOp::Selu { alpha: 1.0, lambda: 2.0 },
             UnaryOp::Softplus,
             UnaryOp::Mish,
             UnaryOp::SoftSign,

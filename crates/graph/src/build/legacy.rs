@@ -93,7 +93,7 @@ fn mean_images(
         let image = channel.mean_image.ok_or("every channel needs a mean image")?;
         let shape = Shape::from_slice(&[height, width]);
         let tensor = weights
-            .constant(ElementType::F32, shape, image.offset.value, image.size.value)
+            .constant(ElementType::F32, &shape, image.offset.value, image.size.value)
             .map_err(|e| e.to_string())?;
         let tensor = tensor.aligned().map_err(|e| e.to_string())?;
         values.extend_from_slice(tensor.slice::<f32>().map_err(|e| e.to_string())?);

@@ -28,17 +28,9 @@ impl Axis {
         let start = (first * self.stride) as isize + self.base + tap as isize * self.increment;
         let stride = self.stride as isize;
         // The least i with start + i * stride >= 0, and the least with start + i * stride >= input.
-        let low = if start >= 0 {
-            0
-        } else {
-            ((-start + stride - 1) / stride) as usize
-        };
+        let low = if start >= 0 { 0 } else { ((-start + stride - 1) / stride) as usize };
         let room = self.input as isize - start;
-        let high = if room <= 0 {
-            0
-        } else {
-            ((room + stride - 1) / stride) as usize
-        };
+        let high = if room <= 0 { 0 } else { ((room + stride - 1) / stride) as usize };
         let high = high.min(count);
         (low.min(high), high)
     }
@@ -73,16 +65,7 @@ struct Fill<'a> {
 
 impl PanelSource for Patches<'_> {
     unsafe fn panel(&self, isa: Isa, first: usize, steps: usize, column: usize, buffer: *mut f32) -> *const f32 {
-        dispatch(
-            isa,
-            Fill {
-                patches: self,
-                first,
-                steps,
-                column,
-                buffer,
-            },
-        );
+        dispatch(isa, Fill { patches: self, first, steps, column, buffer });
         buffer
     }
 }
@@ -106,11 +89,7 @@ impl Kernel for Fill<'_> {
         let (mut channel, mut tap) = (self.first / taps, self.first % taps);
         for step in 0..self.steps {
             let source = self.patches.input[channel * plane..][..plane].as_ptr();
-            let (kz, ky, kx) = (
-                tap / (high.taps * wide.taps),
-                tap / wide.taps % high.taps,
-                tap % wide.taps,
-            );
+            let (kz, ky, kx) = (tap / (high.taps * wide.taps), tap / wide.taps % high.taps, tap % wide.taps);
             for run in runs {
                 // SAFETY: the run's columns lie in the step's line; a full vector written at its end reaches at most
                 // one line further, which is written later or is the spare one.
@@ -122,9 +101,7 @@ impl Kernel for Fill<'_> {
                 };
                 let (low, end) = wide.inside(run.x, run.len, kx);
                 let x = (run.x * wide.stride) as isize + wide.base + kx as isize * wide.increment;
-                let line = source
-                    .wrapping_add((z * high.input + y) * wide.input)
-                    .wrapping_offset(x);
+                let line = source.wrapping_add((z * high.input + y) * wide.input).wrapping_offset(x);
                 // SAFETY: as above, and `inside` bounds what is read of the line.
                 unsafe {
                     if low > 0 || end < run.len {
@@ -187,13 +164,7 @@ fn cut(column: usize, columns: usize, high: usize, wide: usize, runs: &mut [Run;
         let position = column + start;
         let (x, line) = (position % wide, position / wide);
         let len = (wide - x).min(columns - start);
-        runs[count] = Run {
-            z: line / high,
-            y: line % high,
-            x,
-            start,
-            len,
-        };
+        runs[count] = Run { z: line / high, y: line % high, x, start, len };
         start += len;
         count += 1;
     }

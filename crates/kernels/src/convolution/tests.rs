@@ -12,19 +12,12 @@ fn reference(geometry: &ConvolutionGeometry, weights: &[f32], input: &[f32]) -> 
     for n in 0..g.batch {
         for o in 0..g.output_channels {
             for place in 0..volume(g.output) {
-                let at = [
-                    place / (g.output[1] * g.output[2]),
-                    place / g.output[2] % g.output[1],
-                    place % g.output[2],
-                ];
+                let at = [place / (g.output[1] * g.output[2]), place / g.output[2] % g.output[1], place % g.output[2]];
                 let mut sum = 0.0;
                 for c in 0..ic {
                     for tap in 0..volume(g.kernel) {
-                        let taps = [
-                            tap / (g.kernel[1] * g.kernel[2]),
-                            tap / g.kernel[2] % g.kernel[1],
-                            tap % g.kernel[2],
-                        ];
+                        let taps =
+                            [tap / (g.kernel[1] * g.kernel[2]), tap / g.kernel[2] % g.kernel[1], tap % g.kernel[2]];
                         let mut index = Some(n * g.input_channels + o / oc * ic + c);
                         for axis in 0..3 {
                             let x = (at[axis] * g.stride[axis] + taps[axis] * g.dilation[axis])
@@ -46,13 +39,7 @@ fn reference(geometry: &ConvolutionGeometry, weights: &[f32], input: &[f32]) -> 
 }
 
 fn triple(random: &mut Random, rank: usize, low: usize, high: usize, neutral: usize) -> [usize; 3] {
-    [0, 1, 2].map(|axis| {
-        if axis + rank < 3 {
-            neutral
-        } else {
-            random.between(low, high)
-        }
-    })
+    [0, 1, 2].map(|axis| if axis + rank < 3 { neutral } else { random.between(low, high) })
 }
 
 fn random_geometry(random: &mut Random) -> ConvolutionGeometry {
@@ -61,11 +48,7 @@ fn random_geometry(random: &mut Random) -> ConvolutionGeometry {
         let side = [40, 18, 7][rank - 1];
         let groups = random.between(1, 3);
         let depthwise = random.between(0, 2) == 0;
-        let (ic, oc) = if depthwise {
-            (1, 1)
-        } else {
-            (random.between(1, 9), random.between(1, 20))
-        };
+        let (ic, oc) = if depthwise { (1, 1) } else { (random.between(1, 9), random.between(1, 20)) };
         let groups = if depthwise { groups + 1 } else { groups };
         let geometry = ConvolutionGeometry::new(
             random.between(1, 2),
@@ -177,37 +160,15 @@ proptest! {
 
 #[test]
 fn threads_do_not_change_bits() {
-    let geometry = ConvolutionGeometry::new(
-        1,
-        1,
-        16,
-        70,
-        [1, 40, 40],
-        [1, 3, 3],
-        [1; 3],
-        [1; 3],
-        [0, 1, 1],
-        [0, 1, 1],
-    )
-    .unwrap();
+    let geometry =
+        ConvolutionGeometry::new(1, 1, 16, 70, [1, 40, 40], [1, 3, 3], [1; 3], [1; 3], [0, 1, 1], [0, 1, 1]).unwrap();
     let mut random = Random::new(5);
-    let (weights, input) = (
-        random.values(geometry.weights_len()),
-        random.values(geometry.input_len()),
-    );
+    let (weights, input) = (random.values(geometry.weights_len()), random.values(geometry.input_len()));
     for isa in Isa::available() {
         let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
         let run = || {
             let mut output = vec![0.0; geometry.output_len()];
-            convolution(
-                isa,
-                &geometry,
-                &packed,
-                &input,
-                &mut output,
-                &ConvolutionEpilogue::default(),
-            )
-            .unwrap();
+            convolution(isa, &geometry, &packed, &input, &mut output, &ConvolutionEpilogue::default()).unwrap();
             output
         };
         assert_eq!(run(), in_pool(3, run));

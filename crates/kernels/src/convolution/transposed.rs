@@ -52,16 +52,7 @@ impl TransposedConvolutionGeometry {
         check_positive("dilation", &dilation)?;
         product("input", &[batch, input_channels, input[0], input[1], input[2]])?;
         product("output", &[batch, output_channels, output[0], output[1], output[2]])?;
-        product(
-            "weights",
-            &[
-                output_channels,
-                input_channels / groups,
-                kernel[0],
-                kernel[1],
-                kernel[2],
-            ],
-        )?;
+        product("weights", &[output_channels, input_channels / groups, kernel[0], kernel[1], kernel[2]])?;
         for axis in 0..3 {
             let small = |value: usize| value < isize::MAX as usize / 4;
             let fits = extent(kernel[axis], dilation[axis]).is_some()
@@ -72,18 +63,7 @@ impl TransposedConvolutionGeometry {
                 return Err(KernelError::invalid("stride", "positions overflow"));
             }
         }
-        Ok(Self {
-            batch,
-            groups,
-            input_channels,
-            output_channels,
-            input,
-            kernel,
-            stride,
-            dilation,
-            pad_begin,
-            output,
-        })
+        Ok(Self { batch, groups, input_channels, output_channels, input, kernel, stride, dilation, pad_begin, output })
     }
 
     /// Elements of the input.
@@ -109,11 +89,7 @@ impl TransposedConvolutionGeometry {
         let (kernel, stride, dilation) = (self.kernel[axis], self.stride[axis], self.dilation[axis]);
         let first = (0..kernel.min(stride)).find(|tap| tap * dilation % stride == class);
         let step = stride / divisor(stride, dilation);
-        Taps {
-            first: first.unwrap_or(0),
-            step,
-            count: first.map_or(0, |first| (kernel - first).div_ceil(step)),
-        }
+        Taps { first: first.unwrap_or(0), step, count: first.map_or(0, |first| (kernel - first).div_ceil(step)) }
     }
 
     /// The phase of an output axis that begins at `start`: its size, the class of taps that reach it, and its axis.
@@ -175,10 +151,7 @@ impl PackedTransposedConvolution {
         if geometry.stride.iter().any(|&stride| stride > MOST_PHASES) || geometry.classes() > MOST_PHASES {
             return Err(KernelError::invalid("stride", "too large"));
         }
-        let (inputs, outputs) = (
-            geometry.input_channels / geometry.groups,
-            geometry.output_channels / geometry.groups,
-        );
+        let (inputs, outputs) = (geometry.input_channels / geometry.groups, geometry.output_channels / geometry.groups);
         let [_, kernel_high, kernel_wide] = geometry.kernel;
         let spatial = volume(geometry.kernel);
         let mut matrices = Vec::with_capacity(geometry.classes() * geometry.groups);
@@ -198,12 +171,7 @@ impl PackedTransposedConvolution {
                 matrices.push(PackedA::pack(isa, outputs, inputs * count, &values, inputs * count, 1)?);
             }
         }
-        Ok(Self {
-            isa,
-            channels: channels(geometry),
-            spatial: spatial_key(geometry),
-            matrices,
-        })
+        Ok(Self { isa, channels: channels(geometry), spatial: spatial_key(geometry), matrices })
     }
 
     /// Bytes the packed form holds.
@@ -241,10 +209,7 @@ pub fn transposed_convolution(
     epilogue.check(geometry.output_channels, output.len())?;
     check_len("scratch", scratch.len(), transposed_convolution_scratch_len(geometry))?;
     if weights.isa != isa || weights.channels != channels(geometry) || weights.spatial != spatial_key(geometry) {
-        return Err(KernelError::invalid(
-            "weights",
-            "packed for another instruction set, shape, stride or dilation",
-        ));
+        return Err(KernelError::invalid("weights", "packed for another instruction set, shape, stride or dilation"));
     }
     if output.is_empty() {
         return Ok(());
@@ -285,45 +250,26 @@ fn multiply(
 ) {
     let channels = geometry.input_channels / geometry.groups;
     let plane = volume(geometry.input);
-    let (m, n) = (
-        geometry.output_channels / geometry.groups,
-        volume(axes.map(|axis| axis.output)),
-    );
+    let (m, n) = (geometry.output_channels / geometry.groups, volume(axes.map(|axis| axis.output)));
     let k = channels * volume(axes.map(|axis| axis.taps));
     let tasks = plan_tasks(isa, m, k, n);
     let shared = SharedMut::new(output);
     let parts = geometry.batch * geometry.groups;
-    parallel_for(
-        parts * tasks.count(),
-        1,
-        nanoseconds_for_flops(flops(parts, m, k, n)),
-        |range| {
-            for task in range {
-                let part = task / tasks.count();
-                let group = part % geometry.groups;
-                let (rows, columns) = tasks.get(task % tasks.count());
-                let right = Patches {
-                    input: &input[part * channels * plane..][..channels * plane],
-                    axes,
-                };
-                let epilogue = epilogue.part(group * m, m, part * m * n, n);
-                let left = Left::packed(isa, matrices[group].values(), m);
-                // SAFETY: the part lies in the output.
-                let c = unsafe { shared.pointer().add(part * m * n) };
-                let block = Block {
-                    isa,
-                    k,
-                    left,
-                    right: &right,
-                    c,
-                    c_row: n,
-                    epilogue: &epilogue,
-                };
-                // SAFETY: lengths were checked on entry, and tasks are disjoint blocks of the output.
-                unsafe { block.run(rows, columns) };
-            }
-        },
-    );
+    parallel_for(parts * tasks.count(), 1, nanoseconds_for_flops(flops(parts, m, k, n)), |range| {
+        for task in range {
+            let part = task / tasks.count();
+            let group = part % geometry.groups;
+            let (rows, columns) = tasks.get(task % tasks.count());
+            let right = Patches { input: &input[part * channels * plane..][..channels * plane], axes };
+            let epilogue = epilogue.part(group * m, m, part * m * n, n);
+            let left = Left::packed(isa, matrices[group].values(), m);
+            // SAFETY: the part lies in the output.
+            let c = unsafe { shared.pointer().add(part * m * n) };
+            let block = Block { isa, k, left, right: &right, c, c_row: n, epilogue: &epilogue };
+            // SAFETY: lengths were checked on entry, and tasks are disjoint blocks of the output.
+            unsafe { block.run(rows, columns) };
+        }
+    });
 }
 
 /// Writes a dense phase to its places in the output.

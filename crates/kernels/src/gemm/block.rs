@@ -61,22 +61,12 @@ impl<'a> Left<'a> {
 
     /// The operand where it lies.
     pub(crate) fn in_place(isa: Isa, values: &'a [f32], m: usize, row_stride: usize) -> Self {
-        Self {
-            values,
-            rows: m,
-            tile: tile_rows(isa, m),
-            row_stride: Some(row_stride),
-        }
+        Self { values, rows: m, tile: tile_rows(isa, m), row_stride: Some(row_stride) }
     }
 
     /// The operand in packed form.
     pub(crate) fn packed(isa: Isa, values: &'a [f32], m: usize) -> Self {
-        Self {
-            values,
-            rows: m,
-            tile: tile_rows(isa, m),
-            row_stride: None,
-        }
+        Self { values, rows: m, tile: tile_rows(isa, m), row_stride: None }
     }
 }
 
@@ -107,12 +97,7 @@ impl Kernel for Columns<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let width = 2 * S::LANES;
-        let Unpacked {
-            values,
-            row_stride,
-            column_stride,
-            ..
-        } = *self.operand;
+        let Unpacked { values, row_stride, column_stride, .. } = *self.operand;
         let start = self.first * row_stride + self.column * column_stride;
         if column_stride == 1 {
             for step in 0..self.steps {
@@ -150,17 +135,7 @@ impl Kernel for Columns<'_> {
 impl PanelSource for Unpacked<'_> {
     unsafe fn panel(&self, isa: Isa, first: usize, steps: usize, column: usize, buffer: *mut f32) -> *const f32 {
         let columns = (self.columns - column).min(panel_width(isa));
-        dispatch(
-            isa,
-            Columns {
-                operand: self,
-                first,
-                steps,
-                column,
-                columns,
-                buffer,
-            },
-        );
+        dispatch(isa, Columns { operand: self, first, steps, column, columns, buffer });
         buffer
     }
 }
@@ -246,29 +221,17 @@ impl<P: PanelSource> Block<'_, P> {
     ) {
         let last = first + steps == self.k;
         let (row_bias, column_bias) = bias_pointers(self.epilogue.bias);
-        let limits = if last {
-            self.epilogue.limits()
-        } else {
-            (f32::NEG_INFINITY, f32::INFINITY)
-        };
+        let limits = if last { self.epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) };
         let mut row = rows.start;
         while row < rows.end {
             let height = self.left.tile.min(rows.end - row);
             let advance = |pointer: *const f32, by: usize| {
-                if pointer.is_null() {
-                    pointer
-                } else {
-                    pointer.wrapping_add(by)
-                }
+                if pointer.is_null() { pointer } else { pointer.wrapping_add(by) }
             };
             let (residual, residual_row) = match self.epilogue.residual {
-                Some(residual) if last => (
-                    residual
-                        .values
-                        .as_ptr()
-                        .wrapping_add(row * residual.row_stride + column),
-                    residual.row_stride,
-                ),
+                Some(residual) if last => {
+                    (residual.values.as_ptr().wrapping_add(row * residual.row_stride + column), residual.row_stride)
+                }
                 _ => (std::ptr::null(), 0),
             };
             let (offset, a_row, a_step) = match self.left.row_stride {
@@ -318,10 +281,7 @@ impl Tasks {
     pub(crate) fn get(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let across = self.n.div_ceil(self.columns).max(1);
         let (row, column) = (index / across * self.rows, index % across * self.columns);
-        (
-            row..self.m.min(row + self.rows),
-            column..self.n.min(column + self.columns),
-        )
+        (row..self.m.min(row + self.rows), column..self.n.min(column + self.columns))
     }
 }
 
@@ -340,10 +300,5 @@ pub(crate) fn plan_tasks(isa: Isa, m: usize, k: usize, n: usize) -> Tasks {
     let panels = n.div_ceil(width).max(1);
     let across = panels.min((units / rows).max(1));
     let across = panels.div_ceil(panels.div_ceil(across));
-    Tasks {
-        m,
-        n,
-        rows: rows * height,
-        columns: across * width,
-    }
+    Tasks { m, n, rows: rows * height, columns: across * width }
 }

@@ -207,10 +207,7 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, tile: &
             // SAFETY: the residual and the tile of C have the rows and columns stored.
             unsafe {
                 if !tile.residual.is_null() {
-                    sum = s.add(
-                        sum,
-                        s.load_partial(tile.residual.add(row * tile.residual_row + offset), count),
-                    );
+                    sum = s.add(sum, s.load_partial(tile.residual.add(row * tile.residual_row + offset), count));
                 }
                 sum = s.min(high, s.max(low, sum));
                 if count >= S::LANES {

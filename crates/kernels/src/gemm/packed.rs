@@ -59,11 +59,7 @@ impl PackedB {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, KernelError> {
-        check_len(
-            "values",
-            values.len(),
-            span("values", &[(k, row_stride), (n, column_stride)])?,
-        )?;
+        check_len("values", values.len(), span("values", &[(k, row_stride), (n, column_stride)])?)?;
         let width = panel_width(isa);
         let panels = n.div_ceil(width);
         let mut packed = vec![0.0; product("values", &[panels, width, k])?];
@@ -79,12 +75,7 @@ impl PackedB {
                 }
             }
         });
-        Ok(Self {
-            isa,
-            k,
-            n,
-            values: packed,
-        })
+        Ok(Self { isa, k, n, values: packed })
     }
 
     /// Rows of the operand.
@@ -147,20 +138,11 @@ impl PackedA {
         row_stride: usize,
         column_stride: usize,
     ) -> Result<Self, KernelError> {
-        check_len(
-            "values",
-            values.len(),
-            span("values", &[(m, row_stride), (k, column_stride)])?,
-        )?;
+        check_len("values", values.len(), span("values", &[(m, row_stride), (k, column_stride)])?)?;
         product("values", &[m + 32, k])?;
         let mut packed = vec![0.0; left_len(isa, m, k)];
         pack_left(isa, values, m, k, row_stride, column_stride, &mut packed);
-        Ok(Self {
-            isa,
-            m,
-            k,
-            values: packed,
-        })
+        Ok(Self { isa, m, k, values: packed })
     }
 
     /// Rows of the operand.

@@ -16,9 +16,7 @@ fn reference(
     let mut c = vec![0.0; m * n];
     for row in 0..m {
         for column in 0..n {
-            c[row * n + column] = (0..k)
-                .map(|step| f64::from(a(row, step)) * f64::from(b(step, column)))
-                .sum();
+            c[row * n + column] = (0..k).map(|step| f64::from(a(row, step)) * f64::from(b(step, column))).sum();
         }
     }
     c
@@ -33,25 +31,8 @@ fn packed_case(isa: Isa, m: usize, k: usize, n: usize, extra: usize, transposed:
     let packed = PackedB::pack(isa, k, n, &b, strides.0, strides.1).unwrap();
     let mut c = vec![f32::NAN; m * n];
     let mut scratch = vec![f32::NAN; gemm_packed_b_scratch_len(isa, m, k, a_row)];
-    gemm_packed_b(
-        isa,
-        m,
-        &a,
-        a_row,
-        &packed,
-        &mut c,
-        n,
-        &Epilogue::default(),
-        &mut scratch,
-    )
-    .unwrap();
-    let expected = reference(
-        m,
-        k,
-        n,
-        |r, s| a[r * a_row + s],
-        |s, c| b[s * strides.0 + c * strides.1],
-    );
+    gemm_packed_b(isa, m, &a, a_row, &packed, &mut c, n, &Epilogue::default(), &mut scratch).unwrap();
+    let expected = reference(m, k, n, |r, s| a[r * a_row + s], |s, c| b[s * strides.0 + c * strides.1]);
     assert_close(&c, &expected, k, &format!("{isa} {m}x{k}x{n}"));
 }
 
@@ -116,24 +97,10 @@ fn every_part_of_the_epilogue() {
     ];
     for isa in Isa::available() {
         let packed = PackedB::pack(isa, k, n, &b, n, 1).unwrap();
-        for bias in [
-            Channelwise::None,
-            Channelwise::PerRow(&rows),
-            Channelwise::PerColumn(&columns),
-        ] {
-            for residual in [
-                None,
-                Some(Residual {
-                    values: &extra,
-                    row_stride: n,
-                }),
-            ] {
+        for bias in [Channelwise::None, Channelwise::PerRow(&rows), Channelwise::PerColumn(&columns)] {
+            for residual in [None, Some(Residual { values: &extra, row_stride: n })] {
                 for activation in activations {
-                    let epilogue = Epilogue {
-                        bias,
-                        residual,
-                        activation,
-                    };
+                    let epilogue = Epilogue { bias, residual, activation };
                     let mut c = vec![f32::NAN; m * n];
                     gemm_packed_b(isa, m, &a, k, &packed, &mut c, n, &epilogue, &mut []).unwrap();
                     let mut d = vec![f32::NAN; m * n];
@@ -194,10 +161,7 @@ fn narrow_sources_widen_exactly() {
 fn not_a_number_and_infinity_pass_through() {
     for isa in Isa::available() {
         let packed = PackedB::pack(isa, 2, 1, &[1.0f32, 1.0], 1, 1).unwrap();
-        let epilogue = Epilogue {
-            activation: Activation::Unary(UnaryOp::Relu),
-            ..Epilogue::default()
-        };
+        let epilogue = Epilogue { activation: Activation::Unary(UnaryOp::Relu), ..Epilogue::default() };
         let mut c = [0.0; 3];
         let a = [f32::NAN, 1.0, f32::INFINITY, 1.0, f32::NEG_INFINITY, 1.0];
         gemm_packed_b(isa, 3, &a, 2, &packed, &mut c, 1, &epilogue, &mut []).unwrap();
@@ -231,27 +195,10 @@ fn wrong_lengths_are_errors() {
     assert!(gemm_packed_b(isa, 2, &[0.0; 5], 3, &packed, &mut [0.0; 8], 4, &epilogue, &mut []).is_err());
     assert!(gemm_packed_b(isa, 2, &[0.0; 6], 3, &packed, &mut [0.0; 7], 4, &epilogue, &mut []).is_err());
     assert!(gemm_packed_b(isa, 2, &[0.0; 6], 3, &packed, &mut [0.0; 8], 3, &epilogue, &mut []).is_err());
-    let bias = Epilogue {
-        bias: Channelwise::PerColumn(&[0.0; 3]),
-        ..epilogue
-    };
+    let bias = Epilogue { bias: Channelwise::PerColumn(&[0.0; 3]), ..epilogue };
     assert!(gemm_packed_b(isa, 2, &[0.0; 6], 3, &packed, &mut [0.0; 8], 4, &bias, &mut []).is_err());
-    let overlapping = MatMulGeometry {
-        c_batch: [0; 4],
-        ..MatMulGeometry::dense(2, 2, 2, 2, false, false, true, true)
-    };
-    assert!(
-        matmul(
-            isa,
-            &overlapping,
-            &[0.0; 8],
-            &[0.0; 8],
-            &mut [0.0; 8],
-            &epilogue,
-            &mut []
-        )
-        .is_err()
-    );
+    let overlapping = MatMulGeometry { c_batch: [0; 4], ..MatMulGeometry::dense(2, 2, 2, 2, false, false, true, true) };
+    assert!(matmul(isa, &overlapping, &[0.0; 8], &[0.0; 8], &mut [0.0; 8], &epilogue, &mut []).is_err());
 }
 
 #[test]

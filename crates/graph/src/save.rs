@@ -1,1 +1,0 @@
-//! From a graph back to a document.
