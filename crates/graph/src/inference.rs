@@ -66,32 +66,77 @@ impl Inference {
     }
 }
 
-/// Infers all values of a model. `parameters` replace what the Parameters declare (for bodies and exact input shapes).
-/// Where a layer's rules are violated, the violation goes to `diagnostics` and the declared shapes are trusted.
+/// Facts that replace what a layer would say of its first output: exact input shapes, the shapes of states.
+pub type Given<'a> = &'a [(NodeId, ValueFacts)];
+
+/// Infers all values of a model. Where a layer's rules are violated, the violation goes to `diagnostics` and the
+/// declared shapes are trusted.
 pub fn infer_model(
     model: &Model,
-    parameters: Option<&[ValueFacts]>,
+    given: Given<'_>,
     symbols: &mut SymbolSource,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Inference {
-    let mut inference =
-        Inference { facts: Vec::with_capacity(model.nodes.len()), first: Vec::with_capacity(model.nodes.len()) };
+    let mut inference = Inference::default();
+    infer_model_into(model, given, symbols, diagnostics, &mut inference);
+    inference
+}
+
+/// As [`infer_model`], into memory that an earlier inference has left.
+pub fn infer_model_into(
+    model: &Model,
+    given: Given<'_>,
+    symbols: &mut SymbolSource,
+    diagnostics: &mut Vec<Diagnostic>,
+    inference: &mut Inference,
+) {
+    inference.facts.clear();
+    inference.first.clear();
+    inference.first.reserve(model.nodes.len());
+    inference.facts.reserve(model.nodes.len());
     let mut problems = Vec::new();
     let mut outputs: Vec<ValueFacts> = Vec::new();
     for (id, node) in model.iter() {
         outputs.clear();
         outputs.resize_with(node.outputs.len(), ValueFacts::default);
-        let given = parameters.and_then(|p| p.get(model.parameters.iter().position(|i| *i == id)?));
-        match (node.operation.downcast_ref::<Parameter>(), given) {
-            (Some(declared), Some(given)) => outputs[0] = merge_parameter(declared, given),
-            _ => infer_node(model, &inference, node, &mut outputs, &mut problems, symbols, diagnostics),
+        let given = given.iter().find(|(node, _)| *node == id).map(|(_, facts)| facts);
+        match (given, outputs.first_mut()) {
+            (Some(given), Some(first)) => *first = with_declared_type(node, given),
+            _ => infer_node(model, inference, node, &mut outputs, &mut problems, symbols, diagnostics),
         }
-        if node.operation.downcast_ref::<Parameter>().is_some() {
+        if node.operation.effects() == Effects::Interface && node.inputs.is_empty() {
             name_dims(&mut outputs, symbols);
         }
         inference.push(outputs.drain(..));
     }
-    inference
+}
+
+/// Infers one layer from the facts of its inputs.
+///
+/// # Errors
+/// The first violation, as a diagnostic with its place.
+pub fn infer_layer(
+    model: &Model,
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &mut [ValueFacts],
+) -> Result<(), Box<Diagnostic>> {
+    let nested = RefCell::new(Vec::new());
+    let bodies: SmallVec<[GraphBody<'_>; 2]> =
+        node.bodies.iter().map(|body| GraphBody { model: body, diagnostics: &nested }).collect();
+    let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| b as &dyn Body).collect();
+    let (mut problems, mut symbols) = (Vec::new(), SymbolSource::default());
+    let mut context = InferContext::new(inputs, outputs, &mut problems, &mut symbols, &bodies);
+    if let Err(error) = node.operation.infer(&mut context) {
+        problems.push(error);
+    }
+    match problems.first() {
+        Some(problem) => Err(Box::new(diagnose(model, node, problem))),
+        None => match nested.take().into_iter().find(Diagnostic::is_error) {
+            Some(diagnostic) => Err(Box::new(diagnostic)),
+            None => Ok(()),
+        },
+    }
 }
 
 fn infer_node(
@@ -133,9 +178,9 @@ fn trust_declarations(node: &Node, outputs: &mut [ValueFacts]) {
     }
 }
 
-fn merge_parameter(declared: &Parameter, given: &ValueFacts) -> ValueFacts {
+fn with_declared_type(node: &Node, given: &ValueFacts) -> ValueFacts {
     let mut facts = given.clone();
-    if !facts.element_type.is_known() {
+    if let (ElementType::Dynamic, Some(declared)) = (facts.element_type, node.operation.downcast_ref::<Parameter>()) {
         facts.element_type = declared.element_type;
     }
     facts
@@ -223,9 +268,10 @@ impl Body for GraphBody<'_> {
     fn infer(&self, parameters: &[ValueFacts]) -> OpResult<Vec<ValueFacts>> {
         let mut diagnostics = Vec::new();
         // Symbols of the outer graph must not be mistaken for those given out inside.
-        let outside: Vec<ValueFacts> = parameters.iter().map(without_symbols).collect();
+        let given: Vec<(NodeId, ValueFacts)> =
+            self.model.parameters.iter().copied().zip(parameters.iter().map(without_symbols)).collect();
         let mut symbols = SymbolSource::default();
-        let inference = infer_model(self.model, Some(&outside), &mut symbols, &mut diagnostics);
+        let inference = infer_model(self.model, &given, &mut symbols, &mut diagnostics);
         *self.diagnostics.borrow_mut() = diagnostics;
         let results = self.model.results.iter().map(|id| {
             let facts = inference.outputs(*id).first().cloned().unwrap_or_default();

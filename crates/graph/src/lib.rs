@@ -12,8 +12,9 @@ mod reshape;
 mod validate;
 
 pub use build::{BuildOptions, Built, build};
-pub use inference::{Inference, infer_model};
+pub use inference::{Given, Inference, infer_layer, infer_model, infer_model_into};
 pub use locate::diagnose;
 pub use model::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, Preprocessing, Source, Unresolved};
+pub use order::topological;
 pub use reshape::{ReshapeError, reshape};
 pub use validate::{Validated, Validation, validate};

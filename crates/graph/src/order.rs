@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 ///
 /// # Errors
 /// The nodes that lie on cycles or depend on one.
-pub(crate) fn topological(producers: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
+pub fn topological(producers: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     let count = producers.len();
     let mut waiting: Vec<usize> = producers.iter().map(Vec::len).collect();
     let mut consumers: Vec<Vec<usize>> = vec![Vec::new(); count];

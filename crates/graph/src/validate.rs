@@ -63,7 +63,7 @@ pub fn validate(model: Model, earlier: Vec<Diagnostic>) -> Validation {
     let mut diagnostics = earlier;
     let was_sound = !diagnostics.iter().any(Diagnostic::is_error);
     let mut symbols = SymbolSource::default();
-    let inference = infer_model(&model, None, &mut symbols, &mut diagnostics);
+    let inference = infer_model(&model, &[], &mut symbols, &mut diagnostics);
     check_declarations(&model, &inference, &mut diagnostics);
     check_variables(&model, &inference, &mut diagnostics);
     if model.results.is_empty() && was_sound {
