@@ -16,6 +16,7 @@ pub mod testing;
 
 pub mod activation;
 pub mod arithmetic;
+pub mod bitwise;
 pub mod comparison;
 pub mod condition;
 pub mod convolution;

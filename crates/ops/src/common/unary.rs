@@ -1,0 +1,69 @@
+//! Functions of one element that several operations share.
+
+use ovir_tensor::dispatch;
+
+use super::elementwise::unsupported;
+use super::number::Number;
+use crate::{EvaluateContext, OpResult};
+
+/// How the result of a real function becomes an integer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rounding {
+    /// To the nearest integer, halves away from zero.
+    Nearest,
+    /// Towards zero.
+    TowardsZero,
+}
+
+impl Rounding {
+    fn apply(self, value: f64) -> f64 {
+        match self {
+            Rounding::Nearest => value.round(),
+            Rounding::TowardsZero => value.trunc(),
+        }
+    }
+}
+
+/// Applies a real function to every element. Integers are computed in f64, rounded and saturated; NaN becomes 0.
+pub(crate) fn evaluate_rounded(
+    context: &mut EvaluateContext<'_>,
+    function: &dyn Fn(f64) -> f64,
+    rounding: Rounding,
+) -> OpResult {
+    let input = context.input(0)?;
+    let element_type = input.element_type();
+    let mut output = context.output(0, input.shape())?;
+    dispatch!(element_type, T in [numeric] => {
+        let (source, target) = (input.slice::<T>()?, output.slice_mut::<T>()?);
+        for (t, s) in target.iter_mut().zip(source) {
+            let value = function(Number::to_f64(*s));
+            *t = T::from_f64(if <T as Number>::IS_FLOAT { value } else { rounding.apply(value) });
+        }
+        Ok(())
+    } else { Err(unsupported(element_type)) })
+}
+
+/// `1 / (1 + exp(-x))` without overflow.
+pub(crate) fn sigmoid(x: f64) -> f64 {
+    if x >= 0.0 {
+        return 1.0 / (1.0 + (-x).exp());
+    }
+    let e = x.exp();
+    e / (1.0 + e)
+}
+
+/// `ln(1 + exp(x))` without overflow.
+pub(crate) fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p() + if x.is_nan() { f64::NAN } else { 0.0 }
+}
+
+/// `min(max(x, low), high)`; NaN stays NaN.
+pub(crate) fn clamp(x: f64, low: f64, high: f64) -> f64 {
+    if x < low {
+        low
+    } else if x > high {
+        high
+    } else {
+        x
+    }
+}
