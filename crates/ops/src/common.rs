@@ -1,5 +1,9 @@
 //! Mathematics and rules that families of operations share.
 
+pub(crate) mod accumulate;
 pub(crate) mod broadcast;
+pub mod convolution;
 pub(crate) mod elementwise;
 pub(crate) mod number;
+pub(crate) mod pooling;
+pub mod window;
