@@ -4,6 +4,8 @@ pub(crate) mod accumulate;
 pub(crate) mod broadcast;
 pub mod convolution;
 pub(crate) mod elementwise;
+pub mod interpolation;
+pub(crate) mod memory;
 pub(crate) mod number;
 pub(crate) mod pooling;
 pub mod window;
