@@ -10,6 +10,7 @@ mod element_type;
 mod error;
 #[cfg(feature = "mmap")]
 mod mapped;
+pub mod packed;
 mod shape;
 mod tensor;
 mod value;
