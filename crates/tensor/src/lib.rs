@@ -10,6 +10,8 @@ mod element_type;
 mod error;
 #[cfg(feature = "mmap")]
 mod mapped;
+pub mod npy;
+pub mod npz;
 pub mod packed;
 mod shape;
 mod tensor;
