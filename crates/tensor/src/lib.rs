@@ -11,6 +11,9 @@ mod element_type;
 mod error;
 #[cfg(feature = "mmap")]
 mod mapped;
+pub mod npy;
+pub mod npz;
+pub mod packed;
 mod shape;
 mod tensor;
 mod value;
