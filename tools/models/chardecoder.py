@@ -203,7 +203,8 @@ def build(weights):
     mask = ops.select(seen, constant(0), constant(-1e9), name="mask")
     for i in range(LAYERS):
         part = f"layer_{i}"
-        heads = dense(norm(x, weights[f"{i}.attention_norm"], f"{part}/attention_norm"), weights[f"{i}.query_key_value"], f"{part}/query_key_value")
+        heads = norm(x, weights[f"{i}.attention_norm"], f"{part}/attention_norm")
+        heads = dense(heads, weights[f"{i}.query_key_value"], f"{part}/query_key_value")
         heads = ops.reshape(heads, integers([1, 1, 3, HEADS, size]), False)
         heads = ops.split(ops.transpose(heads, integers([2, 0, 3, 1, 4])), integers(0), 3, name=f"{part}/heads")
         query, key, value = (ops.squeeze(output, integers([0])) for output in heads.outputs())

@@ -465,8 +465,9 @@ def shape_only_examples():
     expected = data.copy()
     for place in np.ndindex(*indices.shape):
         expected[(indices[place], *place[1:])] = updates[place]
-    yield "scatter_elements_update_3_example", example(opset3.scatter_elements_update, "f32", data, indices, updates, expected, axis=[0])
-    yield "scatter_elements_update_12_example_6", example(opset12.scatter_elements_update, "f32", data, indices, updates, expected, axis=[0])
+    for name, version in ("3_example", opset3), ("12_example_6", opset12):
+        built = example(version.scatter_elements_update, "f32", data, indices, updates, expected, axis=[0])
+        yield f"scatter_elements_update_{name}", built
 
     # ScatterNDUpdate-3 and -15, the last example: k is 3 of 4 dimensions.
     data, updates = random_f32(random, 10, 8, 5, 3), random_f32(random, 4, 6, 3)
