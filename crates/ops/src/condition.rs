@@ -1,6 +1,8 @@
-//! Conditions and control flow.
+//! Conditions.
 
 use crate::OpDef;
 
+pub mod r#if;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[&r#if::IF];
