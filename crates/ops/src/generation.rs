@@ -2,5 +2,7 @@
 
 use crate::OpDef;
 
+pub mod range;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[&range::RANGE];

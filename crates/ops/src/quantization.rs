@@ -2,5 +2,7 @@
 
 use crate::OpDef;
 
+pub mod fake_quantize;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[&fake_quantize::FAKE_QUANTIZE];
