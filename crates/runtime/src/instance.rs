@@ -253,7 +253,8 @@ impl Instance {
         let node = compiled.model.node(step.node);
         let first = compiled.value(Source { node: step.node, port: 0 });
         let inputs: SmallVec<[&Shape; 8]> = node.inputs.iter().filter_map(|s| self.shape(compiled.value(*s))).collect();
-        let outputs: SmallVec<[&Shape; 4]> = (first..first + node.outputs.len()).filter_map(|v| self.shape(v)).collect();
+        let outputs: SmallVec<[&Shape; 4]> =
+            (first..first + node.outputs.len()).filter_map(|v| self.shape(v)).collect();
         let shapes = StepShapes { inputs: &inputs, outputs: &outputs };
         kernel.accepts(&shapes).then(|| Fit {
             in_place_inputs: kernel.in_place_inputs(&shapes),
