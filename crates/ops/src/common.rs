@@ -2,4 +2,7 @@
 
 pub(crate) mod broadcast;
 pub(crate) mod elementwise;
+pub(crate) mod movement;
 pub(crate) mod number;
+
+pub(crate) mod slicing;
