@@ -29,3 +29,7 @@ pub(crate) mod reduction;
 pub(crate) mod pooling;
 pub(crate) mod unary;
 pub(crate) mod value;
+pub(crate) mod movement;
+pub(crate) mod number;
+
+pub(crate) mod slicing;
