@@ -8,4 +8,5 @@ pub mod interpolation;
 pub(crate) mod memory;
 pub(crate) mod number;
 pub(crate) mod pooling;
+pub mod recurrent;
 pub mod window;
