@@ -33,3 +33,5 @@ pub(crate) mod movement;
 pub(crate) mod number;
 
 pub(crate) mod slicing;
+pub mod recurrent;
+pub mod window;
