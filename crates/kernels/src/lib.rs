@@ -13,11 +13,16 @@
 //!   the pool once per inference) and has enough work to pay for the fork; see [`parallel`].
 
 pub mod convolution;
+pub mod elementwise;
 pub mod epilogue;
 pub mod error;
 pub mod gemm;
 pub mod isa;
+pub mod movement;
+pub mod normalization;
 pub mod parallel;
+pub mod reduce;
+pub mod softmax;
 pub mod unary;
 
 mod math;
