@@ -13,6 +13,7 @@ pub use transposed::{
     transposed_convolution_scratch_len,
 };
 
+use crate::blocked::PlaneView;
 use crate::epilogue::{Activation, Channelwise, Epilogue, Residual};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::gemm::{Block, Left, PackedA, Value, flops, plan_tasks};
@@ -134,6 +135,35 @@ impl ConvolutionGeometry {
     pub fn flops(&self) -> u64 {
         let patch = self.input_channels / self.groups * volume(self.kernel);
         flops(self.batch, self.output_channels, patch, volume(self.output))
+    }
+
+    /// Whether there is more than one position along the depth anywhere.
+    pub(crate) fn has_depth(&self) -> bool {
+        self.input[0] != 1 || self.kernel[0] != 1 || self.output[0] != 1 || self.pad_begin[0] != 0
+    }
+
+    /// `[groups, output channels, input channels, kernel height, kernel width]`.
+    pub(crate) fn channels_and_kernel(&self) -> [usize; 5] {
+        [
+            self.groups,
+            self.output_channels,
+            self.input_channels,
+            self.kernel[1],
+            self.kernel[2],
+        ]
+    }
+
+    /// Height and width without the depth.
+    pub(crate) fn plane(&self) -> PlaneView {
+        let last = |sizes: [usize; 3]| [sizes[1], sizes[2]];
+        PlaneView {
+            batch: self.batch,
+            input: last(self.input),
+            output: last(self.output),
+            stride: last(self.stride),
+            dilation: last(self.dilation),
+            pad: last(self.pad_begin),
+        }
     }
 
     fn is_depthwise(&self) -> bool {
@@ -258,6 +288,12 @@ impl<'a> ConvolutionEpilogue<'a> {
 
     /// The epilogue of the channels `first..first + count`, whose outputs begin at `offset` with rows of `columns`.
     pub(crate) fn part(&self, first: usize, count: usize, offset: usize, columns: usize) -> Epilogue<'a> {
+        if count == 0 {
+            return Epilogue {
+                activation: self.activation,
+                ..Epilogue::default()
+            };
+        }
         let bias = self.bias.map_or(Channelwise::None, |bias| {
             Channelwise::PerRow(&bias[first..first + count])
         });

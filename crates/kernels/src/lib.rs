@@ -12,6 +12,7 @@
 //! * Work is split by size only. A call forks only when it runs inside a rayon pool of more than one thread (enter
 //!   the pool once per inference) and has enough work to pay for the fork; see [`parallel`].
 
+pub mod blocked;
 pub mod convolution;
 pub mod elementwise;
 pub mod epilogue;
