@@ -1,6 +1,7 @@
 //! Mathematics and rules that families of operations share.
 
 pub mod accumulate;
+pub mod axes;
 pub mod bitwise;
 pub mod broadcast;
 pub mod comparison;
@@ -10,28 +11,13 @@ pub mod interpolation;
 pub mod iteration;
 pub mod logical;
 pub mod memory;
+pub mod movement;
 pub mod number;
 pub mod pooling;
+pub mod recurrent;
+pub mod reduction;
+pub mod scatter;
+pub mod slicing;
 pub mod unary;
 pub mod value;
-pub mod window;
-pub(crate) mod axes;
-pub(crate) mod accumulate;
-pub(crate) mod bitwise;
-pub(crate) mod broadcast;
-pub(crate) mod comparison;
-pub(crate) mod elementwise;
-pub(crate) mod iteration;
-pub(crate) mod logical;
-pub(crate) mod memory;
-pub(crate) mod number;
-pub(crate) mod reduction;
-pub(crate) mod pooling;
-pub(crate) mod unary;
-pub(crate) mod value;
-pub(crate) mod movement;
-pub(crate) mod number;
-
-pub(crate) mod slicing;
-pub mod recurrent;
 pub mod window;

@@ -2,5 +2,7 @@
 
 use crate::OpDef;
 
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[
+];
