@@ -6,6 +6,14 @@
 
 mod codes;
 mod diagnostic;
+mod human;
+mod json;
+mod report;
+mod source;
 
 pub use codes::{CODES, Code, CodeCard};
 pub use diagnostic::{Diagnostic, Label, LayerReference, Severity, Span};
+pub use human::render_human;
+pub use json::render_json;
+pub use report::{Report, Summary};
+pub use source::{Position, SourceText};

@@ -318,6 +318,14 @@ impl Model {
         Some((parameter.element_type, &parameter.shape))
     }
 
+    /// The layout of input `index`, such as `[N,C,H,W]`.
+    pub fn layout(&self, index: usize) -> Option<String> {
+        let node = self.node(*self.parameters.get(index)?);
+        let attributes = node.rt_info.iter().chain(node.outputs.iter().flat_map(|o| &o.rt_info));
+        let mut layouts = attributes.filter(|a| a.name.value == "layout");
+        Some(layouts.find_map(|a| a.attribute("layout"))?.value.value.to_string())
+    }
+
     /// For each layer, the layers that read it.
     pub fn consumers(&self) -> Vec<Vec<NodeId>> {
         let mut consumers = vec![Vec::new(); self.nodes.len()];

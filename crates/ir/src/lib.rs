@@ -10,6 +10,7 @@ mod limits;
 mod reader;
 mod strings;
 mod weights;
+mod writer;
 mod xml;
 
 pub use document::{
@@ -18,3 +19,4 @@ pub use document::{
 };
 pub use reader::read_document;
 pub use weights::{Weights, WeightsError};
+pub use writer::{AtomicFile, ConstantPlace, WeightsWriter, write_document};

@@ -33,7 +33,6 @@ pub(crate) fn unpack_strings(bytes: &[u8], elements: usize) -> Result<Vec<String
 }
 
 /// The bytes of a constant with these strings; `None` if an offset would not fit.
-#[cfg(test)]
 pub(crate) fn pack_strings(strings: &[String]) -> Option<Vec<u8>> {
     let total = strings.iter().try_fold(0usize, |total, string| total.checked_add(string.len()))?;
     i32::try_from(total).ok()?;

@@ -1,16 +1,23 @@
 //! Mathematics and rules that families of operations share.
 
-pub(crate) mod axes;
-pub(crate) mod accumulate;
-pub(crate) mod bitwise;
-pub(crate) mod broadcast;
-pub(crate) mod comparison;
-pub(crate) mod elementwise;
-pub(crate) mod iteration;
-pub(crate) mod logical;
-pub(crate) mod memory;
-pub(crate) mod number;
-pub(crate) mod reduction;
-pub(crate) mod pooling;
-pub(crate) mod unary;
-pub(crate) mod value;
+pub mod accumulate;
+pub mod axes;
+pub mod bitwise;
+pub mod broadcast;
+pub mod comparison;
+pub mod convolution;
+pub mod elementwise;
+pub mod interpolation;
+pub mod iteration;
+pub mod logical;
+pub mod memory;
+pub mod movement;
+pub mod number;
+pub mod pooling;
+pub mod recurrent;
+pub mod reduction;
+pub mod scatter;
+pub mod slicing;
+pub mod unary;
+pub mod value;
+pub mod window;

@@ -2,7 +2,6 @@
 
 use crate::OpDef;
 
-#[allow(clippy::module_inception)]
 pub mod convolution;
 pub mod convolution_backprop_data;
 pub mod group_convolution;

@@ -23,4 +23,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &reduce_min::REDUCE_MIN,
     &reduce_prod::REDUCE_PROD,
     &reduce_sum::REDUCE_SUM,
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[
 ];

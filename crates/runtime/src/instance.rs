@@ -8,7 +8,7 @@ use ovir_ops::{SymbolSource, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use crate::RunError;
-use crate::compile::{Action, Compiled};
+use crate::compile::{Action, Compiled, Step};
 use crate::fast::StepShapes;
 
 /// Tensors in the arena begin at multiples of this many bytes.
@@ -76,6 +76,13 @@ pub(crate) struct StepPlan {
     pub use_kernel: bool,
     /// Whether all shapes are known.
     pub is_static: bool,
+}
+
+/// What a kernel says of the shapes of one step.
+struct Fit {
+    in_place_inputs: SmallVec<[usize; 2]>,
+    scratch_bytes: usize,
+    work_nanoseconds: u64,
 }
 
 /// A step after which a value is read: results and variables are read behind the last step.
@@ -221,19 +228,11 @@ impl Instance {
         let node = compiled.model.node(step.node);
         let first = compiled.value(Source { node: step.node, port: 0 });
         let mut candidates: SmallVec<[usize; 2]> = SmallVec::new();
-        if let Action::Kernel(kernel) = &step.action {
-            let inputs: SmallVec<[&Shape; 8]> =
-                node.inputs.iter().filter_map(|s| self.shape(compiled.value(*s))).collect();
-            let outputs: SmallVec<[&Shape; 4]> =
-                (first..first + node.outputs.len()).filter_map(|v| self.shape(v)).collect();
-            let shapes = StepShapes { inputs: &inputs, outputs: &outputs };
-            plan.use_kernel = kernel.accepts(&shapes);
-            if plan.use_kernel {
-                candidates = kernel.in_place_inputs(&shapes);
-                let bytes = kernel.scratch_bytes(&shapes);
-                self.uses_pool |= kernel.work_nanoseconds(&shapes) >= POOL_THRESHOLD;
-                plan.scratch = self.take(bytes);
-            }
+        if let Some(fit) = self.fit(compiled, step) {
+            plan.use_kernel = true;
+            candidates = fit.in_place_inputs;
+            self.uses_pool |= fit.work_nanoseconds >= POOL_THRESHOLD;
+            plan.scratch = self.take(fit.scratch_bytes);
         }
         if !plan.use_kernel {
             candidates.extend(node.operation.in_place_input());
@@ -246,6 +245,22 @@ impl Instance {
                 _ => self.new_place(compiled, value),
             };
         }
+    }
+
+    /// What the kernel of a step says of the shapes; `None` if there is no kernel or it does not do them.
+    fn fit(&self, compiled: &Compiled, step: &Step) -> Option<Fit> {
+        let Action::Kernel(kernel) = &step.action else { return None };
+        let node = compiled.model.node(step.node);
+        let first = compiled.value(Source { node: step.node, port: 0 });
+        let inputs: SmallVec<[&Shape; 8]> = node.inputs.iter().filter_map(|s| self.shape(compiled.value(*s))).collect();
+        let outputs: SmallVec<[&Shape; 4]> =
+            (first..first + node.outputs.len()).filter_map(|v| self.shape(v)).collect();
+        let shapes = StepShapes { inputs: &inputs, outputs: &outputs };
+        kernel.accepts(&shapes).then(|| Fit {
+            in_place_inputs: kernel.in_place_inputs(&shapes),
+            scratch_bytes: kernel.scratch_bytes(&shapes),
+            work_nanoseconds: kernel.work_nanoseconds(&shapes),
+        })
     }
 
     /// Whether the first output of a step may take over the memory of input `port`: this is the last reader, nobody
