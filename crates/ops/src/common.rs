@@ -2,7 +2,9 @@
 
 pub(crate) mod broadcast;
 pub(crate) mod elementwise;
+pub(crate) mod index;
 pub(crate) mod movement;
 pub(crate) mod number;
+pub(crate) mod scatter;
 
 pub(crate) mod slicing;
