@@ -21,3 +21,11 @@ pub mod slicing;
 pub mod unary;
 pub mod value;
 pub mod window;
+pub(crate) mod broadcast;
+pub(crate) mod elementwise;
+pub(crate) mod index;
+pub(crate) mod movement;
+pub(crate) mod number;
+pub(crate) mod scatter;
+
+pub(crate) mod slicing;
