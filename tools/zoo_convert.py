@@ -124,6 +124,11 @@ def _parameter_roles(graph) -> dict[str, str]:
                     roles[name] = role
         if node.op_type == "Mul" and node.input[1] in through:
             roles[through[node.input[1]]] = "scale"
+    added = {name for node in graph.node if node.op_type == "Sum" for name in node.input}
+    for node in graph.node:
+        if node.op_type == "BatchNormalization" and node.output[0] in added:
+            # Residual sums would grow without bound and saturate the softmax.
+            roles[node.input[1]] = "residual scale"
     return roles
 
 
@@ -133,6 +138,8 @@ def _draw(generator, role: str, shape: tuple[int, ...]) -> np.ndarray:
         value = generator.normal(0.0, np.sqrt(2.0 / fan_in), shape)
     elif role == "scale":
         value = generator.uniform(0.8, 1.2, shape)
+    elif role == "residual scale":
+        value = generator.uniform(0.2, 0.4, shape)
     elif role == "variance":
         value = generator.uniform(0.8, 1.5, shape)
     else:

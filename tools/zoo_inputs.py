@@ -67,7 +67,7 @@ def text_detection(name: str) -> Maker:
     """A scanned page and photographed text at two sizes."""
 
     def make(packages: Path) -> Steps:
-        sizes = {"page.png": (768, 384), "text.png": (448, 192), "astronaut.png": (512, 512)}
+        sizes = {"page.png": (640, 320), "text.png": (896, 352), "clock_motion.png": (384, 288)}
         return [{name: text_pixels(photograph(packages, file, size))} for file, size in sizes.items()]
 
     return make
