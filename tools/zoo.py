@@ -156,8 +156,8 @@ def _expected_outputs(xml: Path, steps: zoo_inputs.Steps):
         if "cpu" not in answer.outputs:
             return [], [], f"OpenVINO: {answer.failures}"
         outputs = answer.outputs["cpu"]
-        if "cpu" in answer.unstable and oracle.compare(outputs, outputs):
-            return [], [], "OpenVINO gives other outputs on each run"
+        if "cpu" in answer.unstable:
+            print(f"{xml.parent.name}: two runs of OpenVINO differ in some bits", file=sys.stderr)
     return ready, outputs, ""
 
 
@@ -466,8 +466,7 @@ def _convert(model: ZooModel, folder: Path, packages: Path) -> int:
 
 
 def _compare_and_time(xml: Path, inputs: list[dict[str, np.ndarray]], arguments: argparse.Namespace) -> int:
-    """Write ovir's outputs; print the interleaved medians of the last inference's
-    inputs, state reset before each."""
+    """Write ovir's outputs; print both systems' times."""
     with ovir_capi.CompiledModel(arguments.library, xml, threads=arguments.threads) as model:
         for k, arrays in enumerate(inputs):
             oracle.save_npz(Path(arguments.outputs) / f"out-{k}.npz", model.infer(arrays))
@@ -475,18 +474,43 @@ def _compare_and_time(xml: Path, inputs: list[dict[str, np.ndarray]], arguments:
             print("{}")
             return 0
         theirs = _OpenVino(xml, arguments.threads)
-        steps = {"openvino_ms": lambda: theirs.infer(), "ovir_ms": lambda: model.run()}
-        times: dict[str, list[float]] = {name: [] for name in steps}
-        theirs.set_inputs(inputs[0])
-        model.set_inputs(inputs[0])
-        for _ in range(arguments.rounds):
-            for name, infer in steps.items():
-                theirs.reset() if name == "openvino_ms" else model.reset_state()
-                begin = time.perf_counter()
-                infer()
-                times[name].append((time.perf_counter() - begin) * 1e3)
-    print(json.dumps({name: statistics.median(values) for name, values in times.items()}))
+        systems = {"openvino_ms": theirs, "ovir_ms": model}
+        if theirs.has_state():
+            medians = _time_sequence(systems, inputs, arguments.rounds)
+        else:
+            medians = [_time_step(systems, arrays, arguments.rounds) for arrays in inputs]
+    print(json.dumps({name: statistics.mean(m[name] for m in medians) for name in systems}))
     return 0
+
+
+def _time_step(systems: dict, arrays: dict[str, np.ndarray], rounds: int) -> dict[str, float]:
+    """Interleaved medians of one inference, in milliseconds, warm."""
+    times: dict[str, list[float]] = {name: [] for name in systems}
+    for system in systems.values():
+        system.set_inputs(arrays)
+        system.run()
+    for _ in range(rounds):
+        for name, system in systems.items():
+            times[name].append(_timed(system))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _time_sequence(systems: dict, inputs: list[dict[str, np.ndarray]], rounds: int) -> list[dict[str, float]]:
+    """Medians of each inference of a whole sequence, the state reset before it."""
+    times = [{name: [] for name in systems} for _ in inputs]
+    for _ in range(rounds + 1):
+        for name, system in systems.items():
+            system.reset_state()
+            for k, arrays in enumerate(inputs):
+                system.set_inputs(arrays)
+                times[k][name].append(_timed(system))
+    return [{name: statistics.median(values[1:]) for name, values in step.items()} for step in times]
+
+
+def _timed(system) -> float:
+    begin = time.perf_counter()
+    system.run()
+    return (time.perf_counter() - begin) * 1e3
 
 
 class _OpenVino:
@@ -507,10 +531,13 @@ class _OpenVino:
         for index, name in enumerate(self.names):
             self.request.set_input_tensor(index, openvino.Tensor(np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape)))
 
-    def infer(self) -> None:
+    def run(self) -> None:
         self.request.infer()
 
-    def reset(self) -> None:
+    def has_state(self) -> bool:
+        return bool(self.request.query_state())
+
+    def reset_state(self) -> None:
         self.request.reset_state()
 
 
@@ -521,7 +548,7 @@ def _measure_one_shot(xml: Path, inputs: dict[str, np.ndarray], arguments: argpa
     if arguments.system == "openvino":
         system = _OpenVino(xml, arguments.threads)
         system.set_inputs(inputs)
-        system.infer()
+        system.run()
     elif arguments.system == "ovir":
         with ovir_capi.CompiledModel(arguments.library, xml, threads=arguments.threads) as model:
             model.set_inputs(inputs)
