@@ -23,7 +23,4 @@ pub static OPERATIONS: &[&OpDef] = &[
     &reduce_min::REDUCE_MIN,
     &reduce_prod::REDUCE_PROD,
     &reduce_sum::REDUCE_SUM,
-
-/// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
 ];
