@@ -8,6 +8,7 @@ pub mod comparison;
 pub mod conversion;
 pub mod convolution;
 pub mod elementwise;
+pub mod index;
 pub mod interpolation;
 pub mod iteration;
 pub mod logical;

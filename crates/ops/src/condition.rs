@@ -7,3 +7,7 @@ pub mod select;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[&r#if::IF, &select::SELECT];
+pub static OPERATIONS: &[&OpDef] = &[
+    &r#if::IF,
+    &select::SELECT,
+];

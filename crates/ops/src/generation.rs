@@ -5,4 +5,6 @@ use crate::OpDef;
 pub mod range;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[&range::RANGE];
+pub static OPERATIONS: &[&OpDef] = &[
+    &range::RANGE,
+];

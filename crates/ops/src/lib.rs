@@ -20,6 +20,7 @@ pub mod bitwise;
 pub mod comparison;
 pub mod condition;
 pub mod convolution;
+pub mod fused;
 pub mod generation;
 pub mod image;
 pub mod infrastructure;
