@@ -63,6 +63,7 @@ impl Operation for Fused {
             if let Some(problem) = problems.into_iter().next() {
                 return Err(problem);
             }
+            drop(inputs);
             let [output] = outputs;
             results.push(output);
         }
