@@ -14,8 +14,8 @@ pub mod tensor_iterator;
 pub static OPERATIONS: &[&OpDef] = &[
     &assign::ASSIGN,
     &constant::CONST,
-    &r#loop::LOOP,
     &parameter::PARAMETER,
+    &r#loop::LOOP,
     &read_value::READ_VALUE,
     &result::RESULT,
     &tensor_iterator::TENSOR_ITERATOR,

@@ -10,6 +10,7 @@ use crate::{Category, OpDef, OpVersion};
 pub static BUILT_IN: &[&[&OpDef]] = &[
     crate::activation::OPERATIONS,
     crate::arithmetic::OPERATIONS,
+    crate::bitwise::OPERATIONS,
     crate::comparison::OPERATIONS,
     crate::condition::OPERATIONS,
     crate::convolution::OPERATIONS,

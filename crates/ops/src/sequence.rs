@@ -2,5 +2,21 @@
 
 use crate::OpDef;
 
+pub mod gru_cell;
+pub mod gru_sequence;
+pub mod lstm_cell;
+pub mod lstm_sequence;
+pub mod rnn_cell;
+pub mod rnn_sequence;
+pub mod scaled_dot_product_attention;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[
+    &gru_cell::GRU_CELL,
+    &gru_sequence::GRU_SEQUENCE,
+    &lstm_cell::LSTM_CELL,
+    &lstm_sequence::LSTM_SEQUENCE,
+    &rnn_cell::RNN_CELL,
+    &rnn_sequence::RNN_SEQUENCE,
+    &scaled_dot_product_attention::SCALED_DOT_PRODUCT_ATTENTION,
+];

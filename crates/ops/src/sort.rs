@@ -1,6 +1,10 @@
-//! Sorting and selection.
+//! Sorting and maximisation.
 
 use crate::OpDef;
 
+pub mod non_max_suppression;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[
+    &non_max_suppression::NON_MAX_SUPPRESSION,
+];

@@ -21,13 +21,18 @@ unsafe impl Send for AlignedBuffer {}
 unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
+    /// A buffer without memory.
+    pub const fn empty() -> AlignedBuffer {
+        AlignedBuffer { pointer: NonNull::<Line>::dangling().cast(), length: 0, capacity: 0 }
+    }
+
     /// A zeroed buffer of `length` bytes.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] when the allocator refuses.
     pub fn zeroed(length: usize) -> Result<AlignedBuffer, TensorError> {
         if length == 0 {
-            return Ok(AlignedBuffer { pointer: NonNull::<Line>::dangling().cast(), length: 0, capacity: 0 });
+            return Ok(AlignedBuffer::empty());
         }
         let layout =
             Layout::from_size_align(length, ALIGNMENT).map_err(|_| TensorError::OutOfMemory { bytes: length })?;

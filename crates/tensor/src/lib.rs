@@ -3,6 +3,7 @@
 //! This crate knows nothing of operations or graphs. It owns the memory that everything else borrows:
 //! aligned buffers, mapped files and tensors that share a foreign owner.
 
+mod arena;
 mod buffer;
 mod dim;
 pub mod dispatch;
@@ -18,6 +19,7 @@ mod tensor;
 mod value;
 mod view;
 
+pub use arena::{Arena, ArenaParts};
 pub use buffer::AlignedBuffer;
 pub use dim::{Dim, INFINITE, Symbol};
 pub use element_type::{ElementClass, ElementType, NativeElement};

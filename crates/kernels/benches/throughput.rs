@@ -1,0 +1,110 @@
+//! Plain timing of the kernels: `cargo bench -p ovir-kernels --bench throughput -- [filter]`.
+//!
+//! Prints the median time and the rate with one and with two threads.
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
+
+use ovir_kernels::epilogue::Epilogue;
+use ovir_kernels::gemm::{self, MatMulGeometry, PackedB};
+use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::unary::{UnaryOp, unary_f32};
+use std::time::Instant;
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    for isa in Isa::available() {
+        if isa == isa::detect() || filter.contains("tiers") {
+            gemm_rows(isa, &filter);
+            unary_rows(isa, &filter);
+        }
+    }
+}
+
+fn gemm_rows(isa: Isa, filter: &str) {
+    let rows = [
+        (64, 147, 12544),
+        (64, 576, 3136),
+        (256, 64, 3136),
+        (128, 1152, 784),
+        (256, 2304, 196),
+        (512, 4608, 49),
+        (2048, 512, 49),
+        (128, 384, 384),
+        (128, 384, 1536),
+        (128, 1536, 384),
+        (1024, 1024, 1024),
+        (1, 4096, 4096),
+    ];
+    for (m, k, n) in rows {
+        let (a, b) = (values(m * k), values(k * n));
+        let packed = PackedB::pack(isa, k, n, &b, n, 1).unwrap();
+        let mut c = vec![0.0; m * n];
+        let mut scratch = vec![0.0; gemm::gemm_packed_b_scratch_len(isa, m, k, k)];
+        let flops = 2.0 * (m * k * n) as f64;
+        report(filter, &format!("gemm packed {isa} {m}x{k}x{n}"), flops, "GFLOP/s", || {
+            gemm::gemm_packed_b(isa, m, &a, k, &packed, &mut c, n, &Epilogue::default(), &mut scratch).unwrap();
+        });
+        let geometry = MatMulGeometry::dense(1, m, k, n, false, false, true, true);
+        let mut scratch = vec![0.0; gemm::matmul_scratch_len(isa, &geometry)];
+        report(filter, &format!("gemm plain {isa} {m}x{k}x{n}"), flops, "GFLOP/s", || {
+            gemm::matmul(isa, &geometry, &a, &b, &mut c, &Epilogue::default(), &mut scratch).unwrap();
+        });
+    }
+}
+
+fn unary_rows(isa: Isa, filter: &str) {
+    for op in [
+        UnaryOp::Relu,
+        UnaryOp::Exp,
+        UnaryOp::Tanh,
+        UnaryOp::Sigmoid,
+        UnaryOp::Erf,
+        UnaryOp::GeluErf,
+        UnaryOp::Log,
+        UnaryOp::Sin,
+        UnaryOp::Mish,
+    ] {
+        let input = values(100_000);
+        let mut output = vec![0.0; input.len()];
+        report(filter, &format!("unary {isa} {op:?}"), input.len() as f64, "Gelem/s", || {
+            unary_f32(isa, op, &input, &mut output).unwrap();
+        });
+    }
+}
+
+fn values(count: usize) -> Vec<f32> {
+    let mut state = 12345u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Prints the median time and the rate of `amount` units a call, in a pool of one thread and of two.
+fn report(filter: &str, name: &str, amount: f64, unit: &str, mut body: impl FnMut() + Send) {
+    if !name.contains(filter.trim_end_matches("tiers").trim()) {
+        return;
+    }
+    let mut line = format!("{name:<44}");
+    for threads in [1, 2] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let mut times = pool.install(|| {
+            let (start, mut times) = (Instant::now(), vec![]);
+            while start.elapsed().as_secs_f64() < 0.3 || times.len() < 5 {
+                let begin = Instant::now();
+                body();
+                times.push(begin.elapsed().as_secs_f64());
+            }
+            times
+        });
+        times.sort_by(f64::total_cmp);
+        let (median, low) = (times[times.len() / 2], times[times.len() / 10]);
+        line += &format!(
+            " {threads}T {:>9.1} us {:>7.1} (p10 {:.1}) {unit}",
+            median * 1e6,
+            amount / median / 1e9,
+            amount / low / 1e9
+        );
+    }
+    println!("{line}");
+}

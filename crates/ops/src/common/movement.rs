@@ -1,0 +1,306 @@
+//! Moving elements without looking at them: strided views, dispatched on the width of an element.
+
+use ovir_tensor::{
+    Bounds, ElementClass, ElementType, MAX_BOUNDS_ELEMENTS, Shape, SmallVec, TensorView, TensorViewMut, Value,
+};
+
+use crate::infer::normalize_axis;
+use crate::{Blame, EvaluateContext, InferContext, OpError, OpResult};
+
+/// One element as it lies in memory, whatever it means: some bytes, or a string.
+pub(crate) trait Cell: Clone + Default + 'static {
+    /// The elements of a tensor.
+    fn source<'a>(view: &TensorView<'a>) -> &'a [Self];
+
+    /// The elements of a tensor to write.
+    fn target<'a>(view: &'a mut TensorViewMut<'_>) -> &'a mut [Self];
+}
+
+macro_rules! byte_cell {
+    ($($width:literal),*) => {
+        $(impl Cell for [u8; $width] {
+            fn source<'a>(view: &TensorView<'a>) -> &'a [Self] {
+                view.bytes().as_chunks::<$width>().0
+            }
+
+            fn target<'a>(view: &'a mut TensorViewMut<'_>) -> &'a mut [Self] {
+                view.bytes_mut().as_chunks_mut::<$width>().0
+            }
+        })*
+    };
+}
+byte_cell!(1, 2, 4, 8);
+
+impl Cell for String {
+    fn source<'a>(view: &TensorView<'a>) -> &'a [Self] {
+        view.strings().unwrap_or(&[])
+    }
+
+    fn target<'a>(view: &'a mut TensorViewMut<'_>) -> &'a mut [Self] {
+        view.strings_mut().unwrap_or(&mut [])
+    }
+}
+
+/// Runs a block, which yields an [`OpResult`], with `$cell` bound to the [`Cell`] of an element type. Types whose
+/// elements share bytes are an error.
+macro_rules! dispatch_cell {
+    ($element_type:expr, $cell:ident => $body:block) => {
+        match ($element_type.byte_width(), $element_type) {
+            (Some(1), _) => {
+                type $cell = [u8; 1];
+                $body
+            }
+            (Some(2), _) => {
+                type $cell = [u8; 2];
+                $body
+            }
+            (Some(4), _) => {
+                type $cell = [u8; 4];
+                $body
+            }
+            (Some(8), _) => {
+                type $cell = [u8; 8];
+                $body
+            }
+            (None, ovir_tensor::ElementType::String) => {
+                type $cell = String;
+                $body
+            }
+            _ => Err($crate::common::movement::unmovable($element_type)),
+        }
+    };
+}
+pub(crate) use dispatch_cell;
+
+/// The error of element types whose elements share bytes.
+pub(crate) fn unmovable(element_type: ElementType) -> OpError {
+    OpError::unsupported(format!(
+        "elements of type {element_type} share bytes; moving them one by one is not supported, convert them first"
+    ))
+}
+
+/// Where the elements of a tensor are found while walking another shape: an offset and one step an axis, in elements.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Strided {
+    /// The position of the first element.
+    pub offset: usize,
+    /// How far apart neighbours along each axis lie; 0 repeats an element, a negative step goes backwards.
+    pub strides: SmallVec<[isize; 8]>,
+}
+
+impl Strided {
+    /// The strides of a dense row-major tensor.
+    pub(crate) fn dense(shape: &[usize]) -> Strided {
+        let mut strides: SmallVec<[isize; 8]> = SmallVec::from_elem(1, shape.len());
+        for i in (1..shape.len()).rev() {
+            strides[i - 1] = strides[i].saturating_mul(shape[i] as isize);
+        }
+        Strided { offset: 0, strides }
+    }
+}
+
+/// A tensor seen as another one: its elements in another order, repeated or left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct View {
+    /// The shape that the result has.
+    pub shape: Shape,
+    /// The shape that is walked; it has as many elements as `shape`, perhaps in more axes.
+    pub walk: SmallVec<[usize; 8]>,
+    /// Where the elements are.
+    pub from: Strided,
+}
+
+impl View {
+    /// The axes of a dense tensor of shape `source` in another order: axis `i` of the walk is axis `order[i]`.
+    pub(crate) fn permuted(shape: Shape, source: &[usize], order: &[usize]) -> View {
+        let dense = Strided::dense(source);
+        View {
+            shape,
+            walk: order.iter().map(|axis| source[*axis]).collect(),
+            from: Strided { offset: 0, strides: order.iter().map(|axis| dense.strides[*axis]).collect() },
+        }
+    }
+}
+
+/// Copies elements from one set of strides to another while walking `shape` in row-major order. Every position must
+/// lie within its slice. Axes that lie contiguously in both are walked as one.
+pub(crate) fn copy_strided<T: Clone>(shape: &[usize], source: &[T], from: &Strided, target: &mut [T], to: &Strided) {
+    if shape.contains(&0) {
+        return;
+    }
+    let mut axes = joined_axes(shape, from, to);
+    let run = axes.pop().unwrap_or(Axis { size: 1, from: 1, to: 1 });
+    let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, axes.len());
+    let (mut s, mut t) = (from.offset as isize, to.offset as isize);
+    loop {
+        copy_run(source, s, target, t, run);
+        let mut level = axes.len();
+        loop {
+            if level == 0 {
+                return;
+            }
+            level -= 1;
+            let axis = axes[level];
+            index[level] += 1;
+            s += axis.from;
+            t += axis.to;
+            if index[level] < axis.size {
+                break;
+            }
+            s -= axis.from * axis.size as isize;
+            t -= axis.to * axis.size as isize;
+            index[level] = 0;
+        }
+    }
+}
+
+/// Writes output `port` as a view of input 0.
+pub(crate) fn evaluate_view(context: &mut EvaluateContext<'_>, port: usize, view: &View) -> OpResult {
+    let input = context.input(0)?;
+    let mut output = context.output(port, &view.shape)?;
+    dispatch_cell!(input.element_type(), C => {
+        let to = Strided::dense(&view.walk);
+        copy_strided(&view.walk, C::source(&input), &view.from, C::target(&mut output), &to);
+        Ok(())
+    })
+}
+
+/// Follows small integer values through a view of input 0 to output `port`.
+pub(crate) fn propagate_view(context: &mut InferContext<'_>, port: usize, view: &View) {
+    let Some(bounds) = context.bounds(0) else { return };
+    let elements = view.shape.elements();
+    if elements > MAX_BOUNDS_ELEMENTS {
+        return;
+    }
+    let mut values: SmallVec<[Value; 8]> = SmallVec::from_elem(Value::UNKNOWN, elements);
+    copy_strided(&view.walk, &bounds.values, &view.from, &mut values, &Strided::dense(&view.walk));
+    context.set_bounds(port, Bounds { shape: view.shape.clone(), values });
+}
+
+/// Writes output 0 as input 0 under another shape, whatever the element type.
+pub(crate) fn evaluate_reshaped(context: &mut EvaluateContext<'_>, shape: &Shape) -> OpResult {
+    let input = context.input(0)?;
+    let mut output = context.output(0, shape)?;
+    copy_all(&input, &mut output)
+}
+
+/// Copies all elements of a tensor into another one of as many elements.
+pub(crate) fn copy_all(source: &TensorView<'_>, target: &mut TensorViewMut<'_>) -> OpResult {
+    if let (Some(strings), Some(target)) = (source.strings(), target.strings_mut()) {
+        if strings.len() != target.len() {
+            return Err(other_size(strings.len(), target.len()));
+        }
+        target.clone_from_slice(strings);
+        return Ok(());
+    }
+    let (bytes, target) = (source.bytes(), target.bytes_mut());
+    if bytes.len() != target.len() {
+        return Err(other_size(bytes.len(), target.len()));
+    }
+    target.copy_from_slice(bytes);
+    Ok(())
+}
+
+/// Follows small integer values of input 0 to output 0 of another shape.
+pub(crate) fn propagate_reshaped(context: &mut InferContext<'_>, shape: Shape) {
+    let Some(bounds) = context.bounds(0) else { return };
+    let values = bounds.values.clone();
+    context.set_bounds(0, Bounds { shape, values });
+}
+
+/// The axis that the single element of input `port` names in a tensor of `rank`, if it is known.
+///
+/// # Errors
+/// When the input is not one integer, or the axis is out of range.
+pub(crate) fn known_axis(context: &InferContext<'_>, port: usize, rank: usize) -> OpResult<Option<usize>> {
+    context.integer(port).map(|axis| normalize_axis(axis, rank, Blame::Input(port))).transpose()
+}
+
+/// Checks that input `port` holds one integer.
+///
+/// # Errors
+/// A type or shape mismatch.
+pub(crate) fn require_axis(context: &InferContext<'_>, port: usize) -> OpResult {
+    context.require_class(port, ElementClass::Integer)?;
+    context.require_one_element(port)
+}
+
+/// One axis of a walk over two tensors.
+#[derive(Clone, Copy)]
+struct Axis {
+    size: usize,
+    from: isize,
+    to: isize,
+}
+
+fn joined_axes(shape: &[usize], from: &Strided, to: &Strided) -> SmallVec<[Axis; 8]> {
+    let mut axes: SmallVec<[Axis; 8]> = SmallVec::new();
+    for ((size, from), to) in shape.iter().zip(&from.strides).zip(&to.strides) {
+        let axis = Axis { size: *size, from: *from, to: *to };
+        if axis.size == 1 {
+            continue;
+        }
+        let span = axis.size as isize;
+        match axes.last_mut() {
+            Some(outer) if outer.from == axis.from * span && outer.to == axis.to * span => {
+                *outer = Axis { size: outer.size * axis.size, ..axis };
+            }
+            _ => axes.push(axis),
+        }
+    }
+    axes
+}
+
+fn copy_run<T: Clone>(source: &[T], s: isize, target: &mut [T], t: isize, run: Axis) {
+    let (start, end) = (s as usize, t as usize);
+    match (run.from, run.to) {
+        (1, 1) => target[end..end + run.size].clone_from_slice(&source[start..start + run.size]),
+        (0, 1) => target[end..end + run.size].fill(source[start].clone()),
+        (from, 1) => {
+            let mut position = s;
+            for cell in &mut target[end..end + run.size] {
+                cell.clone_from(&source[position as usize]);
+                position += from;
+            }
+        }
+        (from, to) => {
+            let (mut s, mut t) = (s, t);
+            for _ in 0..run.size {
+                target[t as usize].clone_from(&source[s as usize]);
+                s += from;
+                t += to;
+            }
+        }
+    }
+}
+
+fn other_size(actual: usize, expected: usize) -> OpError {
+    OpError::shape(Blame::Input(0), format!("{actual} stored units are here where {expected} are needed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn views_reorder_repeat_and_reverse() {
+        let source = [1, 2, 3, 4, 5, 6];
+        let mut target = [0; 6];
+        let view = View::permuted(Shape::from([3, 2]), &[2, 3], &[1, 0]);
+        copy_strided(&view.walk, &source, &view.from, &mut target, &Strided::dense(&view.walk));
+        assert_eq!(target, [1, 4, 2, 5, 3, 6]);
+
+        let from = Strided { offset: 5, strides: SmallVec::from_slice(&[0, -2]) };
+        copy_strided(&[2, 3], &source, &from, &mut target, &Strided::dense(&[2, 3]));
+        assert_eq!(target, [6, 4, 2, 6, 4, 2]);
+    }
+
+    #[test]
+    fn a_scalar_and_an_empty_walk() {
+        let mut target = [0];
+        copy_strided(&[], &[7], &Strided::dense(&[]), &mut target, &Strided::dense(&[]));
+        assert_eq!(target, [7]);
+        copy_strided::<i32>(&[0, 3], &[], &Strided::dense(&[0, 3]), &mut [], &Strided::dense(&[0, 3]));
+    }
+}
