@@ -35,6 +35,8 @@ pub(crate) struct RawAttribute<'a> {
     /// The text between the quotes, before references are resolved.
     pub(crate) raw: &'a str,
     pub(crate) value_span: Span,
+    /// Whether the value is what is written: no references, and no white space but spaces.
+    is_verbatim: bool,
 }
 
 /// What the text holds next.
@@ -77,6 +79,11 @@ impl<'a> XmlReader<'a> {
     /// The offset of the next byte.
     pub(crate) fn position(&self) -> usize {
         self.offset(self.reader.buffer_position())
+    }
+
+    /// Bytes of the text.
+    pub(crate) fn size(&self) -> usize {
+        self.text.len()
     }
 
     /// Whether the whole text is ASCII.
@@ -153,7 +160,14 @@ impl<'a> XmlReader<'a> {
                     message: "an attribute cannot be read".to_owned(),
                 });
             };
-            let attribute = RawAttribute { name, name_span: span_in(text, name), raw, value_span: span_in(text, raw) };
+            let is_special = |b: u8| b < 0x20 || b == b'&' || b == b'<';
+            let attribute = RawAttribute {
+                name,
+                name_span: span_in(text, name),
+                raw,
+                value_span: span_in(text, raw),
+                is_verbatim: !raw.bytes().any(is_special),
+            };
             check_attribute(text, &attribute)?;
             Ok(attribute)
         })
@@ -193,7 +207,7 @@ impl<'a> XmlReader<'a> {
 /// The value of an attribute: line ends and tabs become spaces, references are resolved.
 pub(crate) fn attribute_value<'a>(attribute: &RawAttribute<'a>) -> Result<Cow<'a, str>, XmlError> {
     let raw = attribute.raw;
-    if !raw.bytes().any(|b| matches!(b, b'&' | b'\n' | b'\r' | b'\t')) {
+    if attribute.is_verbatim {
         return Ok(Cow::Borrowed(raw));
     }
     let whole = quick_xml::events::attributes::Attribute {
@@ -208,8 +222,9 @@ pub(crate) fn attribute_value<'a>(attribute: &RawAttribute<'a>) -> Result<Cow<'a
 /// Whether a text can be the name of an element or attribute. Non-ASCII letters are all allowed.
 pub(crate) fn is_xml_name(text: &str) -> bool {
     let mut bytes = text.bytes();
-    let starts_well = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_' || b == b':' || b >= 0x80);
-    starts_well && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':' | b'-' | b'.') || b >= 0x80)
+    let starts = |b: u8| b.is_ascii_alphabetic() || b == b'_' || b == b':' || b >= 0x80;
+    bytes.next().is_some_and(starts)
+        && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':' | b'-' | b'.') || b >= 0x80)
 }
 
 /// The place of the first control character that XML 1.0 forbids.
@@ -238,7 +253,7 @@ fn check_attribute(text: &str, attribute: &RawAttribute<'_>) -> Result<(), XmlEr
             message: "white space is missing before an attribute".to_owned(),
         });
     }
-    if attribute.raw.bytes().any(|b| b == b'<') {
+    if !attribute.is_verbatim && attribute.raw.contains('<') {
         return Err(XmlError {
             span: attribute.value_span,
             message: "`<` stands in an attribute; it must be written as `&lt;`".to_owned(),
