@@ -13,7 +13,7 @@ use crate::xml::{Tag, attribute_value, shorten};
 /// The attributes of a tag, in the order of the file. One that was taken has an empty name, which no attribute has.
 #[derive(Default)]
 pub(super) struct AttributeSet<'a> {
-    items: SmallVec<[Attribute<'a>; 6]>,
+    items: SmallVec<[Attribute<'a>; 4]>,
 }
 
 impl<'a> AttributeSet<'a> {
@@ -32,6 +32,9 @@ impl<'a> AttributeSet<'a> {
     /// All that nobody took.
     pub(super) fn into_vec(self) -> Vec<Attribute<'a>> {
         let left = self.rest().count();
+        if left == self.items.len() {
+            return self.items.into_vec();
+        }
         let mut rest = Vec::with_capacity(left);
         rest.extend(self.items.into_iter().filter(|attribute| !attribute.name.value.is_empty()));
         rest
@@ -46,7 +49,7 @@ impl<'a> Reader<'a> {
             let attribute = match attribute {
                 Ok(attribute) => attribute,
                 Err(error) => {
-                    self.report(syntax(error));
+                    self.report(syntax(&error));
                     continue;
                 }
             };
@@ -62,7 +65,7 @@ impl<'a> Reader<'a> {
                     name: Located::new(attribute.name.into(), attribute.name_span),
                     value: Located::new(value, attribute.value_span),
                 }),
-                Err(error) => self.report(syntax(error)),
+                Err(error) => self.report(syntax(&error)),
             }
         }
         Ok(set)
