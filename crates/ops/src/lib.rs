@@ -19,6 +19,7 @@ pub mod arithmetic;
 pub mod comparison;
 pub mod condition;
 pub mod convolution;
+pub mod detection;
 pub mod generation;
 pub mod image;
 pub mod infrastructure;

@@ -2,5 +2,7 @@
 
 use crate::OpDef;
 
+pub mod gather_tree;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[&gather_tree::GATHER_TREE];
