@@ -42,3 +42,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &transpose::TRANSPOSE,
     &variadic_split::VARIADIC_SPLIT,
 ];
+pub mod gather_tree;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[&gather_tree::GATHER_TREE];
