@@ -210,6 +210,7 @@ pub fn gemm_packed_b(
                 right: b,
                 c: shared.pointer(),
                 c_row: c_row_stride,
+                accumulate: false,
                 epilogue,
             };
             // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.
@@ -314,6 +315,7 @@ pub fn matmul(
                 right: &right,
                 c: target,
                 c_row: geometry.c_row,
+                accumulate: false,
                 epilogue: &epilogue,
             };
             // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.

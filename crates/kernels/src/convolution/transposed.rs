@@ -317,6 +317,7 @@ fn multiply(
                     right: &right,
                     c,
                     c_row: n,
+                    accumulate: false,
                     epilogue: &epilogue,
                 };
                 // SAFETY: lengths were checked on entry, and tasks are disjoint blocks of the output.
