@@ -14,6 +14,7 @@
 
 pub mod attention;
 pub mod blocked;
+pub mod chain;
 pub mod convolution;
 pub mod elementwise;
 pub mod epilogue;
