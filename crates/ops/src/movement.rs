@@ -8,6 +8,7 @@ pub mod depth_to_space;
 pub mod gather;
 pub mod gather_elements;
 pub mod gather_nd;
+pub mod gather_tree;
 pub mod pad;
 pub mod scatter_elements_update;
 pub mod scatter_nd_update;
@@ -29,6 +30,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &gather::GATHER,
     &gather_elements::GATHER_ELEMENTS,
     &gather_nd::GATHER_ND,
+    &gather_tree::GATHER_TREE,
     &pad::PAD,
     &scatter_elements_update::SCATTER_ELEMENTS_UPDATE,
     &scatter_nd_update::SCATTER_ND_UPDATE,
@@ -42,7 +44,3 @@ pub static OPERATIONS: &[&OpDef] = &[
     &transpose::TRANSPOSE,
     &variadic_split::VARIADIC_SPLIT,
 ];
-pub mod gather_tree;
-
-/// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[&gather_tree::GATHER_TREE];
