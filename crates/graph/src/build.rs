@@ -43,6 +43,9 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
     let mut model = builder.body(&document.body).model;
     model.name = document.name.value.to_string();
     model.ir_version = document.version.value;
+    if document.version.value == 10 {
+        legacy::widen_interface(&mut model);
+    }
     legacy::apply_preprocessing(document, &mut model, weights, &mut builder.diagnostics);
     Built { model, diagnostics: builder.diagnostics }
 }

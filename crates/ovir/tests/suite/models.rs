@@ -60,6 +60,10 @@ fn run(xml: &Path, reference_only: bool) -> Result<(), String> {
     let mut ran = 0;
     for suffix in std::iter::once(String::new()).chain((0..100).map(|k| format!("-{k}"))) {
         let Ok(expected) = std::fs::read(folder.join(format!("expected{suffix}.npz"))) else { continue };
+        if folder.ends_with("chardecoder") && suffix.is_empty() {
+            // The whole text; the consecutive inferences stand in files of their own.
+            continue;
+        }
         if let Ok(inputs) = std::fs::read(folder.join(format!("inputs{suffix}.npz"))) {
             set_inputs(&model, &mut request, &inputs)?;
         }
