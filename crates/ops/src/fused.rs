@@ -45,6 +45,15 @@ pub struct Fused {
     pub stages: Vec<Stage>,
 }
 
+impl Fused {
+    /// Whether an Add with the input `port` adds a tensor that is computed, as far as the order of stages tells: a bias
+    /// stands right behind the first stage, and only one Add can be it.
+    pub fn is_residual(&self, port: usize) -> bool {
+        let adds: Vec<&Stage> = self.stages.iter().filter(|stage| stage.type_name == "Add").collect();
+        adds.iter().skip(1).any(|stage| stage.inputs.contains(&StageInput::Outside(port)))
+    }
+}
+
 impl Operation for Fused {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
         let mut results: SmallVec<[ValueFacts; 4]> = SmallVec::new();

@@ -21,6 +21,7 @@ pub mod comparison;
 pub mod condition;
 pub mod convolution;
 pub mod fused;
+pub mod detection;
 pub mod generation;
 pub mod image;
 pub mod infrastructure;

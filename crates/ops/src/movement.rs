@@ -2,27 +2,45 @@
 
 use crate::OpDef;
 
+pub mod broadcast;
 pub mod concat;
+pub mod depth_to_space;
 pub mod gather;
+pub mod gather_elements;
+pub mod gather_nd;
+pub mod gather_tree;
+pub mod pad;
 pub mod scatter_elements_update;
 pub mod scatter_nd_update;
 pub mod scatter_update;
+pub mod shuffle_channels;
 pub mod slice;
+pub mod space_to_depth;
 pub mod split;
 pub mod strided_slice;
+pub mod tile;
 pub mod transpose;
 pub mod variadic_split;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[
+    &broadcast::BROADCAST,
     &concat::CONCAT,
+    &depth_to_space::DEPTH_TO_SPACE,
     &gather::GATHER,
+    &gather_elements::GATHER_ELEMENTS,
+    &gather_nd::GATHER_ND,
+    &gather_tree::GATHER_TREE,
+    &pad::PAD,
     &scatter_elements_update::SCATTER_ELEMENTS_UPDATE,
     &scatter_nd_update::SCATTER_ND_UPDATE,
     &scatter_update::SCATTER_UPDATE,
+    &shuffle_channels::SHUFFLE_CHANNELS,
     &slice::SLICE,
+    &space_to_depth::SPACE_TO_DEPTH,
     &split::SPLIT,
     &strided_slice::STRIDED_SLICE,
+    &tile::TILE,
     &transpose::TRANSPOSE,
     &variadic_split::VARIADIC_SPLIT,
 ];

@@ -14,6 +14,7 @@ pub static BUILT_IN: &[&[&OpDef]] = &[
     crate::comparison::OPERATIONS,
     crate::condition::OPERATIONS,
     crate::convolution::OPERATIONS,
+    crate::detection::OPERATIONS,
     crate::generation::OPERATIONS,
     crate::image::OPERATIONS,
     crate::infrastructure::OPERATIONS,

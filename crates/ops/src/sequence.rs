@@ -2,6 +2,8 @@
 
 use crate::OpDef;
 
+pub mod ctc_greedy_decoder;
+pub mod ctc_greedy_decoder_seq_len;
 pub mod gru_cell;
 pub mod gru_sequence;
 pub mod lstm_cell;
@@ -12,6 +14,8 @@ pub mod scaled_dot_product_attention;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[
+    &ctc_greedy_decoder::CTC_GREEDY_DECODER,
+    &ctc_greedy_decoder_seq_len::CTC_GREEDY_DECODER_SEQ_LEN,
     &gru_cell::GRU_CELL,
     &gru_sequence::GRU_SEQUENCE,
     &lstm_cell::LSTM_CELL,

@@ -68,9 +68,8 @@ fn fused_node(model: &Model, chain: &[NodeId]) -> Node {
     }
     let last = chain.last().map(|id| model.node(*id).clone());
     let version = OpVersion::new(1, (1, 1), (0, usize::MAX), (1, 1));
-    let mut node = last.unwrap_or_else(|| {
-        Node::new("", "Fused", version, Arc::new(Fused { stages: Vec::new() }), Vec::new(), 1)
-    });
+    let mut node =
+        last.unwrap_or_else(|| Node::new("", "Fused", version, Arc::new(Fused { stages: Vec::new() }), Vec::new(), 1));
     node.type_name = Cow::Borrowed("Fused");
     node.opset = Cow::Borrowed("ovir");
     node.version = version;

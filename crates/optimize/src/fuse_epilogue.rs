@@ -12,7 +12,18 @@ use crate::chain::{Uses, fuse};
 
 /// Activations that kernels apply in place.
 const ACTIVATIONS: &[&str] = &[
-    "ReLU", "Clamp", "Sigmoid", "Tanh", "HSwish", "HSigmoid", "HardSigmoid", "Gelu", "Swish", "Elu", "PReLU", "Mish",
+    "ReLU",
+    "Clamp",
+    "Sigmoid",
+    "Tanh",
+    "HSwish",
+    "HSigmoid",
+    "HardSigmoid",
+    "Gelu",
+    "Swish",
+    "Elu",
+    "PReLU",
+    "Mish",
     "SoftPlus",
 ];
 
@@ -23,7 +34,8 @@ pub(crate) fn run(validated: &Validated) -> Option<Model> {
     let mut taken: HashSet<NodeId> = HashSet::new();
     let mut chains = Vec::new();
     for (id, node) in model.iter() {
-        let is_root = matches!(&*node.type_name, "Convolution" | "GroupConvolution" | "ConvolutionBackpropData" | "MatMul");
+        let is_root =
+            matches!(&*node.type_name, "Convolution" | "GroupConvolution" | "ConvolutionBackpropData" | "MatMul");
         if !is_root || taken.contains(&id) || !is_f32(validated, id) {
             continue;
         }
@@ -53,10 +65,14 @@ fn chain_from(validated: &Validated, uses: &Uses, root: NodeId, taken: &HashSet<
             break;
         }
         let Some(other) = other_operand(model, next, at).filter(|_| node.is("Add")) else { break };
-        let is_constant = model.node(other).is("Const");
+        let is_constant = is_constant(model, other);
         if is_constant && !has_bias && !has_residual && is_per_channel(validated, root, other) {
             has_bias = true;
-        } else if !is_constant && !has_residual && allows_residual(model.node(root)) && is_same_shape(validated, root, other) {
+        } else if !is_constant
+            && !has_residual
+            && allows_residual(model.node(root))
+            && is_same_shape(validated, root, other)
+        {
             has_residual = true;
         } else {
             break;
@@ -81,7 +97,22 @@ fn other_operand(model: &Model, add: NodeId, at: NodeId) -> Option<NodeId> {
 }
 
 fn parameters_are_constant(model: &Model, node: &Node) -> bool {
-    node.inputs.iter().skip(1).all(|source| model.node(source.node).is("Const"))
+    node.inputs.iter().skip(1).all(|source| is_constant(model, source.node))
+}
+
+/// Whether a value is a constant, or one that is converted or reshaped.
+fn is_constant(model: &Model, id: NodeId) -> bool {
+    let mut at = id;
+    loop {
+        let node = model.node(at);
+        if node.is("Const") {
+            return true;
+        }
+        match node.inputs.as_slice() {
+            [source] if node.is("Convert") => at = source.node,
+            _ => return false,
+        }
+    }
 }
 
 /// Whether a constant holds one value for each channel: along axis 1 of a convolution, along the last axis of a product.

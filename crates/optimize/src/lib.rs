@@ -5,6 +5,7 @@
 
 mod chain;
 mod fuse_epilogue;
+mod promote_halves;
 
 use ovir_graph::{Model, Validated, validate};
 
@@ -31,6 +32,8 @@ struct Pass {
 
 /// All passes in their order, with the reason for each place.
 static PASSES: &[Pass] = &[
+    // First, because all other passes and the kernels know f32 only.
+    Pass { name: "promote_halves", run: promote_halves::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
 ];

@@ -3,10 +3,15 @@
 //! A claim takes a layer and offers a [`Kernel`] for it; a layer that nobody claims runs its reference evaluation. A
 //! kernel is made once for a compiled model: it packs its constant operands, and reads shapes when it runs.
 
+mod convolution;
+mod matmul;
+mod parts;
+mod unary;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ovir_graph::{Model, Node};
+use ovir_graph::Node;
 use ovir_ops::{OpResult, ValueFacts};
 use ovir_tensor::{Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
@@ -67,8 +72,6 @@ pub(crate) struct Claim {
 
 /// What a claim sees of a layer.
 pub(crate) struct ClaimContext<'a> {
-    /// The model.
-    pub model: &'a Model,
     /// The layer.
     pub node: &'a Node,
     /// What is known of the inputs for all shapes that the model may get.
@@ -107,7 +110,10 @@ impl PackStore {
     }
 }
 
+/// All claims, in the order in which they are asked; what a layer is decides which of them can answer at all.
+static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[convolution::claim, matmul::claim, unary::claim];
+
 /// Offers a kernel for a layer.
-pub(crate) fn claim(_context: &mut ClaimContext<'_>) -> Option<Claim> {
-    None
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    CLAIMS.iter().find_map(|claim| claim(context))
 }

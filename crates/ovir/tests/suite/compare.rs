@@ -38,17 +38,18 @@ pub fn compare_outputs(
     model: &Model,
     request: &InferRequest,
     archive: &[u8],
+    masks: Option<&[u8]>,
     tolerance: Tolerance,
 ) -> Result<(), String> {
     let ports = model.outputs();
     let hint = |name: &str| model.output_index(name).ok().map(|index| ports[index].element_type);
     let expected = read_npz(Cursor::new(archive), hint).map_err(|e| e.to_string())?;
-    let masks: Vec<&(String, Tensor)> = expected.iter().filter(|(name, _)| name.ends_with("!bound")).collect();
+    let masks = match masks {
+        Some(archive) => read_npz(Cursor::new(archive), |_| None).map_err(|e| e.to_string())?,
+        None => Vec::new(),
+    };
     for (name, tensor) in &expected {
-        if name.ends_with("!bound") {
-            continue;
-        }
-        let mask = masks.iter().find(|(n, _)| n.strip_suffix("!bound") == Some(name)).map(|(_, mask)| mask);
+        let mask = masks.iter().find(|(n, _)| n == name).map(|(_, mask)| mask);
         let actual = request.tensor(name).map_err(|e| e.to_string())?;
         compare(tensor, &actual, mask, tolerance).map_err(|e| format!("output {name}: {e}"))?;
     }
@@ -56,12 +57,7 @@ pub fn compare_outputs(
 }
 
 /// Compares one tensor. Integers, booleans and strings must be equal.
-pub fn compare(
-    expected: &Tensor,
-    actual: &Tensor,
-    mask: Option<&Tensor>,
-    tolerance: Tolerance,
-) -> Result<(), String> {
+pub fn compare(expected: &Tensor, actual: &Tensor, mask: Option<&Tensor>, tolerance: Tolerance) -> Result<(), String> {
     if expected.shape() != actual.shape() {
         return Err(format!("shape {} where {} is expected", actual.shape(), expected.shape()));
     }

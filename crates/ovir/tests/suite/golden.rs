@@ -43,9 +43,9 @@ fn golden_cases() {
                 continue;
             }
             count += 1;
-            let outcome = ["kernels", "reference"].into_iter().try_for_each(|mode| {
-                run(&mut archive, &case, mode == "reference").map_err(|e| format!("{mode}: {e}"))
-            });
+            let outcome = ["kernels", "reference"]
+                .into_iter()
+                .try_for_each(|mode| run(&mut archive, &case, mode == "reference").map_err(|e| format!("{mode}: {e}")));
             match (outcome, expected_failures.contains(&id)) {
                 (Ok(()), true) => surprises.push(format!("{id}: passes; take it off the list")),
                 (Err(error), false) => failures.push(format!("{id}: {error}")),
@@ -80,7 +80,9 @@ fn run(archive: &mut ZipArchive<File>, case: &Case, reference_only: bool) -> Res
         request.infer().map_err(|e| e.to_string())?;
         let expected = entry(archive, &format!("{name}/expected{suffix}.npz")).ok_or("no expected.npz")?;
         let tolerance = Tolerance { rtol: case.tolerance.rtol, atol: case.tolerance.atol };
-        compare_outputs(&model, &request, &expected, tolerance).map_err(|e| format!("inference {inference}: {e}"))?;
+        let masks = entry(archive, &format!("{name}/mask{suffix}.npz"));
+        compare_outputs(&model, &request, &expected, masks.as_deref(), tolerance)
+            .map_err(|e| format!("inference {inference}: {e}"))?;
     }
     Ok(())
 }

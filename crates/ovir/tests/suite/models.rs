@@ -60,12 +60,16 @@ fn run(xml: &Path, reference_only: bool) -> Result<(), String> {
     let mut ran = 0;
     for suffix in std::iter::once(String::new()).chain((0..100).map(|k| format!("-{k}"))) {
         let Ok(expected) = std::fs::read(folder.join(format!("expected{suffix}.npz"))) else { continue };
+        if folder.ends_with("chardecoder") && suffix.is_empty() {
+            // The whole text; the consecutive inferences stand in files of their own.
+            continue;
+        }
         if let Ok(inputs) = std::fs::read(folder.join(format!("inputs{suffix}.npz"))) {
             set_inputs(&model, &mut request, &inputs)?;
         }
         request.infer().map_err(|e| format!("inputs{suffix}: {e}"))?;
         let tolerance = Tolerance { rtol: 1e-3, atol: 1e-4 };
-        compare_outputs(&model, &request, &expected, tolerance).map_err(|e| format!("inputs{suffix}: {e}"))?;
+        compare_outputs(&model, &request, &expected, None, tolerance).map_err(|e| format!("inputs{suffix}: {e}"))?;
         ran += 1;
     }
     if ran == 0 { Err("no expected.npz".to_owned()) } else { Ok(()) }
