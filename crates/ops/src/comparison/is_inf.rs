@@ -76,7 +76,10 @@ mod tests {
             let case = Case::new("IsInf", "opset10")
                 .attribute("detect_negative", &negative.to_string())
                 .attribute("detect_positive", &positive.to_string());
-            assert_eq!(case.run(&[data.clone()]).unwrap()[0], booleans(&[false, false, positive, negative], [4]));
+            assert_eq!(
+                case.run(std::slice::from_ref(&data)).unwrap()[0],
+                booleans(&[false, false, positive, negative], [4])
+            );
         }
     }
 }

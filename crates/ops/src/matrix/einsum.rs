@@ -100,13 +100,16 @@ impl Operation for Einsum {
     }
 }
 
+/// One stride an axis, in elements.
+type Strides = SmallVec<[usize; 8]>;
+
 /// The loops of a computation: the axes of the output, then those that are summed over.
 #[derive(Debug)]
 struct Plan {
     shape: Shape,
     summed: Shape,
     /// For each input, the strides along the axes of the output and along those that are summed over.
-    strides: Vec<(SmallVec<[usize; 8]>, SmallVec<[usize; 8]>)>,
+    strides: Vec<(Strides, Strides)>,
 }
 
 impl Einsum {
@@ -380,12 +383,12 @@ mod tests {
         let count: Vec<f32> = (1..10).map(|i| i as f32).collect();
         let double: Vec<f32> = count.iter().map(|x| x * 2.0).collect();
         let batch = tensor(&[count.clone(), double].concat(), [2, 3, 3]);
-        assert_eq!(run("kii->k", &[batch.clone()]), tensor(&[15f32, 30.0], [2]));
+        assert_eq!(run("kii->k", std::slice::from_ref(&batch)), tensor(&[15f32, 30.0], [2]));
         assert_eq!(run("kii->ki", &[batch]), tensor(&[1f32, 5.0, 9.0, 2.0, 10.0, 18.0], [2, 3]));
         let transposed = [1f32, 4.0, 7.0, 2.0, 5.0, 8.0, 3.0, 6.0, 9.0];
         assert_eq!(run("ijk->kij", &[tensor(&count, [1, 3, 3])]), tensor(&transposed, [3, 1, 3]));
         let square = tensor(&count, [3, 3]);
-        assert_eq!(run("a...->...", &[square.clone()]), tensor(&[12f32, 15.0, 18.0], [3]));
+        assert_eq!(run("a...->...", std::slice::from_ref(&square)), tensor(&[12f32, 15.0, 18.0], [3]));
         let half: Vec<f32> = count.iter().map(|x| x / 2.0).collect();
         assert_eq!(run("a...,...->a...", &[square, tensor(&[0.5f32], [1])]), tensor(&half, [3, 3]));
         let six = tensor(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 2, 3]);
