@@ -280,4 +280,12 @@ mod tests {
         let output = case("false", "false").run(&[tensor::<f32>(&[], [2, 0]), tensor::<f32>(&[], [0, 3])]).unwrap();
         assert_eq!(output[0], tensor(&[0f32; 6], [2, 3]));
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("false", "false").assert_monotone(&["f32[5,10,4]", "f32[4,7]"]);
+        case("true", "true").assert_monotone(&["f32[2,1,4,3]", "f32[5,7,4]"]);
+        case("false", "true").assert_monotone(&["f32[4]", "f32[7,4]"]);
+        case("false", "false").assert_monotone(&["f32[2,1,4]", "f32[4]"]);
+    }
 }

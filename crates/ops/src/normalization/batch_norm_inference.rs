@@ -155,4 +155,10 @@ mod tests {
         assert_eq!(case("opset5").run(&inputs).unwrap()[0], expected);
         assert_eq!(case("opset1").run(&[gamma, beta, data, mean, variance]).unwrap()[0], expected);
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("opset5").assert_monotone(&["f32[1,3,4]", "f32[3]", "f32[3]", "f32[3]", "f32[3]"]);
+        case("opset1").assert_monotone(&["f32[3]", "f32[3]", "f32[1,3,4]", "f32[3]", "f32[3]"]);
+    }
 }

@@ -168,4 +168,9 @@ mod tests {
         let output = case("2").run(&[data, scale, bias]).unwrap();
         assert_eq!(output[0], tensor(&[-1f32, 2.0, -3.0, 5.0, -1.0, 2.0, -3.0, 5.0], [2, 4, 1]));
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("4").assert_monotone(&["f32[3,12,5]", "f32[12]", "f32[12]"]);
+    }
 }
