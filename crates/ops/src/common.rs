@@ -17,6 +17,7 @@ pub mod movement;
 pub mod normalization;
 pub mod number;
 pub mod pooling;
+pub mod random;
 pub mod recurrent;
 pub mod reduction;
 pub mod scatter;

@@ -69,7 +69,8 @@ impl Operation for Range {
         };
         let length = match (context.constant(0), context.constant(1), context.constant(2)) {
             (Some(start), Some(stop), Some(step)) if element_type.is_known() => {
-                Dim::fixed(numbers(element_type, [start.view(), stop.view(), step.view()])?.length()?)
+                let aligned = [start.aligned()?, stop.aligned()?, step.aligned()?];
+                Dim::fixed(numbers(element_type, [aligned[0].view(), aligned[1].view(), aligned[2].view()])?.length()?)
             }
             _ => length_of_bounds(context)?,
         };

@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn axes_of_version_1() {
         let data = tensor(&[1f32, 3.0, 11.0, 13.0], [1, 2, 2]);
-        let apart = version_1().attribute("across_channels", "false").run(&[data.clone()]).unwrap();
+        let apart = version_1().attribute("across_channels", "false").run(std::slice::from_ref(&data)).unwrap();
         assert_eq!(apart[0], tensor(&[-1f32, 1.0, -1.0, 1.0], [1, 2, 2]));
         let both = version_1().attribute("across_channels", "true").attribute("reduction_axes", "1");
         assert_eq!(both.run(&[data]).unwrap()[0], tensor(&[-1f32, -1.0, 1.0, 1.0], [1, 2, 2]));
