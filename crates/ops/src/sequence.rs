@@ -2,5 +2,7 @@
 
 use crate::OpDef;
 
+pub mod one_hot;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[&one_hot::ONE_HOT];

@@ -2,5 +2,8 @@
 
 use crate::OpDef;
 
+pub mod search_sorted;
+pub mod top_k;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[&search_sorted::SEARCH_SORTED, &top_k::TOP_K];
