@@ -4,8 +4,10 @@ use crate::OpDef;
 
 pub mod batch_to_space;
 pub mod broadcast;
+pub mod col2im;
 pub mod concat;
 pub mod depth_to_space;
+pub mod extract_image_patches;
 pub mod gather;
 pub mod gather_elements;
 pub mod gather_nd;
@@ -25,14 +27,17 @@ pub mod split;
 pub mod strided_slice;
 pub mod tile;
 pub mod transpose;
+pub mod unique;
 pub mod variadic_split;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[
     &batch_to_space::BATCH_TO_SPACE,
     &broadcast::BROADCAST,
+    &col2im::COL2IM,
     &concat::CONCAT,
     &depth_to_space::DEPTH_TO_SPACE,
+    &extract_image_patches::EXTRACT_IMAGE_PATCHES,
     &gather::GATHER,
     &gather_elements::GATHER_ELEMENTS,
     &gather_nd::GATHER_ND,
@@ -52,5 +57,6 @@ pub static OPERATIONS: &[&OpDef] = &[
     &strided_slice::STRIDED_SLICE,
     &tile::TILE,
     &transpose::TRANSPOSE,
+    &unique::UNIQUE,
     &variadic_split::VARIADIC_SPLIT,
 ];
