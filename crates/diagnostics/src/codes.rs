@@ -71,6 +71,12 @@ codes! {
     UnknownPrecision, "OV108", Error, "an unknown precision",
         "The precision of a port must be one of FP32, FP16, I64, I32, U8, BOOL and the other element types.",
         "<port id=\"0\" precision=\"FP31\"/>";
+    UnknownXmlAttribute, "OV109", Warning, "an unknown XML attribute",
+        "The element has no attribute of this name. It is ignored, which is rarely what its writer wanted.",
+        "<edge from-layer=\"0\" from-port=\"0\" to-layer=\"1\" to-port=\"0\" weight=\"2\"/>";
+    DuplicateElement, "OV110", Error, "an XML element is given twice",
+        "This element may appear once in its parent. OpenVINO and ovir read the first and ignore the others.",
+        "<layer ...><data axis=\"0\"/><data axis=\"1\"/></layer>";
     DuplicateLayerId, "OV201", Error, "two layers have the same id",
         "Edges name layers by id, so ids must be unique.",
         "<layer id=\"1\" .../><layer id=\"1\" .../>";

@@ -6,6 +6,20 @@
 
 mod codes;
 mod diagnostic;
+mod github;
+mod human;
+mod json;
+mod junit;
+mod report;
+mod sarif;
+mod source;
 
 pub use codes::{CODES, Code, CodeCard};
 pub use diagnostic::{Diagnostic, Label, LayerReference, Severity, Span};
+pub use github::render_github;
+pub use human::render_human;
+pub use json::render_json;
+pub use junit::render_junit;
+pub use report::{Report, Summary};
+pub use sarif::render_sarif;
+pub use source::{Position, SourceText};

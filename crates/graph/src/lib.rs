@@ -1,1 +1,22 @@
-//! The layer graph: building it from a document, ordering, validation, and reshaping.
+//! The layer graph: building it from a document, ordering, validation and reshaping.
+//!
+//! A [`Model`] is what a file says; a [`Validated`] model is one whose every shape, type and edge was checked. Only the
+//! latter can be planned and run. This crate knows no kernels and no threads.
+
+mod build;
+mod inference;
+mod locate;
+mod model;
+mod order;
+mod reshape;
+mod save;
+mod validate;
+
+pub use build::{BuildOptions, Built, build};
+pub use inference::{Given, Inference, infer_layer, infer_model, infer_model_into};
+pub use locate::diagnose;
+pub use model::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, Preprocessing, Source, Unresolved};
+pub use order::topological;
+pub use reshape::{ReshapeError, reshape};
+pub use save::to_document;
+pub use validate::{Validated, Validation, validate};

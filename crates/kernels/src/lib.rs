@@ -1,1 +1,40 @@
 //! Fast loops over slices and geometry structs, chosen by instruction set at run time.
+//!
+//! Conventions shared by every function of this crate:
+//!
+//! * Slices are dense and row-major unless a geometry says otherwise; lengths are checked once on entry and a
+//!   [`KernelError`] names the argument that does not fit. Nothing is written when an error is returned.
+//! * The first argument `isa: Isa` picks the instruction-set tier. Take it from [`isa::detect`] once; tests iterate
+//!   over [`Isa::available`]. Within one tier the result has the same bits for any number of threads.
+//! * Kernels allocate nothing. Where memory is needed beyond the operands, the caller passes `scratch`, whose least
+//!   length a function named `..._scratch_len` tells. Scratch content is arbitrary before and after the call.
+//!   Packing of constants (`Packed...::pack`) owns its buffers and is meant for load time.
+//! * Work is split by size only. A call forks only when it runs inside a rayon pool of more than one thread (enter
+//!   the pool once per inference) and has enough work to pay for the fork; see [`parallel`].
+
+pub mod attention;
+pub mod blocked;
+pub mod chain;
+pub mod convolution;
+pub mod elementwise;
+pub mod epilogue;
+pub mod error;
+pub mod gemm;
+pub mod interpolate;
+pub mod isa;
+pub mod movement;
+pub mod normalization;
+pub mod parallel;
+pub mod pooling;
+pub mod recurrent;
+pub mod reduce;
+pub mod softmax;
+pub mod unary;
+
+mod math;
+mod simd;
+#[cfg(test)]
+mod testing;
+
+pub use error::KernelError;
+pub use isa::{Isa, Tier};

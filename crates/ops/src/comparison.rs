@@ -2,5 +2,19 @@
 
 use crate::OpDef;
 
+pub mod equal;
+pub mod greater;
+pub mod greater_equal;
+pub mod less;
+pub mod less_equal;
+pub mod not_equal;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[
+    &equal::EQUAL,
+    &greater::GREATER,
+    &greater_equal::GREATER_EQUAL,
+    &less::LESS,
+    &less_equal::LESS_EQUAL,
+    &not_equal::NOT_EQUAL,
+];

@@ -2,5 +2,15 @@
 
 use crate::OpDef;
 
+pub mod convolution;
+pub mod convolution_backprop_data;
+pub mod group_convolution;
+pub mod group_convolution_backprop_data;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[
+    &convolution::CONVOLUTION,
+    &convolution_backprop_data::CONVOLUTION_BACKPROP_DATA,
+    &group_convolution::GROUP_CONVOLUTION,
+    &group_convolution_backprop_data::GROUP_CONVOLUTION_BACKPROP_DATA,
+];

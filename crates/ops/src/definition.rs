@@ -2,7 +2,10 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
+
+use ovir_tensor::TensorView;
 
 use crate::{AttributeDef, AttributeReader, BodyPorts, EvaluateContext, InferContext, OpResult};
 
@@ -150,6 +153,16 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
     /// input's data already.
     fn in_place_input(&self) -> Option<usize> {
         None
+    }
+
+    /// The byte ranges of the in-place input that `evaluate` overwrites, appended to `ranges`, so that a caller can put
+    /// them back. The view of the in-place input has type and shape, but no bytes. Returns whether the ranges are all;
+    /// otherwise the caller must keep everything.
+    ///
+    /// # Errors
+    /// Violations that depend on data, as `evaluate` would report them.
+    fn overwritten(&self, _inputs: &[TensorView<'_>], _ranges: &mut Vec<Range<usize>>) -> OpResult<bool> {
+        Ok(false)
     }
 
     /// Whether the first output is the first input under another shape, bit for bit (Reshape, Squeeze...).

@@ -14,8 +14,6 @@ use crate::{Blame, OpError, OpResult};
 pub struct Limits {
     /// Set from outside to stop the inference at the next occasion.
     pub cancelled: AtomicBool,
-    /// When the inference must have ended.
-    pub deadline: Option<Instant>,
     /// The most bytes that run-time allocations of one inference may take together; 0 means no limit.
     pub memory: usize,
     /// The bytes that run-time allocations have taken so far.
@@ -33,6 +31,7 @@ pub struct RandomStream {
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     limits: Option<Arc<Limits>>,
+    deadline: Option<Instant>,
     /// The random stream of the layer that is evaluated: it is set before and taken back after the evaluation.
     pub random: RandomStream,
 }
@@ -45,7 +44,12 @@ impl Environment {
 
     /// Surroundings with limits.
     pub fn new(limits: Arc<Limits>) -> Environment {
-        Environment { limits: Some(limits), random: RandomStream::default() }
+        Environment { limits: Some(limits), ..Environment::default() }
+    }
+
+    /// The same surroundings with a time at which the inference must have ended.
+    pub fn with_deadline(self, deadline: Instant) -> Environment {
+        Environment { deadline: Some(deadline), ..self }
     }
 
     /// The limits.
@@ -58,6 +62,9 @@ impl Environment {
     /// # Errors
     /// When the inference is cancelled or out of time.
     pub fn poll(&self) -> OpResult {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(OpError::new(Code::LimitExceeded, Blame::Node, "the time limit was reached"));
+        }
         self.limits.as_ref().map_or(Ok(()), |limits| limits.poll())
     }
 
@@ -78,13 +85,10 @@ impl Limits {
     /// Stops work that can go on without bound.
     ///
     /// # Errors
-    /// When the inference is cancelled or out of time.
+    /// When the inference is cancelled.
     pub fn poll(&self) -> OpResult {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(OpError::new(Code::LimitExceeded, Blame::Node, "the inference was cancelled"));
-        }
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(OpError::new(Code::LimitExceeded, Blame::Node, "the time limit was reached"));
         }
         Ok(())
     }

@@ -2,5 +2,9 @@
 
 use crate::OpDef;
 
+pub mod range;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[
+    &range::RANGE,
+];

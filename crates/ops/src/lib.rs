@@ -16,9 +16,12 @@ pub mod testing;
 
 pub mod activation;
 pub mod arithmetic;
+pub mod bitwise;
 pub mod comparison;
 pub mod condition;
 pub mod convolution;
+pub mod fused;
+pub mod detection;
 pub mod generation;
 pub mod image;
 pub mod infrastructure;

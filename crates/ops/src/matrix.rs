@@ -2,5 +2,9 @@
 
 use crate::OpDef;
 
+pub mod matmul;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[
+    &matmul::MATMUL,
+];

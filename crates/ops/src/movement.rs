@@ -11,6 +11,7 @@ pub mod extract_image_patches;
 pub mod gather;
 pub mod gather_elements;
 pub mod gather_nd;
+pub mod gather_tree;
 pub mod pad;
 pub mod reverse;
 pub mod reverse_sequence;
@@ -41,6 +42,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &gather::GATHER,
     &gather_elements::GATHER_ELEMENTS,
     &gather_nd::GATHER_ND,
+    &gather_tree::GATHER_TREE,
     &pad::PAD,
     &reverse::REVERSE,
     &reverse_sequence::REVERSE_SEQUENCE,

@@ -10,9 +10,11 @@ use crate::{Category, OpDef, OpVersion};
 pub static BUILT_IN: &[&[&OpDef]] = &[
     crate::activation::OPERATIONS,
     crate::arithmetic::OPERATIONS,
+    crate::bitwise::OPERATIONS,
     crate::comparison::OPERATIONS,
     crate::condition::OPERATIONS,
     crate::convolution::OPERATIONS,
+    crate::detection::OPERATIONS,
     crate::generation::OPERATIONS,
     crate::image::OPERATIONS,
     crate::infrastructure::OPERATIONS,

@@ -1,4 +1,4 @@
-//! Sorting and selection.
+//! Sorting and maximisation.
 
 use crate::OpDef;
 
@@ -7,3 +7,9 @@ pub mod top_k;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[&search_sorted::SEARCH_SORTED, &top_k::TOP_K];
+pub mod non_max_suppression;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[
+    &non_max_suppression::NON_MAX_SUPPRESSION,
+];

@@ -2,5 +2,9 @@
 
 use crate::OpDef;
 
+pub mod convert;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[
+    &convert::CONVERT,
+];

@@ -1,1 +1,22 @@
 //! Plans, memory, schedules, inference requests, states and profiles.
+//!
+//! A [`Compiled`] model is what every request shares: steps, packed constants, the pool of threads. A [`Request`] has
+//! the memory of one inference: an arena for intermediate tensors, outputs, variables. Per signature of input shapes an
+//! instance holds shapes and places; everything else is done once.
+
+mod body;
+mod compile;
+mod eager;
+mod error;
+mod fast;
+mod instance;
+mod pool;
+mod request;
+mod step;
+mod variable;
+
+pub use compile::{CompileOptions, Compiled};
+pub use error::RunError;
+pub use pool::available_threads;
+pub use request::{Observer, Profile, ProfileEntry, Request};
+pub use variable::VariableInfo;

@@ -21,13 +21,18 @@ unsafe impl Send for AlignedBuffer {}
 unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
+    /// A buffer without memory.
+    pub const fn empty() -> AlignedBuffer {
+        AlignedBuffer { pointer: NonNull::<Line>::dangling().cast(), length: 0, capacity: 0 }
+    }
+
     /// A zeroed buffer of `length` bytes.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] when the allocator refuses.
     pub fn zeroed(length: usize) -> Result<AlignedBuffer, TensorError> {
         if length == 0 {
-            return Ok(AlignedBuffer { pointer: NonNull::<Line>::dangling().cast(), length: 0, capacity: 0 });
+            return Ok(AlignedBuffer::empty());
         }
         let layout =
             Layout::from_size_align(length, ALIGNMENT).map_err(|_| TensorError::OutOfMemory { bytes: length })?;
@@ -67,6 +72,13 @@ impl AlignedBuffer {
     pub fn capacity(&self) -> usize {
         self.capacity
     }
+}
+
+/// Bytes as elements: the longest slice of whole elements from the first aligned byte on.
+pub fn cast_mut<T: bytemuck::Pod>(bytes: &mut [u8]) -> &mut [T] {
+    let skipped = bytes.as_ptr().align_offset(align_of::<T>()).min(bytes.len());
+    let usable = (bytes.len() - skipped) / size_of::<T>() * size_of::<T>();
+    bytemuck::try_cast_slice_mut(&mut bytes[skipped..skipped + usable]).unwrap_or(&mut [])
 }
 
 /// A type of the buffer's alignment, for an aligned dangling pointer.

@@ -3,6 +3,7 @@
 //! This crate knows nothing of operations or graphs. It owns the memory that everything else borrows:
 //! aligned buffers, mapped files and tensors that share a foreign owner.
 
+mod arena;
 mod buffer;
 mod dim;
 pub mod dispatch;
@@ -10,12 +11,16 @@ mod element_type;
 mod error;
 #[cfg(feature = "mmap")]
 mod mapped;
+pub mod npy;
+pub mod npz;
+pub mod packed;
 mod shape;
 mod tensor;
 mod value;
 mod view;
 
-pub use buffer::AlignedBuffer;
+pub use arena::{Arena, ArenaParts};
+pub use buffer::{AlignedBuffer, cast_mut};
 pub use dim::{Dim, INFINITE, Symbol};
 pub use element_type::{ElementClass, ElementType, NativeElement};
 pub use error::TensorError;

@@ -153,6 +153,35 @@ impl Tensor {
         Ok(Tensor { element_type: ElementType::String, shape, storage: Storage::Strings(Arc::new(values)) })
     }
 
+    /// Makes `slot` a tensor of the given type and shape whose bytes nobody shares, in the memory that it has already
+    /// where that suffices. What the bytes hold is unspecified. Memory that must grow grows by half at least, so that
+    /// a tensor that grows step by step rarely moves.
+    ///
+    /// # Errors
+    /// [`TensorError::TooLarge`] or [`TensorError::OutOfMemory`] when the memory cannot be had.
+    pub fn prepare(slot: &mut Option<Tensor>, element_type: ElementType, shape: &Shape) -> Result<(), TensorError> {
+        if element_type == ElementType::String {
+            *slot = Some(Tensor::zeros(element_type, shape.clone())?);
+            return Ok(());
+        }
+        let bytes = storage_bytes(element_type, shape)?;
+        if let Some(tensor) = slot
+            && let Storage::Owned(buffer) = &mut tensor.storage
+            && let Some(buffer) = Arc::get_mut(buffer)
+        {
+            if bytes > buffer.capacity() && buffer.capacity() > 0 {
+                let grown = buffer.capacity().saturating_add(buffer.capacity() / 2).max(bytes);
+                *buffer = AlignedBuffer::zeroed(grown).or_else(|_| AlignedBuffer::zeroed(bytes))?;
+            }
+            buffer.resize(bytes)?;
+            tensor.element_type = element_type;
+            tensor.shape.clone_from(shape);
+            return Ok(());
+        }
+        *slot = Some(Tensor::zeros(element_type, shape.clone())?);
+        Ok(())
+    }
+
     /// The element type.
     pub fn element_type(&self) -> ElementType {
         self.element_type

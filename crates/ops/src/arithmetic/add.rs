@@ -38,7 +38,7 @@ pub struct Add {
 impl Operation for Add {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
         infer_binary(context, &self.attributes, ElementClass::Native, None)?;
-        propagate_binary(context, |a, b| a + b);
+        propagate_binary(context, &self.attributes, |a, b| a + b);
         Ok(())
     }
 

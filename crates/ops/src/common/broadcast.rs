@@ -60,9 +60,10 @@ impl BroadcastAttributes {
         let mismatch = |detail: String| {
             OpError::shape(Blame::Input(ports.1), format!("shape {b} cannot be laid into shape {a}: {detail}"))
         };
+        let aligned = left.len().checked_sub(right.len());
         let right = trim_ones(right);
         let axis = match self.axis {
-            -1 => left.len().checked_sub(right.len()),
+            -1 => aligned,
             axis => usize::try_from(axis).ok().filter(|axis| axis + right.len() <= left.len()),
         };
         let axis = axis.ok_or_else(|| mismatch(format!("it does not fit from axis {} on", self.axis)))?;

@@ -81,17 +81,22 @@ pub(crate) fn infer_binary(
 }
 
 /// Follows small integer values through an operation of two inputs.
-pub(crate) fn propagate_binary(context: &mut InferContext<'_>, function: impl Fn(Value, Value) -> Value) {
+pub(crate) fn propagate_binary(
+    context: &mut InferContext<'_>,
+    attributes: &BroadcastAttributes,
+    function: impl Fn(Value, Value) -> Value,
+) {
     let (Some(a), Some(b)) = (context.bounds(0), context.bounds(1)) else {
         return;
     };
-    let Some(shape) = broadcast_shapes(&a.shape, &b.shape) else {
+    let second = attributes.aligned_second(&a.shape, &b.shape);
+    let Some(shape) = broadcast_shapes(&a.shape, &second) else {
         return;
     };
     if shape.elements() > ovir_tensor::MAX_BOUNDS_ELEMENTS {
         return;
     }
-    let (left, right) = (broadcast_strides(&a.shape, &shape), broadcast_strides(&b.shape, &shape));
+    let (left, right) = (broadcast_strides(&a.shape, &shape), broadcast_strides(&second, &shape));
     let mut values: SmallVec<[Value; 8]> = SmallVec::new();
     for_each_offset(&shape, [&left, &right], |[i, j]| values.push(function(a.values[i], b.values[j])));
     context.set_bounds(0, Bounds { shape, values });

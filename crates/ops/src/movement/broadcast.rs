@@ -29,8 +29,8 @@ crate::attribute_enum! {
         /// By NumPy's rule, from the data to the target shape.
         #[default]
         Numpy = "numpy",
-        /// As `axes_mapping` says.
-        Explicit = "explicit",
+        /// As `axes_mapping` says; version 1 is also written as `none`.
+        Explicit = "explicit" | "none",
         /// By NumPy's rule, both ways.
         Bidirectional = "bidirectional",
     }

@@ -1,0 +1,301 @@
+//! Shape inference over a whole graph.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use ovir_diagnostics::Diagnostic;
+use ovir_ops::{
+    Body, Effects, Environment, EvaluateContext, InferContext, OpError, OpResult, OutputSlot, OutputSlots,
+    SymbolSource, ValueFacts, infrastructure::parameter::Parameter,
+};
+use ovir_tensor::{Bounds, Dim, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, SmallVec, Tensor, TensorView};
+
+use crate::{Model, Node, NodeId, Source, diagnose};
+
+/// The most elements that all inputs of a layer may have together for the layer to be evaluated during inference.
+const MAX_FOLDED_INPUT_ELEMENTS: usize = 4 * MAX_BOUNDS_ELEMENTS;
+
+/// What is known of every value of a model.
+#[derive(Debug, Clone, Default)]
+pub struct Inference {
+    facts: Vec<ValueFacts>,
+    first: Vec<u32>,
+}
+
+impl Inference {
+    /// What is known of the output `source`.
+    pub fn get(&self, source: Source) -> &ValueFacts {
+        static NOTHING: ValueFacts = ValueFacts {
+            element_type: ElementType::Dynamic,
+            shape: PartialShape::DYNAMIC,
+            bounds: None,
+            constant: None,
+        };
+        let range = self.range(source.node);
+        self.facts
+            .get(range.start + source.port as usize)
+            .filter(|_| (source.port as usize) < range.len())
+            .unwrap_or(&NOTHING)
+    }
+
+    /// What is known of the outputs of a layer.
+    pub fn outputs(&self, node: NodeId) -> &[ValueFacts] {
+        &self.facts[self.range(node)]
+    }
+
+    /// The number of the first output of a layer, counted over all layers.
+    pub fn value_index(&self, source: Source) -> usize {
+        self.first[source.node.index()] as usize + source.port as usize
+    }
+
+    /// The number of values.
+    pub fn value_count(&self) -> usize {
+        self.facts.len()
+    }
+
+    /// The layer whose outputs begin after those counted so far gets `count` outputs.
+    fn push(&mut self, outputs: impl IntoIterator<Item = ValueFacts>) {
+        self.first.push(self.facts.len() as u32);
+        self.facts.extend(outputs);
+    }
+
+    fn range(&self, node: NodeId) -> Range<usize> {
+        let start = self.first[node.index()] as usize;
+        let end = self.first.get(node.index() + 1).map_or(self.facts.len(), |next| *next as usize);
+        start..end
+    }
+}
+
+/// Facts that replace what a layer would say of its first output: exact input shapes, the shapes of states.
+pub type Given<'a> = &'a [(NodeId, ValueFacts)];
+
+/// Infers all values of a model. Where a layer's rules are violated, the violation goes to `diagnostics` and the
+/// declared shapes are trusted.
+pub fn infer_model(
+    model: &Model,
+    given: Given<'_>,
+    symbols: &mut SymbolSource,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Inference {
+    let mut inference = Inference::default();
+    infer_model_into(model, given, symbols, diagnostics, &mut inference);
+    inference
+}
+
+/// As [`infer_model`], into memory that an earlier inference has left.
+pub fn infer_model_into(
+    model: &Model,
+    given: Given<'_>,
+    symbols: &mut SymbolSource,
+    diagnostics: &mut Vec<Diagnostic>,
+    inference: &mut Inference,
+) {
+    inference.facts.clear();
+    inference.first.clear();
+    inference.first.reserve(model.nodes.len());
+    inference.facts.reserve(model.nodes.len());
+    let mut problems = Vec::new();
+    let mut outputs: Vec<ValueFacts> = Vec::new();
+    for (id, node) in model.iter() {
+        outputs.clear();
+        outputs.resize_with(node.outputs.len(), ValueFacts::default);
+        let given = given.iter().find(|(node, _)| *node == id).map(|(_, facts)| facts);
+        match (given, outputs.first_mut()) {
+            (Some(given), Some(first)) => *first = with_declared_type(node, given),
+            _ => infer_node(model, inference, node, &mut outputs, &mut problems, symbols, diagnostics),
+        }
+        if node.operation.effects() == Effects::Interface && node.inputs.is_empty() {
+            name_dims(&mut outputs, symbols);
+        }
+        inference.push(outputs.drain(..));
+    }
+}
+
+/// Infers one layer from the facts of its inputs.
+///
+/// # Errors
+/// The first violation, as a diagnostic with its place.
+pub fn infer_layer(
+    model: &Model,
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &mut [ValueFacts],
+) -> Result<(), Box<Diagnostic>> {
+    let nested = RefCell::new(Vec::new());
+    let bodies: SmallVec<[GraphBody<'_>; 2]> =
+        node.bodies.iter().map(|body| GraphBody { model: body, diagnostics: &nested }).collect();
+    let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| b as &dyn Body).collect();
+    let (mut problems, mut symbols) = (Vec::new(), SymbolSource::default());
+    let mut context = InferContext::new(inputs, outputs, &mut problems, &mut symbols, &bodies);
+    if let Err(error) = node.operation.infer(&mut context) {
+        problems.push(error);
+    }
+    match problems.first() {
+        Some(problem) => Err(Box::new(diagnose(model, node, problem))),
+        None => match nested.take().into_iter().find(Diagnostic::is_error) {
+            Some(diagnostic) => Err(Box::new(diagnostic)),
+            None => Ok(()),
+        },
+    }
+}
+
+fn infer_node(
+    model: &Model,
+    inference: &Inference,
+    node: &Node,
+    outputs: &mut [ValueFacts],
+    problems: &mut Vec<OpError>,
+    symbols: &mut SymbolSource,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    let inputs: SmallVec<[&ValueFacts; 8]> = node.inputs.iter().map(|source| inference.get(*source)).collect();
+    let nested = RefCell::new(Vec::new());
+    let bodies: SmallVec<[GraphBody<'_>; 2]> =
+        node.bodies.iter().map(|body| GraphBody { model: body, diagnostics: &nested }).collect();
+    let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| b as &dyn Body).collect();
+    problems.clear();
+    let result = node.operation.infer(&mut InferContext::new(&inputs, outputs, problems, symbols, &bodies));
+    if let Err(error) = result {
+        problems.push(error);
+    }
+    diagnostics.extend(nested.take());
+    if problems.is_empty() {
+        if can_fold(node, &inputs, outputs) {
+            fold(node, &inputs, outputs);
+        }
+        return;
+    }
+    diagnostics.extend(problems.iter().map(|problem| diagnose(model, node, problem)));
+    trust_declarations(node, outputs);
+}
+
+/// After a violation the declared types and shapes are the best guess of what was meant.
+fn trust_declarations(node: &Node, outputs: &mut [ValueFacts]) {
+    for (port, output) in outputs.iter_mut().enumerate() {
+        let declared = node.location.as_ref().and_then(|l| l.outputs.get(port));
+        *output = declared
+            .map_or_else(ValueFacts::default, |p| ValueFacts::new(p.declared.element_type(), p.declared.shape()));
+    }
+}
+
+fn with_declared_type(node: &Node, given: &ValueFacts) -> ValueFacts {
+    let mut facts = given.clone();
+    if let (ElementType::Dynamic, Some(declared)) = (facts.element_type, node.operation.downcast_ref::<Parameter>()) {
+        facts.element_type = declared.element_type;
+    }
+    facts
+}
+
+/// Every unknown dimension of a Parameter gets a symbol, so that equal dimensions can be recognised downstream.
+fn name_dims(outputs: &mut [ValueFacts], symbols: &mut SymbolSource) {
+    for dims in outputs.iter_mut().filter_map(|o| o.shape.dims_mut()) {
+        for dim in dims.iter_mut().filter(|d| !d.is_static() && d.symbol().is_none()) {
+            *dim = Dim::interval(dim.min(), dim.max()).with_symbol(symbols.fresh());
+        }
+    }
+}
+
+fn can_fold(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> bool {
+    let is_small = |f: &&ValueFacts| f.shape.elements().max() <= MAX_FOLDED_INPUT_ELEMENTS as i64;
+    let is_known = |f: &&ValueFacts| f.constant.is_some() || f.bounds.as_ref().is_some_and(|b| b.known().is_some());
+    !inputs.is_empty()
+        && node.operation.effects() == Effects::None
+        && node.bodies.is_empty()
+        && outputs.iter().any(|o| o.constant.is_none() && o.bounds.as_ref().is_none_or(|b| b.known().is_none()))
+        && outputs.iter().all(|o| o.shape.is_static() && o.shape.elements().max() <= MAX_BOUNDS_ELEMENTS as i64)
+        && inputs.iter().all(|f| is_small(f) && is_known(f))
+}
+
+/// Evaluates a layer whose inputs are all known small tensors. A failure is left to the run, which reports it.
+fn fold(node: &Node, inputs: &[&ValueFacts], outputs: &mut [ValueFacts]) {
+    let tensors: Option<SmallVec<[Tensor; 4]>> = inputs.iter().map(|f| known_tensor(f)).collect();
+    let Some(tensors) = tensors else { return };
+    let views: SmallVec<[TensorView<'_>; 4]> = tensors.iter().map(Tensor::view).collect();
+    let mut slots: SmallVec<[OutputSlot<'_>; 2]> = outputs.iter().map(|o| OutputSlot::Needed(o.element_type)).collect();
+    let mut environment = Environment::unlimited();
+    let mut outputs_of = OutputSlots(&mut slots);
+    let mut context = EvaluateContext::new(&views, &mut outputs_of, &[], &mut environment, false);
+    if node.operation.evaluate(&mut context).is_err() {
+        return;
+    }
+    for (output, slot) in outputs.iter_mut().zip(slots) {
+        if let OutputSlot::Produced(tensor) = slot
+            && tensor.element_type() == output.element_type
+            && output.shape.contains(tensor.shape())
+        {
+            *output = ValueFacts::of_constant(tensor);
+        }
+    }
+}
+
+/// The tensor of a known value, made from its bounds if need be.
+fn known_tensor(facts: &ValueFacts) -> Option<Tensor> {
+    match (&facts.constant, &facts.bounds) {
+        (Some(tensor), _) => tensor.aligned().ok(),
+        (None, Some(bounds)) => tensor_of_bounds(facts.element_type, bounds),
+        _ => None,
+    }
+}
+
+fn tensor_of_bounds(element_type: ElementType, bounds: &Bounds) -> Option<Tensor> {
+    let width = element_type.byte_width()?;
+    let mut bytes: SmallVec<[u8; 64]> = SmallVec::new();
+    for value in bounds.known()? {
+        bytes.extend_from_slice(&value.to_le_bytes()[..width]);
+    }
+    Tensor::from_bytes(element_type, bounds.shape.clone(), &bytes).ok()
+}
+
+/// A nested graph as the operations see it during inference.
+struct GraphBody<'a> {
+    model: &'a Model,
+    diagnostics: &'a RefCell<Vec<Diagnostic>>,
+}
+
+impl Body for GraphBody<'_> {
+    fn parameter(&self, index: usize) -> ValueFacts {
+        match self.model.input_facts(index) {
+            Some((element_type, shape)) => ValueFacts::new(element_type, shape.clone()),
+            None => ValueFacts::default(),
+        }
+    }
+
+    fn result_count(&self) -> usize {
+        self.model.results.len()
+    }
+
+    /// A body may be inferred several times with ever wider parameters; the last time counts.
+    fn infer(&self, parameters: &[ValueFacts]) -> OpResult<Vec<ValueFacts>> {
+        let mut diagnostics = Vec::new();
+        // Symbols of the outer graph must not be mistaken for those given out inside.
+        let given: Vec<(NodeId, ValueFacts)> =
+            self.model.parameters.iter().copied().zip(parameters.iter().map(without_symbols)).collect();
+        let mut symbols = SymbolSource::default();
+        let inference = infer_model(self.model, &given, &mut symbols, &mut diagnostics);
+        *self.diagnostics.borrow_mut() = diagnostics;
+        let results = self.model.results.iter().map(|id| {
+            let facts = inference.outputs(*id).first().cloned().unwrap_or_default();
+            without_symbols(&facts)
+        });
+        Ok(results.collect())
+    }
+
+    fn run(&self, _parameters: &[Tensor], _environment: &mut Environment) -> OpResult<Vec<Tensor>> {
+        Err(OpError::unsupported("a body cannot be run during inference"))
+    }
+}
+
+fn without_symbols(facts: &ValueFacts) -> ValueFacts {
+    let mut facts = facts.clone();
+    if let Some(dims) = facts.shape.dims_mut() {
+        for dim in dims.iter_mut() {
+            *dim = Dim::interval(dim.min(), dim.max());
+        }
+    }
+    if let Some(bounds) = &mut facts.bounds {
+        for value in &mut bounds.values {
+            value.symbol = None;
+        }
+    }
+    facts
+}

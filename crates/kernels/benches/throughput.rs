@@ -1,0 +1,226 @@
+//! Plain timing of the kernels: `cargo bench -p ovir-kernels --bench throughput -- [filter]`.
+//!
+//! Prints the median time and the rate with one and with two threads.
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
+
+use ovir_kernels::blocked::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_depthwise};
+use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
+use ovir_kernels::epilogue::{Activation, Epilogue};
+use ovir_kernels::gemm::{self, MatMulGeometry, PackedB};
+use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::unary::{UnaryOp, unary_f32};
+use std::time::Instant;
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    for isa in Isa::available() {
+        if isa == isa::detect() || filter.contains("tiers") {
+            gemm_rows(isa, &filter);
+            convolution_rows(isa, &filter);
+            depthwise_rows(isa, &filter);
+            unary_rows(isa, &filter);
+        }
+    }
+}
+
+fn gemm_rows(isa: Isa, filter: &str) {
+    let rows = [
+        (64, 147, 12544),
+        (64, 576, 3136),
+        (256, 64, 3136),
+        (128, 1152, 784),
+        (256, 2304, 196),
+        (512, 4608, 49),
+        (2048, 512, 49),
+        (128, 384, 384),
+        (128, 384, 1536),
+        (128, 1536, 384),
+        (1024, 1024, 1024),
+        (1, 4096, 4096),
+    ];
+    for (m, k, n) in rows {
+        let (a, b) = (values(m * k), values(k * n));
+        let packed = PackedB::pack(isa, k, n, &b, n, 1).unwrap();
+        let mut c = vec![0.0; m * n];
+        let mut scratch = vec![0.0; gemm::gemm_packed_b_scratch_len(isa, m, k, k)];
+        let flops = 2.0 * (m * k * n) as f64;
+        report(filter, &format!("gemm packed {isa} {m}x{k}x{n}"), flops, "GFLOP/s", || {
+            gemm::gemm_packed_b(isa, m, &a, k, &packed, &mut c, n, &Epilogue::default(), &mut scratch).unwrap();
+        });
+        let geometry = MatMulGeometry::dense(1, m, k, n, false, false, true, true);
+        let mut scratch = vec![0.0; gemm::matmul_scratch_len(isa, &geometry)];
+        report(filter, &format!("gemm plain {isa} {m}x{k}x{n}"), flops, "GFLOP/s", || {
+            gemm::matmul(isa, &geometry, &a, &b, &mut c, &Epilogue::default(), &mut scratch).unwrap();
+        });
+    }
+}
+
+fn convolution_rows(isa: Isa, filter: &str) {
+    let rows = [
+        ("conv1 7x7/2", 3, 64, 224, 7, 2),
+        ("L1 3x3", 64, 64, 56, 3, 1),
+        ("L2 3x3", 128, 128, 28, 3, 1),
+        ("L3 3x3", 256, 256, 14, 3, 1),
+        ("L4 3x3", 512, 512, 7, 3, 1),
+        ("L1 1x1e", 64, 256, 56, 1, 1),
+        ("L1 1x1r", 256, 64, 56, 1, 1),
+        ("L2 1x1e", 128, 512, 28, 1, 1),
+        ("L3 1x1e", 256, 1024, 14, 1, 1),
+        ("L4 1x1e", 512, 2048, 7, 1, 1),
+        ("L4 1x1r", 2048, 512, 7, 1, 1),
+        ("L2 3x3/2", 128, 128, 56, 3, 2),
+        ("L2 1x1/2", 256, 512, 56, 1, 2),
+    ];
+    for (name, inputs, outputs, side, kernel, stride) in rows {
+        let pad = kernel / 2;
+        let geometry = ConvolutionGeometry::new(
+            1,
+            1,
+            inputs,
+            outputs,
+            [1, side, side],
+            [1, kernel, kernel],
+            [1, stride, stride],
+            [1; 3],
+            [0, pad, pad],
+            [0, pad, pad],
+        )
+        .unwrap();
+        let (input, weights, bias) = (
+            values(geometry.input_len()),
+            values(geometry.weights_len()),
+            values(outputs),
+        );
+        let epilogue = ConvolutionEpilogue {
+            bias: Some(&bias),
+            activation: Activation::Unary(UnaryOp::Relu),
+            ..ConvolutionEpilogue::default()
+        };
+        let mut output = vec![0.0; geometry.output_len()];
+        let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
+        report(
+            filter,
+            &format!("conv plain {isa} {name}"),
+            geometry.flops() as f64,
+            "GFLOP/s",
+            || {
+                convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+            },
+        );
+        let layout = if inputs < 16 {
+            BlockedInput::Plain
+        } else {
+            BlockedInput::Blocked
+        };
+        let packed = BlockedConvolution::pack(&geometry, layout, &weights).unwrap();
+        report(
+            filter,
+            &format!("conv blocked {isa} {name}"),
+            geometry.flops() as f64,
+            "GFLOP/s",
+            || {
+                blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+            },
+        );
+    }
+}
+
+fn depthwise_rows(isa: Isa, filter: &str) {
+    for (channels, side, kernel, stride) in [(64, 112, 3, 1), (128, 56, 3, 2), (512, 14, 3, 1), (240, 28, 5, 1)] {
+        let pad = kernel / 2;
+        let geometry = ConvolutionGeometry::new(
+            1,
+            channels,
+            channels,
+            channels,
+            [1, side, side],
+            [1, kernel, kernel],
+            [1, stride, stride],
+            [1; 3],
+            [0, pad, pad],
+            [0, pad, pad],
+        )
+        .unwrap();
+        let (input, weights) = (values(geometry.input_len()), values(geometry.weights_len()));
+        let epilogue = ConvolutionEpilogue::default();
+        let mut output = vec![0.0; geometry.output_len()];
+        let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
+        let name = format!("{channels}x{side}x{side} {kernel}x{kernel}/{stride}");
+        report(
+            filter,
+            &format!("depthwise plain {isa} {name}"),
+            geometry.flops() as f64,
+            "GFLOP/s",
+            || {
+                convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+            },
+        );
+        report(
+            filter,
+            &format!("depthwise blocked {isa} {name}"),
+            geometry.flops() as f64,
+            "GFLOP/s",
+            || {
+                blocked_depthwise(isa, &geometry, &weights, &input, &mut output, &epilogue).unwrap();
+            },
+        );
+    }
+}
+
+fn unary_rows(isa: Isa, filter: &str) {
+    for op in [
+        UnaryOp::Relu,
+        UnaryOp::Exp,
+        UnaryOp::Tanh,
+        UnaryOp::Sigmoid,
+        UnaryOp::Erf,
+        UnaryOp::GeluErf,
+        UnaryOp::Log,
+        UnaryOp::Sin,
+        UnaryOp::Mish,
+    ] {
+        let input = values(100_000);
+        let mut output = vec![0.0; input.len()];
+        report(filter, &format!("unary {isa} {op:?}"), input.len() as f64, "Gelem/s", || {
+            unary_f32(isa, op, &input, &mut output).unwrap();
+        });
+    }
+}
+
+fn values(count: usize) -> Vec<f32> {
+    let mut state = 12345u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Prints the median time and the rate of `amount` units a call, in a pool of one thread and of two.
+fn report(filter: &str, name: &str, amount: f64, unit: &str, mut body: impl FnMut() + Send) {
+    if !name.contains(filter.trim_end_matches("tiers").trim()) {
+        return;
+    }
+    let mut line = format!("{name:<44}");
+    for threads in [1, 2] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let mut times = pool.install(|| {
+            let (start, mut times) = (Instant::now(), vec![]);
+            while start.elapsed().as_secs_f64() < 0.3 || times.len() < 5 {
+                let begin = Instant::now();
+                body();
+                times.push(begin.elapsed().as_secs_f64());
+            }
+            times
+        });
+        times.sort_by(f64::total_cmp);
+        let (median, low) = (times[times.len() / 2], times[times.len() / 10]);
+        line += &format!(
+            " {threads}T {:>9.1} us {:>7.1} (p10 {:.1}) {unit}",
+            median * 1e6,
+            amount / median / 1e9,
+            amount / low / 1e9
+        );
+    }
+    println!("{line}");
+}

@@ -1,0 +1,112 @@
+//! Kernels over channels in blocks of sixteen (`nChw16c`).
+//!
+//! A blocked tensor of shape `[N, C, H, W]` is stored as `[N, ceil(C / 16), H, W, 16]`. Lanes beyond the last channel
+//! hold anything and are never used; [`to_plain`] drops them. Elementwise kernels therefore run over a blocked tensor
+//! as over a plain one, and concatenation along channels is a concatenation of blocks where all inputs but the last
+//! have multiples of sixteen channels. The layout is the same for every tier.
+
+mod direct;
+mod planes;
+
+pub(crate) use direct::PlaneView;
+pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution};
+pub(crate) use planes::window;
+pub use planes::{BlockedPooling, PoolingKind, blocked_depthwise, blocked_pooling};
+
+use crate::error::{KernelError, check_exact, product};
+use crate::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};
+
+/// Channels in one block.
+pub const BLOCK: usize = 16;
+
+/// Elements of the blocked form of `[batch, channels, positions]`.
+#[must_use]
+pub fn blocked_len(batch: usize, channels: usize, positions: usize) -> usize {
+    batch
+        .saturating_mul(channels.next_multiple_of(BLOCK))
+        .saturating_mul(positions)
+}
+
+/// Writes the blocked form of a plain `[batch, channels, positions]`; lanes beyond the last channel become zero.
+///
+/// # Errors
+/// A slice does not fit the sizes.
+pub fn from_plain(
+    batch: usize,
+    channels: usize,
+    positions: usize,
+    input: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), product("input", &[batch, channels, positions])?)?;
+    check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
+    let (blocks, work) = (
+        channels.div_ceil(BLOCK),
+        nanoseconds_for_bytes(input.len().saturating_mul(16)),
+    );
+    if output.is_empty() {
+        return Ok(());
+    }
+    parallel_chunks_mut(output, positions * BLOCK, work, |index, output| {
+        let (image, block) = (index / blocks, index % blocks);
+        let count = BLOCK.min(channels - block * BLOCK);
+        let input = &input[(image * channels + block * BLOCK) * positions..][..count * positions];
+        if count < BLOCK {
+            output.fill(0.0);
+        }
+        for (tile, output) in output.chunks_mut(64 * BLOCK).enumerate() {
+            for channel in 0..count {
+                let line = &input[channel * positions + tile * 64..][..output.len() / BLOCK];
+                for (place, value) in output[channel..].iter_mut().step_by(BLOCK).zip(line) {
+                    *place = *value;
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Writes the plain `[batch, channels, positions]` of a blocked form.
+///
+/// # Errors
+/// A slice does not fit the sizes.
+pub fn to_plain(
+    batch: usize,
+    channels: usize,
+    positions: usize,
+    input: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    check_exact(
+        "output",
+        output.len(),
+        product("output", &[batch, channels, positions])?,
+    )?;
+    check_exact("input", input.len(), blocked_len(batch, channels, positions))?;
+    let (blocks, work) = (
+        channels.div_ceil(BLOCK),
+        nanoseconds_for_bytes(output.len().saturating_mul(16)),
+    );
+    if output.is_empty() {
+        return Ok(());
+    }
+    // One image's block of channels is contiguous in the plain form too, but the last may be short; therefore whole
+    // images are the chunks of the outer loop and blocks those of the inner.
+    parallel_chunks_mut(output, channels * positions, work, |image, output| {
+        parallel_chunks_mut(output, BLOCK * positions, work / batch as u64, |block, output| {
+            let input = &input[(image * blocks + block) * positions * BLOCK..][..positions * BLOCK];
+            for (tile, input) in input.chunks(64 * BLOCK).enumerate() {
+                for channel in 0..output.len() / positions {
+                    let line = &mut output[channel * positions + tile * 64..][..input.len() / BLOCK];
+                    for (place, value) in line.iter_mut().zip(input[channel..].iter().step_by(BLOCK)) {
+                        *place = *value;
+                    }
+                }
+            }
+        });
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,549 @@
+//! Direct convolution into the blocked layout.
+//!
+//! A tile holds the sums of neighbouring output positions (flattened, so that it may span lines) for one or two blocks
+//! of output channels in registers. For each tap every position has a pointer into the input, or to zeros where the tap
+//! lies in the padding; the tile then walks the input channels.
+
+use super::{BLOCK, blocked_len};
+use crate::convolution::ConvolutionEpilogue;
+use crate::convolution::ConvolutionGeometry;
+use crate::epilogue::{Activation, Channelwise};
+use crate::error::{KernelError, check_exact};
+use crate::gemm::Value;
+use crate::isa::{Isa, Tier};
+use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+use crate::unary;
+use std::ops::Range;
+
+/// The most positions a tile holds.
+const MOST_POSITIONS: usize = 14;
+
+/// The layout of a convolution's input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockedInput {
+    /// `[N, C, H, W]`; meant for first layers with few channels.
+    Plain,
+    /// `[N, ceil(C / 16), H, W, 16]`.
+    Blocked,
+}
+
+/// Weights of a convolution into the blocked layout, packed once. They serve every tier, image size, stride, dilation
+/// and padding.
+#[derive(Debug, Clone)]
+pub struct BlockedConvolution {
+    input: BlockedInput,
+    shape: [usize; 5],
+    /// `[output block, tap, input channel, 16 output channels]`, input channels those of one group.
+    values: Vec<f32>,
+}
+
+impl BlockedConvolution {
+    /// Packs the weights `[output channels, input channels per group, height, width]` for this layout of the input.
+    ///
+    /// # Errors
+    /// The number of weights is wrong, the geometry has a depth, or it has groups whose channels do not fill whole
+    /// blocks (for depthwise convolutions see [`super::blocked_depthwise`]).
+    pub fn pack<T: Value>(
+        geometry: &ConvolutionGeometry,
+        input: BlockedInput,
+        weights: &[T],
+    ) -> Result<Self, KernelError> {
+        check_exact("weights", weights.len(), geometry.weights_len())?;
+        let shape = shape(geometry);
+        let [groups, outputs, inputs, high, wide] = shape;
+        let whole = outputs.is_multiple_of(groups * BLOCK) && inputs.is_multiple_of(groups * BLOCK);
+        if groups > 1 && (!whole || input == BlockedInput::Plain) {
+            return Err(KernelError::invalid(
+                "groups",
+                "channels of a group do not fill whole blocks",
+            ));
+        }
+        if geometry.has_depth() {
+            return Err(KernelError::invalid("geometry", "has a depth"));
+        }
+        let (inputs, taps) = (inputs / groups, high * wide);
+        let blocks = outputs.div_ceil(BLOCK);
+        let mut values = vec![0.0; blocks * taps * inputs * BLOCK];
+        for output in 0..outputs {
+            for channel in 0..inputs {
+                for tap in 0..taps {
+                    let place = ((output / BLOCK * taps + tap) * inputs + channel) * BLOCK + output % BLOCK;
+                    values[place] = weights[(output * inputs + channel) * taps + tap].widen();
+                }
+            }
+        }
+        Ok(Self { input, shape, values })
+    }
+
+    /// Bytes the packed form holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.values.as_slice())
+    }
+}
+
+/// Convolves into the blocked layout. `input` has the layout the weights were packed for; `output` and a residual of
+/// the epilogue are blocked. Bias and slopes are indexed by channel. No scratch is needed.
+///
+/// # Errors
+/// A slice has the wrong length, or the weights were packed for another shape.
+pub fn blocked_convolution(
+    isa: Isa,
+    geometry: &ConvolutionGeometry,
+    weights: &BlockedConvolution,
+    input: &[f32],
+    output: &mut [f32],
+    epilogue: &ConvolutionEpilogue<'_>,
+) -> Result<(), KernelError> {
+    let view = geometry.plane();
+    let [groups, outputs, inputs, high, wide] = weights.shape;
+    if weights.shape != shape(geometry) || geometry.has_depth() {
+        return Err(KernelError::invalid("weights", "packed for another shape"));
+    }
+    let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
+    let input_len = match weights.input {
+        BlockedInput::Plain => geometry.input_len(),
+        BlockedInput::Blocked => blocked_len(view.batch, inputs, plane),
+    };
+    check_exact("input", input.len(), input_len)?;
+    check_exact("output", output.len(), blocked_len(view.batch, outputs, positions))?;
+    epilogue.check(outputs, output.len())?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let inputs = inputs / groups;
+    let job = Job {
+        isa,
+        weights,
+        epilogue,
+        input,
+        view,
+        inputs,
+        taps: [high, wide],
+        blocks: outputs.div_ceil(BLOCK),
+        per_group: (outputs / groups).div_ceil(BLOCK),
+        positions,
+        output: SharedMut::new(output),
+    };
+    let (most, wide_tile) = match isa.tier() {
+        Tier::Portable => (2, 1),
+        Tier::Avx2 => (6, 1),
+        Tier::Avx512 => (MOST_POSITIONS, 2),
+    };
+    let tile = positions.div_ceil(positions.div_ceil(most));
+    let pairs = job.per_group.div_ceil(wide_tile);
+    let tile_flops = 2 * tile * wide_tile * BLOCK * inputs * high * wide;
+    let tiles = positions.div_ceil(tile);
+    let run = (2_500_000 / tile_flops.max(1)).clamp(1, tiles);
+    let run = tiles.div_ceil(tiles.div_ceil(run));
+    let runs = tiles.div_ceil(run);
+    let count = view.batch * groups * pairs * runs;
+    parallel_for(count, 1, nanoseconds_for_flops(geometry.flops()), |range| {
+        for task in range {
+            let (rest, part) = (task / runs, task % runs);
+            let (rest, pair) = (rest / pairs, rest % pairs);
+            let (image, group) = (rest / groups, rest % groups);
+            let first = pair * wide_tile;
+            let blocks = wide_tile.min(job.per_group - first);
+            let span = part * run * tile..positions.min((part + 1) * run * tile);
+            // SAFETY: lengths were checked, and tasks write disjoint parts of the output.
+            unsafe { job.run(image, group, group * job.per_group + first, blocks, span, tile) };
+        }
+    });
+    Ok(())
+}
+
+/// The two spatial axes of a geometry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlaneView {
+    pub(crate) batch: usize,
+    pub(crate) input: [usize; 2],
+    pub(crate) output: [usize; 2],
+    pub(crate) stride: [usize; 2],
+    pub(crate) dilation: [usize; 2],
+    pub(crate) pad: [usize; 2],
+}
+
+impl PlaneView {
+    /// The input position of a tap, if inside.
+    #[inline(always)]
+    pub(crate) fn at(&self, axis: usize, output: usize, tap: usize) -> Option<usize> {
+        (output * self.stride[axis] + tap * self.dilation[axis])
+            .checked_sub(self.pad[axis])
+            .filter(|&position| position < self.input[axis])
+    }
+}
+
+struct Job<'a> {
+    isa: Isa,
+    weights: &'a BlockedConvolution,
+    epilogue: &'a ConvolutionEpilogue<'a>,
+    input: &'a [f32],
+    view: PlaneView,
+    /// Input channels of one group.
+    inputs: usize,
+    taps: [usize; 2],
+    /// Output blocks of one image.
+    blocks: usize,
+    /// Output blocks of one group.
+    per_group: usize,
+    positions: usize,
+    output: SharedMut<'a, f32>,
+}
+
+/// Zeros that taps in the padding read.
+static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
+
+impl Job<'_> {
+    /// Computes a span of positions for one or two output blocks.
+    ///
+    /// # Safety
+    /// The lengths were checked, and nobody else touches this part of the output.
+    unsafe fn run(&self, image: usize, group: usize, block: usize, blocks: usize, span: Range<usize>, tile: usize) {
+        let plane = self.view.input[0] * self.view.input[1];
+        let (lanes, source) = match self.weights.input {
+            BlockedInput::Plain => (1, image * self.inputs * plane),
+            BlockedInput::Blocked => {
+                let groups = self.blocks / self.per_group;
+                let per_group = self.inputs.div_ceil(BLOCK);
+                (BLOCK, (image * groups + group) * per_group * plane * BLOCK)
+            }
+        };
+        let channel = block * BLOCK;
+        let outputs = self.weights.shape[1];
+        let vector = |values: &[f32]| {
+            let mut lanes = [0.0f32; 2 * BLOCK];
+            let count = (outputs - channel).min(2 * BLOCK);
+            lanes[..count].copy_from_slice(&values[channel..channel + count]);
+            lanes
+        };
+        let bias = self.epilogue.bias.map_or([0.0; 2 * BLOCK], vector);
+        let slopes = match self.epilogue.activation {
+            Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
+            _ => None,
+        };
+        let part = self.epilogue.part(0, 0, 0, 0);
+        let block_stride = self.positions * BLOCK;
+        let mut position = span.start;
+        while position < span.end {
+            let count = tile.min(span.end - position);
+            let offset = (image * self.blocks + block) * block_stride + position * BLOCK;
+            let call = Call {
+                input: self.input[source..].as_ptr(),
+                view: self.view,
+                taps: self.taps,
+                lanes,
+                channels: self.inputs,
+                channel_step: plane * lanes,
+                weights: self.weights.values[block * self.taps[0] * self.taps[1] * self.inputs * BLOCK..].as_ptr(),
+                weights_block: self.taps[0] * self.taps[1] * self.inputs * BLOCK,
+                bias: bias.as_ptr(),
+                slopes: slopes.as_ref().map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
+                residual: self
+                    .epilogue
+                    .residual
+                    .map_or(std::ptr::null(), |values| values[offset..].as_ptr()),
+                output: self.output.pointer().wrapping_add(offset),
+                block_stride,
+                position,
+                limits: part.limits(),
+            };
+            // SAFETY: the tile lies inside the output, and everything it reads inside the slices that were checked.
+            unsafe { run_tile(self.isa, count, blocks, call) };
+            if let (Activation::Unary(op), true) = (self.epilogue.activation, part.needs_pass()) {
+                for block in 0..blocks {
+                    let line = call.output.wrapping_add(block * block_stride);
+                    // SAFETY: the tile's lines lie in the output.
+                    unsafe { unary::apply(self.isa, op, line, line, count * BLOCK) };
+                }
+            }
+            position += count;
+        }
+    }
+}
+
+/// Everything one tile needs.
+#[derive(Clone, Copy)]
+struct Call {
+    input: *const f32,
+    view: PlaneView,
+    taps: [usize; 2],
+    /// Channels that lie next to each other at one position.
+    lanes: usize,
+    channels: usize,
+    /// Elements from one run of `lanes` channels to the next.
+    channel_step: usize,
+    weights: *const f32,
+    weights_block: usize,
+    bias: *const f32,
+    slopes: *const f32,
+    residual: *const f32,
+    output: *mut f32,
+    block_stride: usize,
+    position: usize,
+    limits: (f32, f32),
+}
+
+/// A tile with its number of positions and output blocks known to the compiler; `VECTORS` is the number of vectors
+/// that hold those blocks.
+struct Fixed<const POSITIONS: usize, const VECTORS: usize>(Call);
+
+/// # Safety
+/// The call's pointers cover what the geometry asks for.
+unsafe fn run_tile(isa: Isa, positions: usize, blocks: usize, call: Call) {
+    macro_rules! call {
+        ($vectors:literal: $($positions:literal)*) => {
+            match positions {
+                $($positions => dispatch(isa, Fixed::<$positions, $vectors>(call)),)*
+                _ => debug_assert!(false, "no tile of {positions} positions"),
+            }
+        };
+    }
+    match (isa.tier(), blocks) {
+        (Tier::Portable, _) => call!(4: 1 2),
+        (Tier::Avx2, _) => call!(2: 1 2 3 4 5 6),
+        (Tier::Avx512, 1) => call!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+        (Tier::Avx512, _) => call!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    }
+}
+
+impl<const POSITIONS: usize, const VECTORS: usize> Kernel for Fixed<POSITIONS, VECTORS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let call = self.0;
+        let per_block = BLOCK / S::LANES;
+        if POSITIONS * VECTORS > 28 || VECTORS > 2 * per_block {
+            return;
+        }
+        // SAFETY: `run_tile` was promised that the pointers cover what the geometry asks for.
+        unsafe {
+            let sums = accumulate::<S, POSITIONS, VECTORS>(s, &call);
+            finish(s, &call, sums);
+        }
+    }
+}
+
+/// The sums of all products and the bias.
+///
+/// # Safety
+/// As of [`run_tile`].
+#[inline(always)]
+unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let places = Places::<POSITIONS>::new(call);
+    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+    for vector in 0..VECTORS {
+        // SAFETY: the bias has a value for each lane.
+        let bias = unsafe { s.load(call.bias.add(vector * S::LANES)) };
+        for position in 0..POSITIONS {
+            sums[position][vector] = bias;
+        }
+    }
+    if places.interior {
+        // SAFETY: every tap of every position lies inside the input.
+        return unsafe { interior::<S, POSITIONS, VECTORS>(s, call, &places.pointers, sums) };
+    }
+    for tap in 0..call.taps[0] * call.taps[1] {
+        let down = (tap / call.taps[1] * call.view.dilation[0]) as isize;
+        let right = (tap % call.taps[1] * call.view.dilation[1]) as isize;
+        let offset = (down * call.view.input[1] as isize + right) * call.lanes as isize;
+        // SAFETY: the tap lies in the kernel, and each pointer leads to the channels of a position or to zeros.
+        unsafe {
+            let weights = call.weights.add(tap * call.channels * BLOCK);
+            let mut pointers = [ZEROS.as_ptr(); POSITIONS];
+            let mut steps = [0usize; POSITIONS];
+            let mut inside = false;
+            for position in 0..POSITIONS {
+                let y = places.rows[position].wrapping_add(down) as usize;
+                let x = places.columns[position].wrapping_add(right) as usize;
+                if (y < call.view.input[0]) & (x < call.view.input[1]) {
+                    pointers[position] = places.pointers[position].wrapping_offset(offset);
+                    steps[position] = call.channel_step;
+                    inside = true;
+                }
+            }
+            if inside {
+                sums = channels::<S, POSITIONS, VECTORS>(s, call, weights, pointers, &steps, sums);
+            }
+        }
+    }
+    sums
+}
+
+/// Where the positions of a tile read at their first tap.
+struct Places<const POSITIONS: usize> {
+    /// The line, which may lie in the padding.
+    rows: [isize; POSITIONS],
+    /// The column, which may lie in the padding.
+    columns: [isize; POSITIONS],
+    /// The address, meaningful where the line and column are inside.
+    pointers: [*const f32; POSITIONS],
+    /// Whether every tap of every position lies inside.
+    interior: bool,
+}
+
+impl<const POSITIONS: usize> Places<POSITIONS> {
+    #[inline(always)]
+    fn new(call: &Call) -> Self {
+        let view = &call.view;
+        let (high, wide) = (view.input[0] as isize, view.input[1] as isize);
+        let reach = [0, 1].map(|axis| ((call.taps[axis] - 1) * view.dilation[axis]) as isize);
+        let (mut y, mut x) = (call.position / view.output[1], call.position % view.output[1]);
+        let mut places = Self {
+            rows: [0; POSITIONS],
+            columns: [0; POSITIONS],
+            pointers: [call.input; POSITIONS],
+            interior: true,
+        };
+        for position in 0..POSITIONS {
+            let row = (y * view.stride[0]) as isize - view.pad[0] as isize;
+            let column = (x * view.stride[1]) as isize - view.pad[1] as isize;
+            places.rows[position] = row;
+            places.columns[position] = column;
+            places.pointers[position] = call.input.wrapping_offset((row * wide + column) * call.lanes as isize);
+            places.interior &= (row >= 0) & (row + reach[0] < high) & (column >= 0) & (column + reach[1] < wide);
+            x += 1;
+            if x == view.output[1] {
+                (y, x) = (y + 1, 0);
+            }
+        }
+        places
+    }
+}
+
+/// Adds the products of all taps of a tile that lies inside the input; sums stay in registers throughout.
+///
+/// # Safety
+/// Every tap of every position lies inside the input.
+#[inline(always)]
+unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+    pointers: &[*const f32; POSITIONS],
+    mut sums: [[S::F; VECTORS]; POSITIONS],
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let mut weights = call.weights;
+    let down = call.view.dilation[0] * call.view.input[1] * call.lanes;
+    let right = call.view.dilation[1] * call.lanes;
+    for ky in 0..call.taps[0] {
+        for kx in 0..call.taps[1] {
+            let mut offset = ky * down + kx * right;
+            let mut channel = 0;
+            while channel < call.channels {
+                let lanes = call.lanes.min(call.channels - channel);
+                for lane in 0..lanes {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        sums = step(s, call, weights, pointers, offset + lane, sums);
+                        weights = weights.add(BLOCK);
+                    }
+                }
+                offset += call.channel_step;
+                channel += lanes;
+            }
+        }
+    }
+    sums
+}
+
+/// Adds the products of one tap, whose sums stay in registers throughout.
+///
+/// # Safety
+/// The weights are those of the tap, and each pointer leads to the channels of a position, or to zeros and has no step.
+#[inline(always)]
+unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+    mut weights: *const f32,
+    mut pointers: [*const f32; POSITIONS],
+    steps: &[usize; POSITIONS],
+    mut sums: [[S::F; VECTORS]; POSITIONS],
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let mut channel = 0;
+    while channel < call.channels {
+        let lanes = call.lanes.min(call.channels - channel);
+        for lane in 0..lanes {
+            // SAFETY: the caller's promise.
+            unsafe {
+                sums = step(s, call, weights, &pointers, lane, sums);
+                weights = weights.add(BLOCK);
+            }
+        }
+        for (pointer, step) in pointers.iter_mut().zip(steps) {
+            *pointer = pointer.wrapping_add(*step);
+        }
+        channel += lanes;
+    }
+    sums
+}
+
+/// Adds the products of one input channel and tap.
+///
+/// # Safety
+/// The weights are those of the channel and tap, and each pointer leads to a value at the offset.
+#[inline(always)]
+unsafe fn step<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+    weights: *const f32,
+    pointers: &[*const f32; POSITIONS],
+    offset: usize,
+    mut sums: [[S::F; VECTORS]; POSITIONS],
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let per_block = BLOCK / S::LANES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut right = [s.splat(0.0); VECTORS];
+        for vector in 0..VECTORS {
+            right[vector] =
+                s.load(weights.add(vector / per_block * call.weights_block + vector % per_block * S::LANES));
+        }
+        for position in 0..POSITIONS {
+            let left = s.splat(*pointers[position].wrapping_add(offset));
+            for vector in 0..VECTORS {
+                sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
+            }
+        }
+    }
+    sums
+}
+
+/// Adds the residual, applies slopes or limits and stores.
+///
+/// # Safety
+/// As of [`run_tile`].
+#[inline(always)]
+unsafe fn finish<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+    sums: [[S::F; VECTORS]; POSITIONS],
+) {
+    let per_block = BLOCK / S::LANES;
+    let (low, high) = (s.splat(call.limits.0), s.splat(call.limits.1));
+    for position in 0..POSITIONS {
+        for vector in 0..VECTORS {
+            let mut sum = sums[position][vector];
+            let place = vector / per_block * call.block_stride + position * BLOCK + vector % per_block * S::LANES;
+            // SAFETY: the caller's promise.
+            unsafe {
+                if !call.residual.is_null() {
+                    sum = s.add(sum, s.load(call.residual.add(place)));
+                }
+                if !call.slopes.is_null() {
+                    let scaled = s.mul(sum, s.load(call.slopes.add(vector * S::LANES)));
+                    sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
+                }
+                s.store(call.output.add(place), s.min(high, s.max(low, sum)));
+            }
+        }
+    }
+}
+
+fn shape(geometry: &ConvolutionGeometry) -> [usize; 5] {
+    geometry.channels_and_kernel()
+}

@@ -1,0 +1,205 @@
+use super::*;
+use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
+use crate::epilogue::{Activation, Channelwise};
+use crate::isa::Isa;
+use crate::testing::{Random, assert_close, in_pool};
+use crate::unary::UnaryOp;
+use pretty_assertions::assert_eq;
+use proptest::prelude::*;
+
+fn block(batch: usize, channels: usize, positions: usize, values: &[f32]) -> Vec<f32> {
+    let mut blocked = vec![f32::NAN; blocked_len(batch, channels, positions)];
+    from_plain(batch, channels, positions, values, &mut blocked).unwrap();
+    // Whatever lies in the spare lanes must not matter.
+    let blocks = channels.div_ceil(BLOCK);
+    for (index, value) in blocked.iter_mut().enumerate() {
+        if index / (positions * BLOCK) % blocks * BLOCK + index % BLOCK >= channels {
+            *value = f32::NAN;
+        }
+    }
+    blocked
+}
+
+fn plain(batch: usize, channels: usize, positions: usize, values: &[f32]) -> Vec<f32> {
+    let mut result = vec![f32::NAN; batch * channels * positions];
+    to_plain(batch, channels, positions, values, &mut result).unwrap();
+    result
+}
+
+fn random_geometry(random: &mut Random, groups: usize, inputs: usize, outputs: usize) -> ConvolutionGeometry {
+    loop {
+        let pair = |random: &mut Random, low: usize, high: usize, first: usize| {
+            [first, random.between(low, high), random.between(low, high)]
+        };
+        let geometry = ConvolutionGeometry::new(
+            random.between(1, 2),
+            groups,
+            inputs,
+            outputs,
+            pair(random, 1, 18, 1),
+            pair(random, 1, 4, 1),
+            pair(random, 1, 3, 1),
+            pair(random, 1, 2, 1),
+            pair(random, 0, 3, 0),
+            pair(random, 0, 3, 0),
+        );
+        if let Ok(geometry) = geometry {
+            return geometry;
+        }
+    }
+}
+
+/// Compares with the plain convolution, which has a reference of its own.
+fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Option<BlockedInput>) {
+    let (inputs, outputs) = (geometry.channels_and_kernel()[2], geometry.channels_and_kernel()[1]);
+    let view = geometry.plane();
+    let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
+    let weights = random.values(geometry.weights_len());
+    let input = random.values(geometry.input_len());
+    let (bias, slopes) = (random.values(outputs), random.values(outputs));
+    let residual = random.values(geometry.output_len());
+    let blocked_input = match input_layout {
+        Some(BlockedInput::Plain) => input.clone(),
+        _ => block(view.batch, inputs, plane, &input),
+    };
+    let blocked_residual = block(view.batch, outputs, positions, &residual);
+    let activations = [
+        Activation::None,
+        Activation::Unary(UnaryOp::Relu),
+        Activation::Unary(UnaryOp::Sigmoid),
+        Activation::PRelu(Channelwise::PerRow(&slopes)),
+    ];
+    for isa in Isa::available() {
+        let activation = activations[random.between(0, 3)];
+        let packed = PackedConvolution::pack(isa, geometry, &weights).unwrap();
+        let mut expected = vec![f32::NAN; geometry.output_len()];
+        let epilogue = ConvolutionEpilogue {
+            bias: Some(&bias),
+            residual: Some(&residual),
+            activation,
+        };
+        convolution(isa, geometry, &packed, &input, &mut expected, &epilogue).unwrap();
+        let mut output = vec![f32::NAN; blocked_residual.len()];
+        let epilogue = ConvolutionEpilogue {
+            residual: Some(&blocked_residual),
+            ..epilogue
+        };
+        match input_layout {
+            Some(layout) => {
+                let packed = BlockedConvolution::pack(geometry, layout, &weights).unwrap();
+                blocked_convolution(isa, geometry, &packed, &blocked_input, &mut output, &epilogue).unwrap();
+            }
+            None => blocked_depthwise(isa, geometry, &weights, &blocked_input, &mut output, &epilogue).unwrap(),
+        }
+        let expected: Vec<f64> = expected.iter().map(|&value| f64::from(value)).collect();
+        let result = plain(view.batch, outputs, positions, &output);
+        assert_close(&result, &expected, 200, &format!("{isa} {geometry:?} {activation:?}"));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn any_convolution(seed: u64) {
+        let mut random = Random::new(seed);
+        let (inputs, outputs) = (random.between(1, 40), random.between(1, 70));
+        let geometry = random_geometry(&mut random, 1, inputs, outputs);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        check(&mut random, &geometry, Some(BlockedInput::Plain));
+    }
+
+    #[test]
+    fn any_grouped_or_depthwise_convolution(seed: u64) {
+        let mut random = Random::new(seed);
+        let geometry = random_geometry(&mut random, 3, 48, 96);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        let channels = random.between(2, 40);
+        let geometry = random_geometry(&mut random, channels, channels, channels);
+        check(&mut random, &geometry, None);
+    }
+
+    #[test]
+    fn any_pooling(seed: u64) {
+        let mut random = Random::new(seed);
+        let mut pair = |low, high| [random.between(low, high), random.between(low, high)];
+        let (input, kernel, stride, dilation) = (pair(1, 12), pair(1, 4), pair(1, 3), pair(1, 2));
+        let (pad_begin, pad_end, output) = (pair(0, 2), pair(0, 2), pair(1, 7));
+        let pooling = BlockedPooling { batch: 2, channels: 19, input, output, kernel, stride, dilation, pad_begin, pad_end };
+        let values = random.values(2 * 19 * input[0] * input[1]);
+        let blocked = block(2, 19, input[0] * input[1], &values);
+        for kind in [PoolingKind::Max, PoolingKind::Average, PoolingKind::AverageWithPadding] {
+            let mut expected = Vec::new();
+            for index in 0..2 * 19 * output[0] * output[1] {
+                let (plane, at) = (index / (output[0] * output[1]), index % (output[0] * output[1]));
+                let at = [at / output[1], at % output[1]];
+                let (mut max, mut sum, mut inside, mut padded) = (f64::NEG_INFINITY, 0.0, 0, 0);
+                for tap in 0..kernel[0] * kernel[1] {
+                    let taps = [tap / kernel[1], tap % kernel[1]];
+                    let from = [0, 1].map(|a| at[a] * stride[a] + taps[a] * dilation[a]);
+                    let place = [0, 1].map(|a| from[a].checked_sub(pad_begin[a]).filter(|&x| x < input[a]));
+                    padded += usize::from((0..2).all(|a| from[a] < pad_begin[a] + input[a] + pad_end[a]));
+                    if let [Some(y), Some(x)] = place {
+                        let value = f64::from(values[(plane * input[0] + y) * input[1] + x]);
+                        (max, sum, inside) = (max.max(value), sum + value, inside + 1);
+                    }
+                }
+                expected.push(match kind {
+                    PoolingKind::Max => max,
+                    PoolingKind::Average => sum / f64::from(inside),
+                    PoolingKind::AverageWithPadding => sum / padded as f64,
+                });
+            }
+            for isa in Isa::available() {
+                let mut result = vec![0.0; blocked_len(2, 19, output[0] * output[1])];
+                blocked_pooling(isa, kind, &pooling, &blocked, &mut result).unwrap();
+                let result = plain(2, 19, output[0] * output[1], &result);
+                let infinite = |x: &f64| if x.is_infinite() { -1e30 } else { *x };
+                let result: Vec<f32> = result.iter().map(|&x| if x.is_infinite() { -1e30 } else { x }).collect();
+                let expected: Vec<f64> = expected.iter().map(infinite).collect();
+                assert_close(&result, &expected, 9, &format!("{kind:?} {pooling:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn layouts_and_threads() {
+    let mut random = Random::new(8);
+    for (batch, channels, positions) in [(1, 1, 1), (2, 16, 70), (3, 37, 130), (0, 4, 4)] {
+        let values = random.values(batch * channels * positions);
+        let blocked = block(batch, channels, positions, &values);
+        assert_eq!(plain(batch, channels, positions, &blocked), values);
+    }
+    let geometry = ConvolutionGeometry::new(
+        1,
+        1,
+        64,
+        96,
+        [1, 30, 30],
+        [1, 3, 3],
+        [1; 3],
+        [1; 3],
+        [0, 1, 1],
+        [0, 1, 1],
+    )
+    .unwrap();
+    let packed =
+        BlockedConvolution::pack(&geometry, BlockedInput::Blocked, &random.values(geometry.weights_len())).unwrap();
+    let input = random.values(64 * 900);
+    for isa in Isa::available() {
+        let run = || {
+            let mut output = vec![0.0; 96 * 900];
+            blocked_convolution(
+                isa,
+                &geometry,
+                &packed,
+                &input,
+                &mut output,
+                &ConvolutionEpilogue::default(),
+            )
+            .unwrap();
+            output
+        };
+        assert_eq!(run(), in_pool(3, run));
+    }
+}

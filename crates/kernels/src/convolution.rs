@@ -1,0 +1,435 @@
+//! Convolution and transposed convolution in f32 over plain `[N, C, D, H, W]` data.
+//!
+//! Up to three spatial axes; with fewer, the leading ones have size 1. A group's convolution is a matrix product of
+//! its weights `[output channels, input channels * taps]`, packed once, with the patches of the input, which are laid
+//! out panel by panel while they are used and never as a whole. Depthwise convolutions run directly.
+
+mod depthwise;
+mod patches;
+mod transposed;
+
+pub use transposed::{
+    PackedTransposedConvolution, TransposedConvolutionGeometry, transposed_convolution,
+    transposed_convolution_scratch_len,
+};
+
+use crate::blocked::PlaneView;
+use crate::epilogue::{Activation, Channelwise, Epilogue, Residual};
+use crate::error::{KernelError, check_exact, check_len, product};
+use crate::gemm::{Block, Left, PackedA, Value, flops, plan_tasks};
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
+use patches::{Axis, Patches};
+
+/// The sizes of one convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConvolutionGeometry {
+    batch: usize,
+    groups: usize,
+    input_channels: usize,
+    output_channels: usize,
+    input: [usize; 3],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    dilation: [usize; 3],
+    pad_begin: [usize; 3],
+    output: [usize; 3],
+}
+
+impl ConvolutionGeometry {
+    /// A geometry. Channels count all groups; spatial arrays are `[depth, height, width]` with leading ones (and zero
+    /// pads) where the data has fewer axes. `output` follows from the rest:
+    /// `(input + pad_begin + pad_end - ((kernel - 1) * dilation + 1)) / stride + 1`. Pads are zeros.
+    ///
+    /// # Errors
+    /// A size that must not be zero is, channels do not divide by the groups, the kernel exceeds the padded input, or
+    /// sizes overflow.
+    pub fn new(
+        batch: usize,
+        groups: usize,
+        input_channels: usize,
+        output_channels: usize,
+        input: [usize; 3],
+        kernel: [usize; 3],
+        stride: [usize; 3],
+        dilation: [usize; 3],
+        pad_begin: [usize; 3],
+        pad_end: [usize; 3],
+    ) -> Result<Self, KernelError> {
+        check_groups(groups, input_channels, output_channels)?;
+        check_positive("kernel", &kernel)?;
+        check_positive("stride", &stride)?;
+        check_positive("dilation", &dilation)?;
+        let mut output = [0; 3];
+        for axis in 0..3 {
+            let extent = extent(kernel[axis], dilation[axis]);
+            let padded = input[axis]
+                .checked_add(pad_begin[axis])
+                .and_then(|sum| sum.checked_add(pad_end[axis]));
+            let (Some(extent), Some(padded)) = (extent, padded) else {
+                return Err(KernelError::invalid("kernel", "the extent overflows"));
+            };
+            if padded > isize::MAX as usize / 4 || padded < extent {
+                return Err(KernelError {
+                    argument: "kernel",
+                    reason: "exceeds the padded input",
+                    required: extent,
+                    given: padded,
+                });
+            }
+            output[axis] = (padded - extent) / stride[axis] + 1;
+        }
+        let geometry = Self {
+            batch,
+            groups,
+            input_channels,
+            output_channels,
+            input,
+            kernel,
+            stride,
+            dilation,
+            pad_begin,
+            output,
+        };
+        product("input", &[batch, input_channels, input[0], input[1], input[2]])?;
+        product("output", &[batch, output_channels, output[0], output[1], output[2]])?;
+        product(
+            "weights",
+            &[
+                output_channels,
+                input_channels / groups,
+                kernel[0],
+                kernel[1],
+                kernel[2],
+            ],
+        )?;
+        Ok(geometry)
+    }
+
+    /// The spatial size of the result, `[depth, height, width]`.
+    #[must_use]
+    pub fn output(&self) -> [usize; 3] {
+        self.output
+    }
+
+    /// Elements of the input.
+    #[must_use]
+    pub fn input_len(&self) -> usize {
+        self.batch * self.input_channels * volume(self.input)
+    }
+
+    /// Elements of the result.
+    #[must_use]
+    pub fn output_len(&self) -> usize {
+        self.batch * self.output_channels * volume(self.output)
+    }
+
+    /// Elements of the weights, all groups included.
+    #[must_use]
+    pub fn weights_len(&self) -> usize {
+        self.output_channels * (self.input_channels / self.groups) * volume(self.kernel)
+    }
+
+    /// Floating-point operations, those on padding included.
+    #[must_use]
+    pub fn flops(&self) -> u64 {
+        let patch = self.input_channels / self.groups * volume(self.kernel);
+        flops(self.batch, self.output_channels, patch, volume(self.output))
+    }
+
+    /// Whether there is more than one position along the depth anywhere.
+    pub(crate) fn has_depth(&self) -> bool {
+        self.input[0] != 1 || self.kernel[0] != 1 || self.output[0] != 1 || self.pad_begin[0] != 0
+    }
+
+    /// `[groups, output channels, input channels, kernel height, kernel width]`.
+    pub(crate) fn channels_and_kernel(&self) -> [usize; 5] {
+        [
+            self.groups,
+            self.output_channels,
+            self.input_channels,
+            self.kernel[1],
+            self.kernel[2],
+        ]
+    }
+
+    /// Height and width without the depth.
+    pub(crate) fn plane(&self) -> PlaneView {
+        let last = |sizes: [usize; 3]| [sizes[1], sizes[2]];
+        PlaneView {
+            batch: self.batch,
+            input: last(self.input),
+            output: last(self.output),
+            stride: last(self.stride),
+            dilation: last(self.dilation),
+            pad: last(self.pad_begin),
+        }
+    }
+
+    fn is_depthwise(&self) -> bool {
+        self.groups > 1 && self.groups == self.input_channels && self.groups == self.output_channels
+    }
+
+    /// The axes of the patches; a pointwise convolution over whole planes is one long axis.
+    fn axes(&self) -> [Axis; 3] {
+        if self.kernel == [1; 3] && self.stride == [1; 3] && self.input == self.output && self.pad_begin == [0; 3] {
+            let point = Axis {
+                input: 1,
+                output: 1,
+                stride: 1,
+                taps: 1,
+                base: 0,
+                increment: 0,
+            };
+            return [
+                point,
+                point,
+                Axis {
+                    input: volume(self.input),
+                    output: volume(self.output),
+                    ..point
+                },
+            ];
+        }
+        [0, 1, 2].map(|axis| Axis {
+            input: self.input[axis],
+            output: self.output[axis],
+            stride: self.stride[axis],
+            taps: self.kernel[axis],
+            base: -(self.pad_begin[axis] as isize),
+            increment: self.dilation[axis] as isize,
+        })
+    }
+}
+
+/// Weights of a convolution, packed for one tier.
+#[derive(Debug, Clone)]
+pub struct PackedConvolution {
+    isa: Isa,
+    weights: [usize; 6],
+    form: Form,
+}
+
+#[derive(Debug, Clone)]
+enum Form {
+    /// One matrix per group.
+    Groups(Vec<PackedA>),
+    /// The weights as they are.
+    Depthwise(Vec<f32>),
+}
+
+impl PackedConvolution {
+    /// Packs the weights `[groups * output channels per group, input channels per group, depth, height, width]`
+    /// (GroupConvolution's `[G, O, I, ...]` is the same memory). Only the channels, groups and kernel of the geometry
+    /// matter: the result serves every batch, image size, stride, dilation and padding.
+    ///
+    /// # Errors
+    /// The number of weights is not [`ConvolutionGeometry::weights_len`].
+    pub fn pack<T: Value>(isa: Isa, geometry: &ConvolutionGeometry, weights: &[T]) -> Result<Self, KernelError> {
+        check_exact("weights", weights.len(), geometry.weights_len())?;
+        let shape = weights_shape(geometry);
+        if geometry.is_depthwise() {
+            let values = weights.iter().map(|value| value.widen()).collect();
+            return Ok(Self {
+                isa,
+                weights: shape,
+                form: Form::Depthwise(values),
+            });
+        }
+        let rows = geometry.output_channels / geometry.groups;
+        let columns = geometry.input_channels / geometry.groups * volume(geometry.kernel);
+        let mut groups = Vec::with_capacity(geometry.groups);
+        for group in 0..geometry.groups {
+            let part = &weights[group * rows * columns..][..rows * columns];
+            groups.push(PackedA::pack(isa, rows, columns, part, columns, 1)?);
+        }
+        Ok(Self {
+            isa,
+            weights: shape,
+            form: Form::Groups(groups),
+        })
+    }
+
+    /// Bytes the packed form holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match &self.form {
+            Form::Groups(groups) => groups.iter().map(PackedA::bytes).sum(),
+            Form::Depthwise(values) => size_of_val(values.as_slice()),
+        }
+    }
+}
+
+/// What a convolution does to its result before the store. Slices are indexed by output channel.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ConvolutionEpilogue<'a> {
+    /// Added to every position of an output channel.
+    pub bias: Option<&'a [f32]>,
+    /// Added elementwise; laid out as the output.
+    pub residual: Option<&'a [f32]>,
+    /// Applied last; the slopes of a PReLU are [`Channelwise::PerRow`], one per output channel.
+    pub activation: Activation<'a>,
+}
+
+impl<'a> ConvolutionEpilogue<'a> {
+    pub(crate) fn check(&self, channels: usize, output: usize) -> Result<(), KernelError> {
+        if let Some(bias) = self.bias {
+            check_len("bias", bias.len(), channels)?;
+        }
+        if let Some(residual) = self.residual {
+            check_exact("residual", residual.len(), output)?;
+        }
+        match self.activation {
+            Activation::PRelu(Channelwise::PerRow(slopes)) => check_len("slopes", slopes.len(), channels),
+            Activation::PRelu(_) => Err(KernelError::invalid("activation", "slopes must be per row")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The epilogue of the channels `first..first + count`, whose outputs begin at `offset` with rows of `columns`.
+    pub(crate) fn part(&self, first: usize, count: usize, offset: usize, columns: usize) -> Epilogue<'a> {
+        if count == 0 {
+            return Epilogue {
+                activation: self.activation,
+                ..Epilogue::default()
+            };
+        }
+        let bias = self.bias.map_or(Channelwise::None, |bias| {
+            Channelwise::PerRow(&bias[first..first + count])
+        });
+        let residual = self.residual.map(|values| Residual {
+            values: &values[offset..],
+            row_stride: columns,
+        });
+        let activation = match self.activation {
+            Activation::PRelu(Channelwise::PerRow(slopes)) => {
+                Activation::PRelu(Channelwise::PerRow(&slopes[first..first + count]))
+            }
+            other => other,
+        };
+        Epilogue {
+            bias,
+            residual,
+            activation,
+        }
+    }
+}
+
+/// Convolves `input` `[N, C, D, H, W]` into `output` `[N, O, D', H', W']`. No scratch is needed.
+///
+/// # Errors
+/// A slice has the wrong length, or the weights were packed for another tier or shape.
+pub fn convolution(
+    isa: Isa,
+    geometry: &ConvolutionGeometry,
+    weights: &PackedConvolution,
+    input: &[f32],
+    output: &mut [f32],
+    epilogue: &ConvolutionEpilogue<'_>,
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), geometry.input_len())?;
+    check_exact("output", output.len(), geometry.output_len())?;
+    epilogue.check(geometry.output_channels, output.len())?;
+    if weights.isa != isa || weights.weights != weights_shape(geometry) {
+        return Err(KernelError::invalid(
+            "weights",
+            "packed for another instruction set or shape",
+        ));
+    }
+    if output.is_empty() {
+        return Ok(());
+    }
+    match &weights.form {
+        Form::Depthwise(values) => depthwise::run(isa, geometry, values, input, output, epilogue),
+        Form::Groups(groups) => run_groups(isa, geometry, groups, input, output, epilogue),
+    }
+    Ok(())
+}
+
+fn run_groups(
+    isa: Isa,
+    geometry: &ConvolutionGeometry,
+    groups: &[PackedA],
+    input: &[f32],
+    output: &mut [f32],
+    epilogue: &ConvolutionEpilogue<'_>,
+) {
+    let channels = geometry.input_channels / geometry.groups;
+    let plane = volume(geometry.input);
+    let (m, n) = (geometry.output_channels / geometry.groups, volume(geometry.output));
+    let k = channels * volume(geometry.kernel);
+    let tasks = plan_tasks(isa, m, k, n);
+    let axes = geometry.axes();
+    let shared = SharedMut::new(output);
+    let count = geometry.batch * geometry.groups * tasks.count();
+    parallel_for(count, 1, nanoseconds_for_flops(geometry.flops()), |range| {
+        for task in range {
+            let part = task / tasks.count();
+            let group = part % geometry.groups;
+            let (rows, columns) = tasks.get(task % tasks.count());
+            let right = Patches {
+                input: &input[part * channels * plane..][..channels * plane],
+                axes,
+            };
+            let offset = part * m * n;
+            let epilogue = epilogue.part(group * m, m, offset, n);
+            let left = Left::packed(isa, groups[group].values(), m);
+            // SAFETY: the part lies in the output.
+            let c = unsafe { shared.pointer().add(offset) };
+            let block = Block {
+                isa,
+                k,
+                left,
+                right: &right,
+                c,
+                c_row: n,
+                accumulate: false,
+                epilogue: &epilogue,
+            };
+            // SAFETY: lengths were checked on entry, and tasks are disjoint blocks of the output.
+            unsafe { block.run(rows, columns) };
+        }
+    });
+}
+
+/// `[groups, output channels, input channels, ...]` : what packing depends on.
+fn weights_shape(geometry: &ConvolutionGeometry) -> [usize; 6] {
+    let [d, h, w] = geometry.kernel;
+    [
+        geometry.groups,
+        geometry.output_channels,
+        geometry.input_channels,
+        d,
+        h,
+        w,
+    ]
+}
+
+pub(crate) fn volume(sizes: [usize; 3]) -> usize {
+    sizes[0] * sizes[1] * sizes[2]
+}
+
+/// Positions that a dilated kernel spans.
+fn extent(kernel: usize, dilation: usize) -> Option<usize> {
+    (kernel - 1)
+        .checked_mul(dilation)?
+        .checked_add(1)
+        .filter(|&value| value < isize::MAX as usize / 4)
+}
+
+fn check_positive(argument: &'static str, sizes: &[usize; 3]) -> Result<(), KernelError> {
+    if sizes.contains(&0) {
+        return Err(KernelError::invalid(argument, "must not be zero"));
+    }
+    Ok(())
+}
+
+fn check_groups(groups: usize, input_channels: usize, output_channels: usize) -> Result<(), KernelError> {
+    if groups == 0 || !input_channels.is_multiple_of(groups) || !output_channels.is_multiple_of(groups) {
+        return Err(KernelError::invalid("groups", "channels do not divide by the groups"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

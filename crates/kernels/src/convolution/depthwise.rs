@@ -1,0 +1,175 @@
+//! Depthwise convolution: every channel has a kernel of its own.
+
+use super::patches::Axis;
+use super::{ConvolutionEpilogue, ConvolutionGeometry, volume};
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// Channels a parallel chunk covers at least this many output elements.
+const CHUNK: usize = 1 << 13;
+
+/// Convolves every plane with its kernel; lengths were checked.
+pub(super) fn run(
+    isa: Isa,
+    geometry: &ConvolutionGeometry,
+    weights: &[f32],
+    input: &[f32],
+    output: &mut [f32],
+    epilogue: &ConvolutionEpilogue<'_>,
+) {
+    let (channels, taps) = (geometry.groups, volume(geometry.kernel));
+    let (from, to) = (volume(geometry.input), volume(geometry.output));
+    let axes = geometry.axes();
+    let shared = SharedMut::new(output);
+    let nanoseconds = (shared.len() as u64).saturating_mul(taps as u64) / 16;
+    parallel_for(geometry.batch * channels, CHUNK.div_ceil(to), nanoseconds, |range| {
+        for plane in range {
+            let channel = plane % channels;
+            let epilogue = epilogue.part(channel, 1, plane * to, to);
+            let call = Plane {
+                axes,
+                weights: &weights[channel * taps..][..taps],
+                input: &input[plane * from..][..from],
+                // SAFETY: planes are disjoint and within the output.
+                output: unsafe { shared.slice(plane * to..(plane + 1) * to) },
+                bias: match epilogue.bias {
+                    crate::epilogue::Channelwise::PerRow(bias) => bias[0],
+                    _ => 0.0,
+                },
+                residual: epilogue.residual.map(|residual| &residual.values[..to]),
+                limits: epilogue.limits(),
+            };
+            let pointer = dispatch(isa, call);
+            if epilogue.needs_pass() {
+                // SAFETY: the plane lies in the output.
+                unsafe { epilogue.pass(isa, pointer, to, 0, 0, 1, to) };
+            }
+        }
+    });
+}
+
+struct Plane<'a> {
+    axes: [Axis; 3],
+    weights: &'a [f32],
+    input: &'a [f32],
+    output: &'a mut [f32],
+    bias: f32,
+    residual: Option<&'a [f32]>,
+    limits: (f32, f32),
+}
+
+impl Kernel for Plane<'_> {
+    type Output = *mut f32;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> *mut f32 {
+        let [deep, high, wide] = self.axes;
+        // Output columns that read inside the input at every tap.
+        let (mut low, mut end) = (0, wide.output);
+        for tap in 0..wide.taps {
+            let (first, last) = wide.inside(0, wide.output, tap);
+            (low, end) = (low.max(first), end.min(last));
+        }
+        let (low, end) = if low < end { (low, end) } else { (0, 0) };
+        for z in 0..deep.output {
+            for y in 0..high.output {
+                let line = (z * high.output + y) * wide.output;
+                for x in (0..low).chain(end..wide.output) {
+                    self.point(z, y, x, line + x);
+                }
+                let mut x = low;
+                while x < end {
+                    let count = (end - x).min(S::LANES);
+                    // SAFETY: columns `x..x + count` of the line lie in the output, and read inside the input.
+                    unsafe {
+                        let mut sum = self.columns(s, z, y, x, count);
+                        if let Some(residual) = self.residual {
+                            sum = s.add(sum, s.load_partial(residual.as_ptr().add(line + x), count));
+                        }
+                        sum = s.min(s.splat(self.limits.1), s.max(s.splat(self.limits.0), sum));
+                        s.store_partial(self.output.as_ptr().cast_mut().add(line + x), sum, count);
+                    }
+                    x += count;
+                }
+            }
+        }
+        self.output.as_mut_ptr()
+    }
+}
+
+impl Plane<'_> {
+    /// The sums of `count` neighbouring columns.
+    ///
+    /// # Safety
+    /// The columns read inside the input at every tap of the width.
+    #[inline(always)]
+    unsafe fn columns<S: Simd>(&self, s: S, z: usize, y: usize, x: usize, count: usize) -> S::F {
+        let [deep, high, wide] = self.axes;
+        let mut sum = s.splat(self.bias);
+        for kz in 0..deep.taps {
+            let Some(iz) = inside(&deep, z, kz) else { continue };
+            for ky in 0..high.taps {
+                let Some(iy) = inside(&high, y, ky) else { continue };
+                let line = (iz * high.input + iy) * wide.input;
+                let weights = &self.weights[(kz * high.taps + ky) * wide.taps..][..wide.taps];
+                for (kx, &weight) in weights.iter().enumerate() {
+                    let start = (x * wide.stride) as isize + wide.base + kx as isize * wide.increment;
+                    let from = self.input.as_ptr().wrapping_add(line).wrapping_offset(start);
+                    // SAFETY: the caller's promise.
+                    let values = unsafe { strided(s, from, wide.stride, count) };
+                    sum = s.fma(values, s.splat(weight), sum);
+                }
+            }
+        }
+        sum
+    }
+
+    /// One output element near the border.
+    fn point(&self, z: usize, y: usize, x: usize, index: usize) {
+        let [deep, high, wide] = self.axes;
+        let mut sum = self.bias;
+        for kz in 0..deep.taps {
+            let Some(iz) = inside(&deep, z, kz) else { continue };
+            for ky in 0..high.taps {
+                let Some(iy) = inside(&high, y, ky) else { continue };
+                for kx in 0..wide.taps {
+                    let Some(ix) = inside(&wide, x, kx) else { continue };
+                    let weight = self.weights[(kz * high.taps + ky) * wide.taps + kx];
+                    sum += self.input[(iz * high.input + iy) * wide.input + ix] * weight;
+                }
+            }
+        }
+        if let Some(residual) = self.residual {
+            sum += residual[index];
+        }
+        let (low, high) = self.limits;
+        let sum = if low > sum { low } else { sum };
+        let sum = if high < sum { high } else { sum };
+        // SAFETY: the index lies in the output, which this plane alone writes.
+        unsafe { self.output.as_ptr().cast_mut().add(index).write(sum) };
+    }
+}
+
+fn inside(axis: &Axis, output: usize, tap: usize) -> Option<usize> {
+    let (low, high) = axis.inside(output, 1, tap);
+    (low < high).then(|| ((output * axis.stride) as isize + axis.base + tap as isize * axis.increment) as usize)
+}
+
+/// `count` values that lie `stride` apart.
+///
+/// # Safety
+/// They are readable.
+#[inline(always)]
+unsafe fn strided<S: Simd>(s: S, from: *const f32, stride: usize, count: usize) -> S::F {
+    if stride == 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { if count == S::LANES { s.load(from) } else { s.load_partial(from, count) } };
+    }
+    let mut values = [0.0f32; 16];
+    for (index, value) in values.iter_mut().enumerate().take(count) {
+        // SAFETY: the caller's promise.
+        *value = unsafe { *from.add(index * stride) };
+    }
+    // SAFETY: the array holds as many values as the widest vector.
+    unsafe { s.load(values.as_ptr()) }
+}

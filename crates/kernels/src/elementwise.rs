@@ -1,0 +1,812 @@
+//! Functions of two operands with broadcasting.
+
+use crate::error::{KernelError, check_exact, check_len, product};
+use crate::isa::Isa;
+use crate::parallel::{nanoseconds_for_bytes, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// The most axes a collapsed geometry keeps.
+const MOST_AXES: usize = 8;
+
+/// Elements a parallel chunk covers.
+const CHUNK: usize = 1 << 14;
+
+/// A function of two values of one type.
+///
+/// Integers wrap on overflow; an integer division or remainder by zero gives zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BinaryOp {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a * b`
+    Mul,
+    /// `a / b`; integers towards zero.
+    Div,
+    /// The quotient rounded down.
+    FloorDiv,
+    /// The greater; NaN if either is.
+    Max,
+    /// The lesser; NaN if either is.
+    Min,
+    /// `a ^ b`; of integers with a negative exponent the truncated value.
+    Power,
+    /// `(a - b)^2`
+    SquaredDifference,
+    /// The remainder with the sign of `a`.
+    Mod,
+    /// The remainder with the sign of `b`.
+    FloorMod,
+    /// `a < 0 ? a * b : a`, thus PReLU with slopes `b`.
+    PRelu,
+}
+
+/// A comparison, false on NaN except `NotEqual`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompareOp {
+    /// `a == b`
+    Equal,
+    /// `a != b`
+    NotEqual,
+    /// `a < b`
+    Less,
+    /// `a <= b`
+    LessEqual,
+    /// `a > b`
+    Greater,
+    /// `a >= b`
+    GreaterEqual,
+    /// Both are nonzero.
+    And,
+    /// One at least is nonzero.
+    Or,
+    /// Exactly one is nonzero.
+    Xor,
+}
+
+/// How two operands spread over a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BroadcastGeometry {
+    /// Size and the operands' strides of each axis, outermost first; neighbours that allow it are one axis.
+    axes: [(usize, usize, usize); MOST_AXES],
+    rank: usize,
+    len: usize,
+    a_len: usize,
+    b_len: usize,
+}
+
+impl BroadcastGeometry {
+    /// The geometry of two dense operands under numpy's rule: shapes align at their ends, and an axis of size 1 (or a
+    /// missing one) repeats. Unidirectional and explicit broadcasting come down to it by reshaping.
+    ///
+    /// # Errors
+    /// Sizes differ where neither is 1, overflow, or leave more than eight axes after collapsing.
+    pub fn new(a_shape: &[usize], b_shape: &[usize]) -> Result<Self, KernelError> {
+        let rank = a_shape.len().max(b_shape.len());
+        let (a_len, b_len) = (product("a_shape", a_shape)?, product("b_shape", b_shape)?);
+        let mut geometry = Self {
+            axes: [(1, 0, 0); MOST_AXES],
+            rank: 0,
+            len: 1,
+            a_len,
+            b_len,
+        };
+        // From the innermost axis outwards, so that dense strides accumulate.
+        let (mut a_stride, mut b_stride) = (1usize, 1usize);
+        for back in 0..rank {
+            let size = |shape: &[usize]| shape.len().checked_sub(back + 1).map_or(1, |axis| shape[axis]);
+            let (a_size, b_size) = (size(a_shape), size(b_shape));
+            if a_size != b_size && a_size != 1 && b_size != 1 {
+                return Err(KernelError::invalid(
+                    "b_shape",
+                    "does not broadcast with the other shape",
+                ));
+            }
+            let out = if a_size == 1 { b_size } else { a_size };
+            geometry.len = product("output", &[geometry.len, out])?;
+            if out != 1 {
+                let a = if a_size == 1 { 0 } else { a_stride };
+                let b = if b_size == 1 { 0 } else { b_stride };
+                geometry.push_outer(out, a, b)?;
+            }
+            a_stride = a_stride.saturating_mul(a_size);
+            b_stride = b_stride.saturating_mul(b_size);
+        }
+        geometry.axes[..geometry.rank].reverse();
+        if geometry.rank == 0 {
+            geometry.rank = 1;
+        }
+        Ok(geometry)
+    }
+
+    /// Elements of the result.
+    #[must_use]
+    pub fn output_len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether an operand (the first or the second) has the result's size, so that the result may replace it.
+    #[must_use]
+    pub fn covers(&self, first: bool) -> bool {
+        (if first { self.a_len } else { self.b_len }) == self.len
+    }
+
+    /// Adds an axis outside the ones so far, or widens the last.
+    fn push_outer(&mut self, size: usize, a: usize, b: usize) -> Result<(), KernelError> {
+        let last = self.rank.checked_sub(1).map(|last| self.axes[last]);
+        let extends = |(inner, a_inner, b_inner): &(usize, usize, usize)| {
+            a == a_inner.saturating_mul(*inner) && b == b_inner.saturating_mul(*inner)
+        };
+        if let Some((inner, ..)) = last.filter(extends) {
+            self.axes[self.rank - 1].0 = inner.saturating_mul(size);
+            return Ok(());
+        }
+        if self.rank == MOST_AXES {
+            return Err(KernelError::invalid("shape", "too many axes"));
+        }
+        self.axes[self.rank] = (size, a, b);
+        self.rank += 1;
+        Ok(())
+    }
+
+    fn check(&self, a: usize, b: usize, output: usize) -> Result<(), KernelError> {
+        check_len("a", a, self.a_len)?;
+        check_len("b", b, self.b_len)?;
+        check_exact("output", output, self.len)
+    }
+}
+
+/// An element type with arithmetic.
+pub trait Number: Copy + PartialEq + PartialOrd + Send + Sync + Default + 'static {
+    /// Whether the value is not zero.
+    fn truth(self) -> bool {
+        self != Self::default()
+    }
+    /// See [`BinaryOp::Add`].
+    fn plus(self, other: Self) -> Self;
+    /// See [`BinaryOp::Sub`].
+    fn minus(self, other: Self) -> Self;
+    /// See [`BinaryOp::Mul`].
+    fn times(self, other: Self) -> Self;
+    /// See [`BinaryOp::Div`].
+    fn over(self, other: Self) -> Self;
+    /// See [`BinaryOp::FloorDiv`].
+    fn floor_over(self, other: Self) -> Self;
+    /// See [`BinaryOp::Max`].
+    fn greater(self, other: Self) -> Self;
+    /// See [`BinaryOp::Min`].
+    fn lesser(self, other: Self) -> Self;
+    /// See [`BinaryOp::Power`].
+    fn power(self, other: Self) -> Self;
+    /// See [`BinaryOp::Mod`].
+    fn remainder(self, other: Self) -> Self;
+    /// See [`BinaryOp::FloorMod`].
+    fn floor_remainder(self, other: Self) -> Self;
+}
+
+macro_rules! floats {
+    ($($type:ty)*) => {
+        $(impl Number for $type {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self { self + other }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self { self - other }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self { self * other }
+            #[inline(always)]
+            fn over(self, other: Self) -> Self { self / other }
+            #[inline(always)]
+            fn floor_over(self, other: Self) -> Self { (self / other).floor() }
+            #[inline(always)]
+            fn greater(self, other: Self) -> Self { if self >= other || self.is_nan() { self } else { other } }
+            #[inline(always)]
+            fn lesser(self, other: Self) -> Self { if self <= other || self.is_nan() { self } else { other } }
+            #[inline(always)]
+            fn power(self, other: Self) -> Self { self.powf(other) }
+            #[inline(always)]
+            fn remainder(self, other: Self) -> Self { self % other }
+            #[inline(always)]
+            fn floor_remainder(self, other: Self) -> Self {
+                let rest = self % other;
+                if rest != 0.0 && (rest < 0.0) != (other < 0.0) { rest + other } else { rest }
+            }
+        })*
+    };
+}
+
+macro_rules! integers {
+    ($($type:ty)*) => {
+        $(impl Number for $type {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self { self.wrapping_sub(other) }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self { self.wrapping_mul(other) }
+            #[inline(always)]
+            fn over(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_div(other) } }
+            #[inline(always)]
+            #[allow(unused_comparisons)]
+            fn floor_over(self, other: Self) -> Self {
+                if other == 0 { return 0; }
+                let (quotient, rest) = (self.wrapping_div(other), self.wrapping_rem(other));
+                if rest != 0 && (rest < 0) != (other < 0) { quotient.wrapping_sub(1) } else { quotient }
+            }
+            #[inline(always)]
+            fn greater(self, other: Self) -> Self { self.max(other) }
+            #[inline(always)]
+            fn lesser(self, other: Self) -> Self { self.min(other) }
+            #[inline(always)]
+            fn power(self, other: Self) -> Self {
+                match u32::try_from(other) {
+                    Ok(exponent) => self.wrapping_pow(exponent),
+                    // Beyond u32 or negative: only 0, 1 and -1 have powers that are not zero here.
+                    Err(_) if self == 1 => 1,
+                    Err(_) if self.wrapping_add(1) == 0 && Self::MIN != 0 => if other % 2 == 0 { 1 } else { self },
+                    Err(_) => 0,
+                }
+            }
+            #[inline(always)]
+            fn remainder(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_rem(other) } }
+            #[inline(always)]
+            #[allow(unused_comparisons)]
+            fn floor_remainder(self, other: Self) -> Self {
+                if other == 0 { return 0; }
+                let rest = self.wrapping_rem(other);
+                if rest != 0 && (rest < 0) != (other < 0) { rest.wrapping_add(other) } else { rest }
+            }
+        })*
+    };
+}
+
+floats!(f32 f64);
+integers!(i8 u8 i32 i64);
+
+/// Writes `op(a, b)` elementwise.
+///
+/// # Errors
+/// A slice does not fit the geometry.
+pub fn binary<T: Number>(
+    isa: Isa,
+    op: BinaryOp,
+    geometry: &BroadcastGeometry,
+    a: &[T],
+    b: &[T],
+    output: &mut [T],
+) -> Result<(), KernelError> {
+    geometry.check(a.len(), b.len(), output.len())?;
+    // SAFETY: the lengths were checked.
+    unsafe { binary_raw(isa, op, geometry, a.as_ptr(), b.as_ptr(), output.as_mut_ptr()) };
+    Ok(())
+}
+
+/// Replaces an operand by the result: `data = op(data, other)` where `data_first`, else `data = op(other, data)`. The
+/// geometry lists the first operand first.
+///
+/// # Errors
+/// A slice does not fit the geometry, or the result is larger than `data`.
+pub fn binary_in_place<T: Number>(
+    isa: Isa,
+    op: BinaryOp,
+    geometry: &BroadcastGeometry,
+    data: &mut [T],
+    other: &[T],
+    data_first: bool,
+) -> Result<(), KernelError> {
+    if !geometry.covers(data_first) {
+        return Err(KernelError::invalid("data", "is broadcast and cannot hold the result"));
+    }
+    let pointer = data.as_mut_ptr();
+    if data_first {
+        geometry.check(data.len(), other.len(), data.len())?;
+        // SAFETY: the lengths were checked; each element is read before its place is written, and only there.
+        unsafe { binary_raw(isa, op, geometry, pointer, other.as_ptr(), pointer) };
+    } else {
+        geometry.check(other.len(), data.len(), data.len())?;
+        // SAFETY: as above.
+        unsafe { binary_raw(isa, op, geometry, other.as_ptr(), pointer, pointer) };
+    }
+    Ok(())
+}
+
+/// Writes whether the comparison holds, as 0 or 1.
+///
+/// # Errors
+/// A slice does not fit the geometry.
+pub fn compare<T: Number>(
+    isa: Isa,
+    op: CompareOp,
+    geometry: &BroadcastGeometry,
+    a: &[T],
+    b: &[T],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    geometry.check(a.len(), b.len(), output.len())?;
+    let (a, b, output) = (a.as_ptr(), b.as_ptr(), output.as_mut_ptr());
+    macro_rules! run {
+        ($($name:ident)*) => {
+            match op {
+                // SAFETY: the lengths were checked.
+                $(CompareOp::$name => unsafe { rows(isa, compare_functions::$name, geometry, a, b, output) },)*
+            }
+        };
+    }
+    run!(Equal NotEqual Less LessEqual Greater GreaterEqual And Or Xor);
+    Ok(())
+}
+
+/// Writes `condition != 0 ? a : b` for operands of the output's size.
+///
+/// # Errors
+/// The slices differ in length.
+pub fn select<T: Copy + Send + Sync>(condition: &[u8], a: &[T], b: &[T], output: &mut [T]) -> Result<(), KernelError> {
+    check_exact("condition", condition.len(), output.len())?;
+    check_exact("a", a.len(), output.len())?;
+    check_exact("b", b.len(), output.len())?;
+    let work = nanoseconds_for_bytes(output.len().saturating_mul(4 * size_of::<T>()));
+    crate::parallel::parallel_chunks_mut(output, CHUNK, work, |index, output| {
+        let start = index * CHUNK;
+        let operands = a[start..].iter().zip(&b[start..]).zip(&condition[start..]);
+        for (place, ((a, b), condition)) in output.iter_mut().zip(operands) {
+            *place = if *condition != 0 { *a } else { *b };
+        }
+    });
+    Ok(())
+}
+
+/// A function of two values.
+trait Function<T, U>: Copy + Sync {
+    fn apply(self, a: T, b: T) -> U;
+}
+
+macro_rules! functions {
+    ($module:ident, $result:ty, $($name:ident => |$a:ident, $b:ident| $body:expr;)*) => {
+        /// One type for each function, so that each loop is compiled for its own.
+        mod $module {
+            use super::{Function, Number};
+            $(#[derive(Clone, Copy)]
+            pub(super) struct $name;
+            impl<T: Number> Function<T, $result> for $name {
+                #[inline(always)]
+                fn apply(self, $a: T, $b: T) -> $result { $body }
+            })*
+        }
+    };
+}
+
+functions! { binary_functions, T,
+    Add => |a, b| a.plus(b);
+    Sub => |a, b| a.minus(b);
+    Mul => |a, b| a.times(b);
+    Div => |a, b| a.over(b);
+    FloorDiv => |a, b| a.floor_over(b);
+    Max => |a, b| a.greater(b);
+    Min => |a, b| a.lesser(b);
+    Power => |a, b| a.power(b);
+    SquaredDifference => |a, b| { let d = a.minus(b); d.times(d) };
+    Mod => |a, b| a.remainder(b);
+    FloorMod => |a, b| a.floor_remainder(b);
+    PRelu => |a, b| if a < T::default() { a.times(b) } else { a };
+}
+
+functions! { compare_functions, u8,
+    Equal => |a, b| u8::from(a == b);
+    NotEqual => |a, b| u8::from(a != b);
+    Less => |a, b| u8::from(a < b);
+    LessEqual => |a, b| u8::from(a <= b);
+    Greater => |a, b| u8::from(a > b);
+    GreaterEqual => |a, b| u8::from(a >= b);
+    And => |a, b| u8::from(a.truth() & b.truth());
+    Or => |a, b| u8::from(a.truth() | b.truth());
+    Xor => |a, b| u8::from(a.truth() ^ b.truth());
+}
+
+/// Runs over raw operands, one of which may be the output.
+///
+/// # Safety
+/// The operands and the output have the geometry's lengths; an operand that overlaps the output equals it.
+unsafe fn binary_raw<T: Number>(
+    isa: Isa,
+    op: BinaryOp,
+    geometry: &BroadcastGeometry,
+    a: *const T,
+    b: *const T,
+    output: *mut T,
+) {
+    macro_rules! run {
+        ($($name:ident)*) => {
+            match op {
+                // SAFETY: the caller's promise.
+                $(BinaryOp::$name => unsafe { rows(isa, binary_functions::$name, geometry, a, b, output) },)*
+            }
+        };
+    }
+    run!(Add Sub Mul Div FloorDiv Max Min Power SquaredDifference Mod FloorMod PRelu);
+}
+
+/// One line of f32 on the caller's thread; an operand that is not contiguous is a single value.
+///
+/// # Safety
+/// `len` values are readable (one, where not contiguous) and writable; an operand that overlaps the output equals it.
+pub(crate) unsafe fn line_f32(
+    isa: Isa,
+    op: BinaryOp,
+    (a, a_contiguous): (*const f32, bool),
+    (b, b_contiguous): (*const f32, bool),
+    output: *mut f32,
+    len: usize,
+) {
+    macro_rules! run {
+        ($($name:ident)*) => {
+            match op {
+                $(BinaryOp::$name => {
+                    let function = binary_functions::$name;
+                    dispatch(isa, Single { function, a, a_contiguous, b, b_contiguous, output, len });
+                })*
+            }
+        };
+    }
+    run!(Add Sub Mul Div FloorDiv Max Min Power SquaredDifference Mod FloorMod PRelu);
+}
+
+struct Single<F> {
+    function: F,
+    a: *const f32,
+    a_contiguous: bool,
+    b: *const f32,
+    b_contiguous: bool,
+    output: *mut f32,
+    len: usize,
+}
+
+impl<F: Function<f32, f32>> Kernel for Single<F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _s: S) {
+        let Self {
+            function,
+            a,
+            b,
+            output,
+            len,
+            ..
+        } = self;
+        // SAFETY: `line_f32` was promised what a line needs.
+        unsafe {
+            match (self.a_contiguous, self.b_contiguous) {
+                (true, true) => line::<f32, f32, F, true, true>(function, a, b, output, len),
+                (true, false) => line::<f32, f32, F, true, false>(function, a, b, output, len),
+                (false, true) => line::<f32, f32, F, false, true>(function, a, b, output, len),
+                (false, false) => line::<f32, f32, F, false, false>(function, a, b, output, len),
+            }
+        }
+    }
+}
+
+/// Pointers that chunks share.
+#[derive(Clone, Copy)]
+struct Shared<P>(P);
+// SAFETY: chunks write disjoint parts and read what no chunk writes elsewhere.
+unsafe impl<P> Send for Shared<P> {}
+// SAFETY: as above.
+unsafe impl<P> Sync for Shared<P> {}
+
+/// Cuts the result into chunks of rows or of pieces of a row.
+///
+/// # Safety
+/// As of [`binary_raw`].
+unsafe fn rows<T: Number, U: Copy, F: Function<T, U>>(
+    isa: Isa,
+    function: F,
+    geometry: &BroadcastGeometry,
+    a: *const T,
+    b: *const T,
+    output: *mut U,
+) {
+    if geometry.len == 0 {
+        return;
+    }
+    let (inner, ..) = geometry.axes[geometry.rank - 1];
+    let pieces = inner.div_ceil(CHUNK);
+    let outer = geometry.len / inner;
+    let work = nanoseconds_for_bytes(geometry.len.saturating_mul(3 * size_of::<T>()));
+    let shared = Shared((a, b, output));
+    parallel_for(outer * pieces, (CHUNK / inner).max(1), work, |range| {
+        let Shared((a, b, output)) = { shared };
+        dispatch(
+            isa,
+            Rows {
+                function,
+                geometry,
+                a,
+                b,
+                output,
+                first: range.start,
+                last: range.end,
+                pieces,
+            },
+        );
+    });
+}
+
+struct Rows<'a, T, U, F> {
+    function: F,
+    geometry: &'a BroadcastGeometry,
+    a: *const T,
+    b: *const T,
+    output: *mut U,
+    first: usize,
+    last: usize,
+    pieces: usize,
+}
+
+impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _s: S) {
+        let rank = self.geometry.rank;
+        let axes = &self.geometry.axes[..rank];
+        let (inner, a_stride, b_stride) = axes[rank - 1];
+        for index in self.first..self.last {
+            let (row, piece) = (index / self.pieces, index % self.pieces);
+            let start = piece * CHUNK;
+            let len = if self.pieces == 1 {
+                inner
+            } else {
+                CHUNK.min(inner - start)
+            };
+            let (mut rest, mut a_offset, mut b_offset) = (row, start * a_stride, start * b_stride);
+            for &(size, a, b) in axes[..rank - 1].iter().rev() {
+                let at = rest % size;
+                rest /= size;
+                a_offset += at * a;
+                b_offset += at * b;
+            }
+            // SAFETY: offsets stay within the operands, whose lengths were checked against the geometry.
+            unsafe {
+                let (a, b) = (self.a.add(a_offset), self.b.add(b_offset));
+                let output = self.output.add(row * inner + start);
+                match (a_stride, b_stride) {
+                    (1, 1) => line::<T, U, F, true, true>(self.function, a, b, output, len),
+                    (1, _) => line::<T, U, F, true, false>(self.function, a, b, output, len),
+                    (_, 1) => line::<T, U, F, false, true>(self.function, a, b, output, len),
+                    _ => line::<T, U, F, false, false>(self.function, a, b, output, len),
+                }
+            }
+        }
+    }
+}
+
+/// One line, each operand of which is contiguous or a single value. Values are read a block at a time before any is
+/// written, which lets the compiler use vectors although the output may be an operand.
+///
+/// # Safety
+/// `len` values are readable (one, where not contiguous) and writable.
+#[inline(always)]
+unsafe fn line<T: Number, U: Copy, F: Function<T, U>, const A: bool, const B: bool>(
+    function: F,
+    a: *const T,
+    b: *const T,
+    output: *mut U,
+    len: usize,
+) {
+    const BLOCK: usize = 16;
+    let mut index = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (a_value, b_value) = (*a, *b);
+        while index + BLOCK <= len {
+            let a_block = if A {
+                a.add(index).cast::<[T; BLOCK]>().read_unaligned()
+            } else {
+                [a_value; BLOCK]
+            };
+            let b_block = if B {
+                b.add(index).cast::<[T; BLOCK]>().read_unaligned()
+            } else {
+                [b_value; BLOCK]
+            };
+            let mut block = [function.apply(a_block[0], b_block[0]); BLOCK];
+            for lane in 0..BLOCK {
+                block[lane] = function.apply(a_block[lane], b_block[lane]);
+            }
+            output.add(index).cast::<[U; BLOCK]>().write_unaligned(block);
+            index += BLOCK;
+        }
+        while index < len {
+            let x = if A { *a.add(index) } else { a_value };
+            let y = if B { *b.add(index) } else { b_value };
+            *output.add(index) = function.apply(x, y);
+            index += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, in_pool};
+    use pretty_assertions::assert_eq;
+    use proptest::prelude::*;
+
+    fn expected<T: Number, U>(
+        a_shape: &[usize],
+        b_shape: &[usize],
+        out: &[usize],
+        a: &[T],
+        b: &[T],
+        f: impl Fn(T, T) -> U,
+    ) -> Vec<U> {
+        let at = |shape: &[usize], index: usize| {
+            let (mut rest, mut offset, mut stride) = (index, 0, 1);
+            for back in 0..out.len() {
+                let here = rest % out[out.len() - 1 - back];
+                rest /= out[out.len() - 1 - back];
+                if back < shape.len() {
+                    let size = shape[shape.len() - 1 - back];
+                    offset += if size == 1 { 0 } else { here * stride };
+                    stride *= size;
+                }
+            }
+            offset
+        };
+        (0..out.iter().product())
+            .map(|index| f(a[at(a_shape, index)], b[at(b_shape, index)]))
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_broadcast(rank in 0usize..5, seed: u64) {
+            let mut random = Random::new(seed);
+            let out: Vec<usize> = (0..rank).map(|_| random.between(0, 6).max(random.between(0, 1)) * [1, 1, 1, 7][random.between(0, 3)]).collect();
+            let thin = |random: &mut Random| -> Vec<usize> {
+                out.iter().map(|&size| if random.between(0, 2) == 0 { 1 } else { size }).collect()
+            };
+            let (a_shape, b_shape) = (thin(&mut random), thin(&mut random));
+            let drop = random.between(0, rank);
+            let b_shape = if b_shape[..drop].iter().all(|&size| size == 1) { b_shape[drop..].to_vec() } else { b_shape };
+            let out: Vec<usize> = (0..rank).map(|axis| {
+                let b = (axis + b_shape.len()).checked_sub(rank).map_or(1, |axis| b_shape[axis]);
+                if a_shape[axis] == 1 { b } else { a_shape[axis] }
+            }).collect();
+            let geometry = BroadcastGeometry::new(&a_shape, &b_shape).unwrap();
+            prop_assert_eq!(geometry.output_len(), out.iter().product::<usize>());
+            let a = random.values(a_shape.iter().product());
+            let b = random.values(b_shape.iter().product());
+            for isa in Isa::available() {
+                let mut output = vec![f32::NAN; geometry.output_len()];
+                binary(isa, BinaryOp::Sub, &geometry, &a, &b, &mut output).unwrap();
+                prop_assert_eq!(&output, &expected(&a_shape, &b_shape, &out, &a, &b, |x, y| x - y));
+                let mut truth = vec![9; geometry.output_len()];
+                compare(isa, CompareOp::Less, &geometry, &a, &b, &mut truth).unwrap();
+                prop_assert_eq!(&truth, &expected(&a_shape, &b_shape, &out, &a, &b, |x, y| u8::from(x < y)));
+                if geometry.covers(true) {
+                    let mut data = a.clone();
+                    binary_in_place(isa, BinaryOp::Sub, &geometry, &mut data, &b, true).unwrap();
+                    prop_assert_eq!(&data, &output);
+                }
+                if geometry.covers(false) {
+                    let mut data = b.clone();
+                    binary_in_place(isa, BinaryOp::Sub, &geometry, &mut data, &a, false).unwrap();
+                    prop_assert_eq!(&data, &output);
+                }
+            }
+        }
+    }
+
+    fn pairs<T: Number>(op: BinaryOp, a: &[T], b: &[T]) -> Vec<T> {
+        let geometry = BroadcastGeometry::new(&[a.len()], &[b.len()]).unwrap();
+        let results: Vec<Vec<T>> = Isa::available()
+            .map(|isa| {
+                let mut output = vec![T::default(); geometry.output_len()];
+                binary(isa, op, &geometry, a, b, &mut output).unwrap();
+                output
+            })
+            .collect();
+        results.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn floating_point_edges() {
+        let nan = f32::NAN;
+        for op in [
+            BinaryOp::Max,
+            BinaryOp::Min,
+            BinaryOp::Add,
+            BinaryOp::Mod,
+            BinaryOp::FloorMod,
+        ] {
+            assert!(
+                pairs(op, &[nan, 1.0], &[1.0, nan]).iter().all(|value| value.is_nan()),
+                "{op:?}"
+            );
+        }
+        assert_eq!(pairs(BinaryOp::Mod, &[-7.0, 7.0], &[3.0, -3.0]), [-1.0, 1.0]);
+        assert_eq!(pairs(BinaryOp::FloorMod, &[-7.0, 7.0], &[3.0, -3.0]), [2.0, -2.0]);
+        assert_eq!(
+            pairs(BinaryOp::Div, &[1.0, -1.0], &[0.0, 0.0]),
+            [f32::INFINITY, f32::NEG_INFINITY]
+        );
+        assert_eq!(pairs(BinaryOp::SquaredDifference, &[1.0, 5.0], &[3.0]), [4.0, 4.0]);
+        assert_eq!(pairs(BinaryOp::PRelu, &[1.0, -2.0], &[0.5]), [1.0, -1.0]);
+        assert_eq!(pairs(BinaryOp::Power, &[2.0, 9.0], &[3.0, 0.5]), [8.0, 3.0]);
+    }
+
+    #[test]
+    fn integer_edges() {
+        assert_eq!(pairs(BinaryOp::Div, &[i32::MIN, 7, -7], &[-1, 0, 2]), [i32::MIN, 0, -3]);
+        assert_eq!(pairs(BinaryOp::FloorDiv, &[-7i64, 7, -6], &[2, -2, 2]), [-4, -4, -3]);
+        assert_eq!(
+            pairs(BinaryOp::FloorMod, &[-7i64, 7, i64::MIN], &[2, -2, -1]),
+            [1, -1, 0]
+        );
+        assert_eq!(pairs(BinaryOp::Mod, &[-7i64, 7], &[0, -2]), [0, 1]);
+        assert_eq!(
+            pairs(BinaryOp::Power, &[2i32, -1, 1, 3], &[5, -3, -9, -1]),
+            [32, -1, 1, 0]
+        );
+        assert_eq!(pairs(BinaryOp::Power, &[255u8, 2], &[2, 8]), [1, 0]);
+        assert_eq!(pairs(BinaryOp::Add, &[i32::MAX], &[1]), [i32::MIN]);
+    }
+
+    #[test]
+    fn comparisons_and_logic() {
+        let geometry = BroadcastGeometry::new(&[3], &[3]).unwrap();
+        let run = |op| {
+            let mut output = [7; 3];
+            compare(
+                Isa::portable(),
+                op,
+                &geometry,
+                &[1.0f32, f32::NAN, 0.0],
+                &[1.0, f32::NAN, 2.0],
+                &mut output,
+            )
+            .unwrap();
+            output
+        };
+        assert_eq!(run(CompareOp::Equal), [1, 0, 0]);
+        assert_eq!(run(CompareOp::NotEqual), [0, 1, 1]);
+        assert_eq!(run(CompareOp::LessEqual), [1, 0, 1]);
+        assert_eq!(run(CompareOp::GreaterEqual), [1, 0, 0]);
+        assert_eq!(run(CompareOp::And), [1, 1, 0]);
+        assert_eq!(run(CompareOp::Xor), [0, 0, 1]);
+        let mut output = [0; 2];
+        select(&[2, 0], &[1, 2], &[3, 4], &mut output).unwrap();
+        assert_eq!(output, [1, 4]);
+    }
+
+    #[test]
+    fn long_rows_are_cut_and_shapes_checked() {
+        let mut random = Random::new(1);
+        let (a, b) = (random.values(2 * 40_000), random.values(40_000));
+        let geometry = BroadcastGeometry::new(&[2, 40_000], &[40_000]).unwrap();
+        let run = || {
+            let mut output = vec![0.0; a.len()];
+            binary(crate::isa::detect(), BinaryOp::Add, &geometry, &a, &b, &mut output).unwrap();
+            output
+        };
+        let output = run();
+        assert_eq!(output, in_pool(2, run));
+        assert!(
+            output
+                .iter()
+                .enumerate()
+                .all(|(index, &sum)| sum == a[index] + b[index % 40_000])
+        );
+        assert!(BroadcastGeometry::new(&[2], &[3]).is_err());
+        assert!(
+            binary(
+                Isa::portable(),
+                BinaryOp::Add,
+                &geometry,
+                &a,
+                &b[1..],
+                &mut vec![0.0; a.len()]
+            )
+            .is_err()
+        );
+    }
+}

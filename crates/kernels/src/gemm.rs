@@ -1,0 +1,361 @@
+//! Matrix multiplication in f32.
+//!
+//! `C[m, n] = epilogue(A[m, k] * B[k, n])`. One register-blocked micro-kernel serves everything here and the
+//! convolutions: it broadcasts values of A and multiplies them with vectors of B that lie in panels of
+//! [`panel_width`] columns. Constant operands are packed into that form once; others are packed panel by panel into a
+//! buffer on the stack while they are used.
+
+mod block;
+mod micro;
+mod packed;
+
+pub(crate) use block::{Block, Left, PanelSource, Unpacked, plan_tasks};
+pub use micro::panel_width;
+pub use packed::{PackedA, PackedB, Value};
+
+use crate::epilogue::{Channelwise, Epilogue};
+use crate::error::{KernelError, check_len, product, span};
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
+
+/// A batch of equally shaped products `C[b] = A[b] * B[b]` with arbitrary strides, in elements.
+///
+/// A stride of zero repeats the operand along that axis (broadcast). `c` is written with contiguous columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MatMulGeometry {
+    /// Sizes of up to four batch axes; 1 where there is none.
+    pub batch: [usize; 4],
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// Columns of A and rows of B.
+    pub k: usize,
+    /// Strides of A along the batch axes.
+    pub a_batch: [usize; 4],
+    /// Stride of A between rows.
+    pub a_row: usize,
+    /// Stride of A between columns; 1 for a plain matrix, the row length where A is transposed.
+    pub a_column: usize,
+    /// Strides of B along the batch axes.
+    pub b_batch: [usize; 4],
+    /// Stride of B between rows.
+    pub b_row: usize,
+    /// Stride of B between columns.
+    pub b_column: usize,
+    /// Strides of C along the batch axes; the products must not overlap.
+    pub c_batch: [usize; 4],
+    /// Stride of C between rows, at least `n`.
+    pub c_row: usize,
+}
+
+impl MatMulGeometry {
+    /// The geometry of dense row-major operands `A[m, k]` (or `[k, m]` where transposed) and `B[k, n]` (or `[n, k]`)
+    /// repeated `batch` times. An operand whose `..._repeats` is false is shared by the whole batch.
+    #[must_use]
+    pub fn dense(
+        batch: usize,
+        m: usize,
+        k: usize,
+        n: usize,
+        transpose_a: bool,
+        transpose_b: bool,
+        a_repeats: bool,
+        b_repeats: bool,
+    ) -> Self {
+        let batch_strides = |stride: usize| [0, 0, 0, stride];
+        Self {
+            batch: [1, 1, 1, batch],
+            m,
+            n,
+            k,
+            a_batch: batch_strides(if a_repeats { m.saturating_mul(k) } else { 0 }),
+            a_row: if transpose_a { 1 } else { k },
+            a_column: if transpose_a { m } else { 1 },
+            b_batch: batch_strides(if b_repeats { k.saturating_mul(n) } else { 0 }),
+            b_row: if transpose_b { 1 } else { n },
+            b_column: if transpose_b { k } else { 1 },
+            c_batch: batch_strides(m.saturating_mul(n)),
+            c_row: n,
+        }
+    }
+
+    fn check(&self, a: usize, b: usize, c: usize) -> Result<usize, KernelError> {
+        let batches = product("batch", &self.batch)?;
+        product("c", &[batches, self.m, self.n])?;
+        product("a", &[batches, self.m, self.k])?;
+        let axes = |strides: &[usize; 4], inner: [(usize, usize); 2]| {
+            [
+                (self.batch[0], strides[0]),
+                (self.batch[1], strides[1]),
+                (self.batch[2], strides[2]),
+                (self.batch[3], strides[3]),
+                inner[0],
+                inner[1],
+            ]
+        };
+        check_len("a", a, span("a", &axes(&self.a_batch, [(self.m, self.a_row), (self.k, self.a_column)]))?)?;
+        check_len("b", b, span("b", &axes(&self.b_batch, [(self.k, self.b_row), (self.n, self.b_column)]))?)?;
+        check_len("c", c, span("c", &axes(&self.c_batch, [(self.m, self.c_row), (self.n, 1)]))?)?;
+        self.check_disjoint()?;
+        Ok(batches)
+    }
+
+    /// Distinct elements of C must lie at distinct places, because several threads write them.
+    fn check_disjoint(&self) -> Result<(), KernelError> {
+        if self.batch.contains(&0) || self.m == 0 || self.n == 0 {
+            return Ok(());
+        }
+        let mut axes: Vec4 = [(0, 0); 6];
+        for axis in 0..4 {
+            axes[axis] = (self.c_batch[axis], self.batch[axis]);
+        }
+        axes[4] = (self.c_row, self.m);
+        axes[5] = (1, self.n);
+        axes.sort_unstable();
+        let mut end = 1usize;
+        for (stride, count) in axes {
+            if count <= 1 {
+                continue;
+            }
+            if stride < end {
+                return Err(KernelError::invalid("c_batch", "parts of the result overlap"));
+            }
+            end = stride.saturating_mul(count - 1).saturating_add(end);
+        }
+        Ok(())
+    }
+
+    fn offset(&self, strides: &[usize; 4], index: usize) -> usize {
+        let mut rest = index;
+        let mut offset = 0;
+        for axis in (0..4).rev() {
+            offset += rest % self.batch[axis] * strides[axis];
+            rest /= self.batch[axis];
+        }
+        offset
+    }
+}
+
+type Vec4 = [(usize, usize); 6];
+
+/// Elements of scratch that [`gemm_packed_b`] needs.
+#[must_use]
+pub fn gemm_packed_b_scratch_len(isa: Isa, m: usize, k: usize, a_row_stride: usize) -> usize {
+    if Left::reads_in_place(m, k, a_row_stride, 1) { 0 } else { packed::left_len(isa, m, k) }
+}
+
+/// `C[m, n] = epilogue(A[m, k] * B[k, n])` with B packed before.
+///
+/// Rows of `a` begin `a_row_stride` elements apart and those of `c` `c_row_stride`; columns are contiguous.
+///
+/// # Errors
+/// A slice is shorter than its rows need, `b` was packed for another tier, or the rows of `c` overlap.
+pub fn gemm_packed_b(
+    isa: Isa,
+    m: usize,
+    a: &[f32],
+    a_row_stride: usize,
+    b: &PackedB,
+    c: &mut [f32],
+    c_row_stride: usize,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut [f32],
+) -> Result<(), KernelError> {
+    let (k, n) = (b.k(), b.n());
+    b.check_isa(isa)?;
+    check_len("a", a.len(), span("a", &[(m, a_row_stride), (k, 1)])?)?;
+    check_len("c", c.len(), span("c", &[(m, c_row_stride), (n, 1)])?)?;
+    if m > 1 && c_row_stride < n {
+        return Err(KernelError::invalid("c_row_stride", "rows of the result overlap"));
+    }
+    epilogue.check(m, n)?;
+    check_len("scratch", scratch.len(), gemm_packed_b_scratch_len(isa, m, k, a_row_stride))?;
+    let left = Left::prepare(isa, a, m, k, a_row_stride, 1, scratch);
+    let shared = SharedMut::new(c);
+    let tasks = plan_tasks(isa, m, k, n);
+    parallel_for(tasks.count(), 1, nanoseconds_for_flops(flops(1, m, k, n)), |range| {
+        for task in range {
+            let (rows, columns) = tasks.get(task);
+            let block = Block {
+                isa,
+                k,
+                left,
+                right: b,
+                c: shared.pointer(),
+                c_row: c_row_stride,
+                accumulate: false,
+                epilogue,
+            };
+            // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.
+            unsafe { block.run(rows, columns) };
+        }
+    });
+    Ok(())
+}
+
+/// Elements of scratch that [`matmul`] needs.
+#[must_use]
+pub fn matmul_scratch_len(isa: Isa, geometry: &MatMulGeometry) -> usize {
+    let left = if Left::reads_in_place(geometry.m, geometry.k, geometry.a_row, geometry.a_column) {
+        0
+    } else {
+        packed::left_len(isa, geometry.m, geometry.k)
+    };
+    let batches = geometry.batch.iter().fold(1usize, |total, &size| total.saturating_mul(size));
+    left.saturating_mul(batches)
+}
+
+/// A batch of products of operands that are not packed. The epilogue's bias applies to every product; a residual is
+/// laid out as `c` and its `row_stride` is ignored in favour of `c_row`.
+///
+/// # Errors
+/// A slice is shorter than the geometry needs, or parts of the result overlap.
+pub fn matmul(
+    isa: Isa,
+    geometry: &MatMulGeometry,
+    a: &[f32],
+    b: &[f32],
+    c: &mut [f32],
+    epilogue: &Epilogue<'_>,
+    scratch: &mut [f32],
+) -> Result<(), KernelError> {
+    let batches = geometry.check(a.len(), b.len(), c.len())?;
+    Epilogue { residual: None, ..*epilogue }.check(geometry.m, geometry.n)?;
+    if let Some(residual) = epilogue.residual {
+        check_len("residual", residual.values.len(), c.len())?;
+    }
+    check_len("scratch", scratch.len(), matmul_scratch_len(isa, geometry))?;
+    let MatMulGeometry { m, n, k, .. } = *geometry;
+    if batches == 0 || m == 0 || n == 0 {
+        return Ok(());
+    }
+    let per_batch = matmul_scratch_len(isa, geometry) / batches;
+    let nanoseconds = nanoseconds_for_flops(flops(batches, m, k, n));
+    let in_place = Left::reads_in_place(m, k, geometry.a_row, geometry.a_column);
+    if !in_place {
+        crate::parallel::parallel_chunks_mut(
+            &mut scratch[..per_batch * batches],
+            per_batch,
+            nanoseconds,
+            |index, part| {
+                let part_of_a = from(a, geometry.offset(&geometry.a_batch, index));
+                packed::pack_left(isa, part_of_a, m, k, geometry.a_row, geometry.a_column, part);
+            },
+        );
+    }
+    let scratch = &*scratch;
+    let tasks = plan_tasks(isa, m, k, n);
+    let shared = SharedMut::new(c);
+    parallel_for(batches * tasks.count(), 1, nanoseconds, |range| {
+        for task in range {
+            let batch = task / tasks.count();
+            let (rows, columns) = tasks.get(task % tasks.count());
+            let left = if in_place {
+                Left::in_place(isa, from(a, geometry.offset(&geometry.a_batch, batch)), m, geometry.a_row)
+            } else {
+                Left::packed(isa, &scratch[batch * per_batch..], m)
+            };
+            let right = Unpacked {
+                values: from(b, geometry.offset(&geometry.b_batch, batch)),
+                columns: n,
+                row_stride: geometry.b_row,
+                column_stride: geometry.b_column,
+            };
+            let offset = geometry.offset(&geometry.c_batch, batch);
+            let residual = epilogue.residual.map(|residual| crate::epilogue::Residual {
+                values: &residual.values[offset..],
+                row_stride: geometry.c_row,
+            });
+            let epilogue = Epilogue { residual, ..*epilogue };
+            // SAFETY: the offset lies in the result, whose length was checked.
+            let target = unsafe { shared.pointer().add(offset) };
+            let block = Block {
+                isa,
+                k,
+                left,
+                right: &right,
+                c: target,
+                c_row: geometry.c_row,
+                accumulate: false,
+                epilogue: &epilogue,
+            };
+            // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.
+            unsafe { block.run(rows, columns) };
+        }
+    });
+    Ok(())
+}
+
+/// `C[m, n] = A[m, k] * B[k, n]` in f64 through the `gemm` crate, with strides in elements (row, column).
+///
+/// # Errors
+/// A slice is shorter than its view needs.
+pub fn gemm_f64(
+    m: usize,
+    k: usize,
+    n: usize,
+    a: &[f64],
+    a_strides: (usize, usize),
+    b: &[f64],
+    b_strides: (usize, usize),
+    c: &mut [f64],
+) -> Result<(), KernelError> {
+    check_len("a", a.len(), span("a", &[(m, a_strides.0), (k, a_strides.1)])?)?;
+    check_len("b", b.len(), span("b", &[(k, b_strides.0), (n, b_strides.1)])?)?;
+    check_len("c", c.len(), product("c", &[m, n])?)?;
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    if k == 0 {
+        c[..m * n].fill(0.0);
+        return Ok(());
+    }
+    // SAFETY: the three views were checked to lie in their slices; `isize` holds every stride that `span` accepts.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            c.as_mut_ptr(),
+            1,
+            n as isize,
+            false,
+            a.as_ptr(),
+            a_strides.1 as isize,
+            a_strides.0 as isize,
+            b.as_ptr(),
+            b_strides.1 as isize,
+            b_strides.0 as isize,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+    Ok(())
+}
+
+/// The slice from an offset on; empty where an operand without elements has strides nevertheless.
+fn from(values: &[f32], offset: usize) -> &[f32] {
+    values.get(offset..).unwrap_or(&[])
+}
+
+/// Multiplications and additions of a batch of products.
+pub(crate) fn flops(batches: usize, m: usize, k: usize, n: usize) -> u64 {
+    [m, k, n].iter().fold(2 * batches as u64, |total, &size| total.saturating_mul(size as u64))
+}
+
+/// The pointer and whether it advances along rows or columns, as the micro-kernel wants a bias.
+pub(crate) fn bias_pointers(bias: Channelwise<'_>) -> (*const f32, *const f32) {
+    match bias {
+        Channelwise::None => (std::ptr::null(), std::ptr::null()),
+        Channelwise::PerRow(values) => (values.as_ptr(), std::ptr::null()),
+        Channelwise::PerColumn(values) => (std::ptr::null(), values.as_ptr()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! The loops around the micro-kernel.
+
+use super::micro::{self, Tile, panel_width, tile_rows};
+use super::{bias_pointers, packed};
+use crate::epilogue::Epilogue;
+use crate::isa::Isa;
+use crate::simd::{Kernel, Simd, dispatch};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Steps along the shared axis between two visits of the result: a panel of so many steps fits the first-level cache.
+pub(crate) const STEP: usize = 256;
+
+/// Columns of the widest panel.
+const WIDEST: usize = 32;
+
+/// The right operand, handed out panel by panel.
+pub(crate) trait PanelSource: Sync {
+    /// The panel that begins at `column`, for the steps `first..first + steps`: `panel_width` values a step, zero (or
+    /// anything finite) beyond the operand's last column.
+    ///
+    /// # Safety
+    /// `column` is a multiple of the panel width inside the operand, the steps lie in it and number at most [`STEP`],
+    /// and the buffer has room for [`STEP`] lines and one more.
+    unsafe fn panel(&self, isa: Isa, first: usize, steps: usize, column: usize, buffer: *mut f32) -> *const f32;
+}
+
+/// The left operand: in place with contiguous columns, or in packed tiles.
+#[derive(Clone, Copy)]
+pub(crate) struct Left<'a> {
+    values: &'a [f32],
+    rows: usize,
+    tile: usize,
+    row_stride: Option<usize>,
+}
+
+impl<'a> Left<'a> {
+    /// Whether the micro-kernel can read the operand where it lies: columns must be contiguous, and the rows of a
+    /// tile must not all fall into the same cache set unless there is too little work to pay for packing.
+    pub(crate) fn reads_in_place(m: usize, k: usize, row_stride: usize, column_stride: usize) -> bool {
+        let contiguous = column_stride == 1 || k <= 1;
+        contiguous && (!row_stride.is_multiple_of(512) || m < 8)
+    }
+
+    /// The operand in place or, where that is slow, packed into the scratch.
+    pub(crate) fn prepare(
+        isa: Isa,
+        values: &'a [f32],
+        m: usize,
+        k: usize,
+        row_stride: usize,
+        column_stride: usize,
+        scratch: &'a mut [f32],
+    ) -> Self {
+        if Self::reads_in_place(m, k, row_stride, column_stride) {
+            return Self::in_place(isa, values, m, row_stride);
+        }
+        packed::pack_left(isa, values, m, k, row_stride, column_stride, scratch);
+        Self::packed(isa, scratch, m)
+    }
+
+    /// The operand where it lies.
+    pub(crate) fn in_place(isa: Isa, values: &'a [f32], m: usize, row_stride: usize) -> Self {
+        Self { values, rows: m, tile: tile_rows(isa, m), row_stride: Some(row_stride) }
+    }
+
+    /// The operand in packed form.
+    pub(crate) fn packed(isa: Isa, values: &'a [f32], m: usize) -> Self {
+        Self { values, rows: m, tile: tile_rows(isa, m), row_stride: None }
+    }
+}
+
+/// A right operand with arbitrary strides, packed while it is used.
+pub(crate) struct Unpacked<'a> {
+    /// The values; element `(row, column)` lies at `row * row_stride + column * column_stride`.
+    pub(crate) values: &'a [f32],
+    /// The number of columns.
+    pub(crate) columns: usize,
+    /// Stride between rows.
+    pub(crate) row_stride: usize,
+    /// Stride between columns.
+    pub(crate) column_stride: usize,
+}
+
+/// One panel of an [`Unpacked`] operand, to be copied into the buffer.
+struct Columns<'a> {
+    operand: &'a Unpacked<'a>,
+    first: usize,
+    steps: usize,
+    column: usize,
+    columns: usize,
+    buffer: *mut f32,
+}
+
+impl Kernel for Columns<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = 2 * S::LANES;
+        let Unpacked { values, row_stride, column_stride, .. } = *self.operand;
+        let start = self.first * row_stride + self.column * column_stride;
+        if column_stride == 1 {
+            for step in 0..self.steps {
+                // SAFETY: the row's columns lie in the operand and the step's line in the buffer.
+                unsafe {
+                    let from = values.as_ptr().add(start + step * row_stride);
+                    let to = self.buffer.add(step * width);
+                    if self.columns == width {
+                        s.store(to, s.load(from));
+                        s.store(to.add(S::LANES), s.load(from.add(S::LANES)));
+                    } else {
+                        s.store(to, s.load_partial(from, self.columns));
+                        let rest = self.columns.saturating_sub(S::LANES);
+                        let second = from.wrapping_add(S::LANES.min(self.columns));
+                        s.store(to.add(S::LANES), s.load_partial(second, rest));
+                    }
+                }
+            }
+            return;
+        }
+        for column in 0..width {
+            for step in 0..self.steps {
+                let value = if column < self.columns {
+                    values[start + step * row_stride + column * column_stride]
+                } else {
+                    0.0
+                };
+                // SAFETY: the place lies in the buffer.
+                unsafe { self.buffer.add(step * width + column).write(value) };
+            }
+        }
+    }
+}
+
+impl PanelSource for Unpacked<'_> {
+    unsafe fn panel(&self, isa: Isa, first: usize, steps: usize, column: usize, buffer: *mut f32) -> *const f32 {
+        let columns = (self.columns - column).min(panel_width(isa));
+        dispatch(isa, Columns { operand: self, first, steps, column, columns, buffer });
+        buffer
+    }
+}
+
+/// A product whose operands are ready; `run` computes a block of it.
+pub(crate) struct Block<'a, P> {
+    /// The tier.
+    pub(crate) isa: Isa,
+    /// The shared axis.
+    pub(crate) k: usize,
+    /// The left operand.
+    pub(crate) left: Left<'a>,
+    /// The right operand.
+    pub(crate) right: &'a P,
+    /// The result.
+    pub(crate) c: *mut f32,
+    /// Elements from one row of the result to the next.
+    pub(crate) c_row: usize,
+    /// Whether to add to what the result holds instead of the bias.
+    pub(crate) accumulate: bool,
+    /// What happens before the last store; its residual's row stride is its own.
+    pub(crate) epilogue: &'a Epilogue<'a>,
+}
+
+/// A buffer for one panel, aligned to a cache line.
+#[repr(align(64))]
+struct Panel(MaybeUninit<[f32; (STEP + 1) * WIDEST]>);
+
+impl<P: PanelSource> Block<'_, P> {
+    /// Computes the rows and columns given; both begin at multiples of the tile height and the panel width.
+    ///
+    /// # Safety
+    /// The operands, the epilogue and the result cover the product, and nobody else touches this block of the result.
+    pub(crate) unsafe fn run(&self, rows: Range<usize>, columns: Range<usize>) {
+        let width = panel_width(self.isa);
+        let mut buffer = Panel(MaybeUninit::uninit());
+        let buffer = buffer.0.as_mut_ptr().cast::<f32>();
+        let parts = self.k.div_ceil(STEP).max(1);
+        let part = self.k.div_ceil(parts);
+        let mut column = columns.start;
+        while column < columns.end {
+            for index in 0..parts {
+                let first = index * part;
+                let steps = part.min(self.k - first);
+                // SAFETY: the panel begins inside the operand and the buffer holds the largest panel.
+                unsafe {
+                    let panel = if steps == 0 {
+                        buffer
+                    } else {
+                        self.right.panel(self.isa, first, steps, column, buffer).cast_mut()
+                    };
+                    self.column(&rows, column, (columns.end - column).min(width), first, steps, panel);
+                }
+            }
+            column += width;
+        }
+        if self.epilogue.needs_pass() {
+            // SAFETY: the block lies in the result and the epilogue was checked for it.
+            unsafe {
+                self.epilogue.pass(
+                    self.isa,
+                    self.c.add(rows.start * self.c_row + columns.start),
+                    self.c_row,
+                    rows.start,
+                    columns.start,
+                    rows.len(),
+                    columns.len(),
+                );
+            }
+        }
+    }
+
+    /// Multiplies all tiles of the rows with one panel.
+    ///
+    /// # Safety
+    /// As of [`Block::run`], and the panel has the steps.
+    unsafe fn column(
+        &self,
+        rows: &Range<usize>,
+        column: usize,
+        columns: usize,
+        first: usize,
+        steps: usize,
+        panel: *const f32,
+    ) {
+        let last = first + steps == self.k;
+        let (row_bias, column_bias) = bias_pointers(self.epilogue.bias);
+        let limits = if last { self.epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) };
+        let mut row = rows.start;
+        while row < rows.end {
+            let height = self.left.tile.min(rows.end - row);
+            let advance = |pointer: *const f32, by: usize| {
+                if pointer.is_null() { pointer } else { pointer.wrapping_add(by) }
+            };
+            let (residual, residual_row) = match self.epilogue.residual {
+                Some(residual) if last => {
+                    (residual.values.as_ptr().wrapping_add(row * residual.row_stride + column), residual.row_stride)
+                }
+                _ => (std::ptr::null(), 0),
+            };
+            let (offset, a_row, a_step) = match self.left.row_stride {
+                Some(stride) => (row * stride + first, stride, 1),
+                None => (row * self.k + first * self.left.tile, 1, self.left.tile),
+            };
+            debug_assert!(row + height <= self.left.rows);
+            let tile = Tile {
+                k: steps,
+                a: self.left.values.as_ptr().wrapping_add(offset),
+                a_row,
+                a_step,
+                b: panel,
+                c: self.c.wrapping_add(row * self.c_row + column),
+                c_row: self.c_row,
+                columns,
+                accumulate: self.accumulate || first > 0,
+                row_bias: advance(row_bias, row),
+                column_bias: advance(column_bias, column),
+                residual,
+                residual_row,
+                limits,
+            };
+            // SAFETY: the tile lies inside the operands and the result by the caller's promise.
+            unsafe { micro::run(self.isa, height, tile) };
+            row += height;
+        }
+    }
+}
+
+/// A product cut into blocks by its size alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tasks {
+    m: usize,
+    n: usize,
+    rows: usize,
+    columns: usize,
+}
+
+impl Tasks {
+    /// The number of blocks.
+    pub(crate) fn count(&self) -> usize {
+        self.m.div_ceil(self.rows) * self.n.div_ceil(self.columns)
+    }
+
+    /// The rows and columns of a block.
+    pub(crate) fn get(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let across = self.n.div_ceil(self.columns).max(1);
+        let (row, column) = (index / across * self.rows, index % across * self.columns);
+        (row..self.m.min(row + self.rows), column..self.n.min(column + self.columns))
+    }
+}
+
+/// Cuts a product into blocks of about 20 microseconds, tall enough that a panel packed on the way is used often.
+pub(crate) fn plan_tasks(isa: Isa, m: usize, k: usize, n: usize) -> Tasks {
+    const FLOPS: usize = 2_500_000;
+    const LEFT_BYTES: usize = 512 << 10;
+    let (height, width) = (tile_rows(isa, m), panel_width(isa));
+    let unit = 2 * height * width * k.max(1);
+    let units = (FLOPS / unit).max(1);
+    let by_cache = (LEFT_BYTES / (4 * height * k.max(1))).max(4);
+    let tiles = m.div_ceil(height).max(1);
+    let most = tiles.min(by_cache).min(units.max(12));
+    // Equal shares, so that the last block is not a sliver.
+    let rows = tiles.div_ceil(tiles.div_ceil(most));
+    let panels = n.div_ceil(width).max(1);
+    let across = panels.min((units / rows).max(1));
+    let across = panels.div_ceil(panels.div_ceil(across));
+    Tasks { m, n, rows: rows * height, columns: across * width }
+}

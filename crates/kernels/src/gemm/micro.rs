@@ -1,0 +1,221 @@
+//! The register-blocked micro-kernel.
+
+use crate::isa::{Isa, Tier};
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// Columns of one packed panel of the right operand: two vectors.
+#[must_use]
+pub const fn panel_width(isa: Isa) -> usize {
+    2 * isa.lanes()
+}
+
+/// The most rows a tile has.
+pub(crate) const fn most_tile_rows(isa: Isa) -> usize {
+    match isa.tier() {
+        Tier::Portable => 4,
+        Tier::Avx2 => 6,
+        Tier::Avx512 => 14,
+    }
+}
+
+/// Rows of the tiles that `m` rows are cut into: as few tiles as registers allow, all of them about equally high.
+pub(crate) const fn tile_rows(isa: Isa, m: usize) -> usize {
+    if m == 0 {
+        return 1;
+    }
+    m.div_ceil(m.div_ceil(most_tile_rows(isa)))
+}
+
+/// One call of the micro-kernel: a tile of `rows` (chosen by the caller) by `columns`.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile {
+    /// Steps along the shared axis.
+    pub(crate) k: usize,
+    /// Values of A: the first row's first value.
+    pub(crate) a: *const f32,
+    /// Elements from one row of A to the next; 1 in packed form.
+    pub(crate) a_row: usize,
+    /// Elements from one step of A to the next; 1 in place.
+    pub(crate) a_step: usize,
+    /// A panel of B: `panel_width` values for each step, also beyond `columns`.
+    pub(crate) b: *const f32,
+    /// The tile of C.
+    pub(crate) c: *mut f32,
+    /// Elements from one row of C to the next.
+    pub(crate) c_row: usize,
+    /// Columns to store, at most `panel_width`.
+    pub(crate) columns: usize,
+    /// Whether to start from what C holds instead of the bias.
+    pub(crate) accumulate: bool,
+    /// A bias for each row, or null.
+    pub(crate) row_bias: *const f32,
+    /// A bias for each column, or null.
+    pub(crate) column_bias: *const f32,
+    /// Values added at the end, or null.
+    pub(crate) residual: *const f32,
+    /// Elements from one row of the residual to the next.
+    pub(crate) residual_row: usize,
+    /// The limits of what is stored.
+    pub(crate) limits: (f32, f32),
+}
+
+/// A tile with its number of rows and vectors known to the compiler.
+struct Fixed<const ROWS: usize, const VECTORS: usize, const PACKED: bool>(Tile);
+
+/// Computes a tile of `rows` rows.
+///
+/// # Safety
+/// All pointers cover what the fields say, and `rows` is at most [`most_tile_rows`].
+pub(crate) unsafe fn run(isa: Isa, rows: usize, tile: Tile) {
+    let packed = tile.a_row == 1 && tile.a_step != 1;
+    let narrow = tile.columns <= isa.lanes();
+    macro_rules! call {
+        ($($rows:literal)*) => {
+            match (rows, narrow, packed) {
+                $(($rows, true, true) => dispatch(isa, Fixed::<$rows, 1, true>(tile)),
+                ($rows, true, false) => dispatch(isa, Fixed::<$rows, 1, false>(tile)),
+                ($rows, false, true) => dispatch(isa, Fixed::<$rows, 2, true>(tile)),
+                ($rows, false, false) => dispatch(isa, Fixed::<$rows, 2, false>(tile)),)*
+                _ => debug_assert!(false, "no tile of {rows} rows"),
+            }
+        };
+    }
+    match isa.tier() {
+        Tier::Portable => call!(1 2 3 4),
+        Tier::Avx2 => call!(1 2 3 4 5 6),
+        Tier::Avx512 => call!(1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    }
+}
+
+impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool> Kernel for Fixed<ROWS, VECTORS, PACKED> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        if ROWS > S::TILE_ROWS {
+            return;
+        }
+        let tile = self.0;
+        // SAFETY: `run` was promised that every pointer covers what the fields say.
+        unsafe {
+            let sums = start::<S, ROWS, VECTORS>(s, &tile);
+            let sums = multiply::<S, ROWS, VECTORS, PACKED>(s, &tile, sums);
+            finish::<S, ROWS, VECTORS>(s, &tile, sums);
+        }
+    }
+}
+
+/// The sums before the first step.
+///
+/// # Safety
+/// As of [`run`].
+#[inline(always)]
+unsafe fn start<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, tile: &Tile) -> [[S::F; VECTORS]; ROWS] {
+    let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
+    for vector in 0..VECTORS {
+        let offset = vector * S::LANES;
+        let count = tile.columns.saturating_sub(offset);
+        for row in 0..ROWS {
+            // SAFETY: the bias and the tile of C have the rows and columns stored.
+            unsafe {
+                if tile.accumulate {
+                    sums[row][vector] = s.load_partial(tile.c.add(row * tile.c_row + offset), count);
+                } else if !tile.row_bias.is_null() {
+                    sums[row][vector] = s.splat(*tile.row_bias.add(row));
+                } else if !tile.column_bias.is_null() {
+                    sums[row][vector] = s.load_partial(tile.column_bias.add(offset), count);
+                }
+            }
+        }
+    }
+    sums
+}
+
+/// Adds all products.
+///
+/// # Safety
+/// As of [`run`].
+#[inline(always)]
+unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKED: bool>(
+    s: S,
+    tile: &Tile,
+    mut sums: [[S::F; VECTORS]; ROWS],
+) -> [[S::F; VECTORS]; ROWS] {
+    let width = 2 * S::LANES;
+    let mut b = tile.b;
+    if PACKED {
+        let mut a = tile.a;
+        for _ in 0..tile.k {
+            // SAFETY: the panel has `width` values and packed A `a_step >= ROWS` values for each step.
+            unsafe {
+                let mut right = [s.splat(0.0); VECTORS];
+                for vector in 0..VECTORS {
+                    right[vector] = s.load(b.add(vector * S::LANES));
+                }
+                for row in 0..ROWS {
+                    let left = s.splat(*a.add(row));
+                    for vector in 0..VECTORS {
+                        sums[row][vector] = s.fma(left, right[vector], sums[row][vector]);
+                    }
+                }
+                a = a.add(tile.a_step);
+                b = b.add(width);
+            }
+        }
+        return sums;
+    }
+    // Every third row has a pointer of its own; the two after it are reached by scaled strides, which keeps all
+    // addresses in registers.
+    let mut rows = [tile.a; ROWS];
+    for row in 0..ROWS {
+        rows[row] = tile.a.wrapping_add((row - row % 3) * tile.a_row);
+    }
+    for _ in 0..tile.k {
+        // SAFETY: the panel has `width` values and each row of A one value for each step.
+        unsafe {
+            let mut right = [s.splat(0.0); VECTORS];
+            for vector in 0..VECTORS {
+                right[vector] = s.load(b.add(vector * S::LANES));
+            }
+            for row in 0..ROWS {
+                let left = s.splat(*rows[row].add(row % 3 * tile.a_row));
+                for vector in 0..VECTORS {
+                    sums[row][vector] = s.fma(left, right[vector], sums[row][vector]);
+                }
+            }
+            b = b.add(width);
+        }
+        for row in 0..ROWS {
+            rows[row] = rows[row].wrapping_add(1);
+        }
+    }
+    sums
+}
+
+/// Adds the residual, clamps and stores.
+///
+/// # Safety
+/// As of [`run`].
+#[inline(always)]
+unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, tile: &Tile, sums: [[S::F; VECTORS]; ROWS]) {
+    let (low, high) = (s.splat(tile.limits.0), s.splat(tile.limits.1));
+    for vector in 0..VECTORS {
+        let offset = vector * S::LANES;
+        let count = tile.columns.saturating_sub(offset);
+        for row in 0..ROWS {
+            let mut sum = sums[row][vector];
+            // SAFETY: the residual and the tile of C have the rows and columns stored.
+            unsafe {
+                if !tile.residual.is_null() {
+                    sum = s.add(sum, s.load_partial(tile.residual.add(row * tile.residual_row + offset), count));
+                }
+                sum = s.min(high, s.max(low, sum));
+                if count >= S::LANES {
+                    s.store(tile.c.add(row * tile.c_row + offset), sum);
+                } else {
+                    s.store_partial(tile.c.add(row * tile.c_row + offset), sum, count);
+                }
+            }
+        }
+    }
+}

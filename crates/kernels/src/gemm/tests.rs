@@ -1,0 +1,214 @@
+use super::*;
+use crate::epilogue::{Activation, Residual};
+use crate::testing::{Random, assert_close, in_pool};
+use crate::unary::UnaryOp;
+use half::{bf16, f16};
+use pretty_assertions::assert_eq;
+use proptest::prelude::*;
+
+fn reference(
+    m: usize,
+    k: usize,
+    n: usize,
+    a: impl Fn(usize, usize) -> f32,
+    b: impl Fn(usize, usize) -> f32,
+) -> Vec<f64> {
+    let mut c = vec![0.0; m * n];
+    for row in 0..m {
+        for column in 0..n {
+            c[row * n + column] = (0..k).map(|step| f64::from(a(row, step)) * f64::from(b(step, column))).sum();
+        }
+    }
+    c
+}
+
+fn packed_case(isa: Isa, m: usize, k: usize, n: usize, extra: usize, transposed: bool, seed: u64) {
+    let mut random = Random::new(seed);
+    let a_row = k + extra;
+    let a = random.values(if m == 0 { 0 } else { (m - 1) * a_row + k });
+    let b = random.values(k * n);
+    let strides = if transposed { (1, k) } else { (n, 1) };
+    let packed = PackedB::pack(isa, k, n, &b, strides.0, strides.1).unwrap();
+    let mut c = vec![f32::NAN; m * n];
+    let mut scratch = vec![f32::NAN; gemm_packed_b_scratch_len(isa, m, k, a_row)];
+    gemm_packed_b(isa, m, &a, a_row, &packed, &mut c, n, &Epilogue::default(), &mut scratch).unwrap();
+    let expected = reference(m, k, n, |r, s| a[r * a_row + s], |s, c| b[s * strides.0 + c * strides.1]);
+    assert_close(&c, &expected, k, &format!("{isa} {m}x{k}x{n}"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn packed_right_operand(m in 0usize..40, k in 0usize..70, n in 0usize..80, extra in 0usize..3, transposed: bool, seed: u64) {
+        for isa in Isa::available() {
+            packed_case(isa, m, k, n, extra, transposed, seed);
+        }
+    }
+
+    #[test]
+    fn strided_batches(
+        batch in 1usize..4, m in 0usize..30, k in 0usize..40, n in 0usize..50,
+        transpose_a: bool, transpose_b: bool, a_repeats: bool, b_repeats: bool, seed: u64,
+    ) {
+        let mut random = Random::new(seed);
+        let geometry = MatMulGeometry::dense(batch, m, k, n, transpose_a, transpose_b, a_repeats, b_repeats);
+        let a = random.values(m * k * if a_repeats { batch } else { 1 });
+        let b = random.values(k * n * if b_repeats { batch } else { 1 });
+        for isa in Isa::available() {
+            let mut c = vec![f32::NAN; batch * m * n];
+            let mut scratch = vec![f32::NAN; matmul_scratch_len(isa, &geometry)];
+            matmul(isa, &geometry, &a, &b, &mut c, &Epilogue::default(), &mut scratch).unwrap();
+            for index in 0..batch {
+                let (a, b) = (&a[geometry.a_batch[3] * index..], &b[geometry.b_batch[3] * index..]);
+                let expected = reference(
+                    m, k, n,
+                    |r, s| a[r * geometry.a_row + s * geometry.a_column],
+                    |s, c| b[s * geometry.b_row + c * geometry.b_column],
+                );
+                assert_close(&c[index * m * n..][..m * n], &expected, k, "batch");
+            }
+        }
+    }
+}
+
+#[test]
+fn deep_and_aliased_operands() {
+    for isa in Isa::available() {
+        packed_case(isa, 31, 777, 70, 0, false, 1);
+        packed_case(isa, 20, 512, 33, 0, true, 2);
+        packed_case(isa, 3, 1024, 65, 0, true, 3);
+    }
+}
+
+#[test]
+fn every_part_of_the_epilogue() {
+    let (m, k, n) = (17, 300, 45);
+    let mut random = Random::new(7);
+    let (a, b, extra) = (random.values(m * k), random.values(k * n), random.values(m * n));
+    let (rows, columns) = (random.values(m), random.values(n));
+    let plain = reference(m, k, n, |r, s| a[r * k + s], |s, c| b[s * n + c]);
+    let activations = [
+        Activation::None,
+        Activation::Unary(UnaryOp::Relu),
+        Activation::Unary(UnaryOp::Clamp { min: -0.5, max: 2.0 }),
+        Activation::Unary(UnaryOp::Tanh),
+        Activation::PRelu(Channelwise::PerRow(&rows)),
+        Activation::PRelu(Channelwise::PerColumn(&columns)),
+    ];
+    for isa in Isa::available() {
+        let packed = PackedB::pack(isa, k, n, &b, n, 1).unwrap();
+        for bias in [Channelwise::None, Channelwise::PerRow(&rows), Channelwise::PerColumn(&columns)] {
+            for residual in [None, Some(Residual { values: &extra, row_stride: n })] {
+                for activation in activations {
+                    let epilogue = Epilogue { bias, residual, activation };
+                    let mut c = vec![f32::NAN; m * n];
+                    gemm_packed_b(isa, m, &a, k, &packed, &mut c, n, &epilogue, &mut []).unwrap();
+                    let mut d = vec![f32::NAN; m * n];
+                    let geometry = MatMulGeometry::dense(1, m, k, n, false, false, true, true);
+                    matmul(isa, &geometry, &a, &b, &mut d, &epilogue, &mut []).unwrap();
+                    assert_eq!(c, d);
+                    let expected: Vec<f64> = plain
+                        .iter()
+                        .enumerate()
+                        .map(|(index, &sum)| {
+                            let (row, column) = (index / n, index % n);
+                            let sum =
+                                sum + match bias {
+                                    Channelwise::None => 0.0,
+                                    Channelwise::PerRow(values) => f64::from(values[row]),
+                                    Channelwise::PerColumn(values) => f64::from(values[column]),
+                                } + residual.map_or(0.0, |residual| f64::from(residual.values[index]));
+                            match activation {
+                                Activation::Unary(UnaryOp::Relu) => sum.max(0.0),
+                                Activation::Unary(UnaryOp::Clamp { .. }) => sum.clamp(-0.5, 2.0),
+                                Activation::Unary(_) => sum.tanh(),
+                                Activation::PRelu(Channelwise::PerRow(values)) if sum < 0.0 => {
+                                    sum * f64::from(values[row])
+                                }
+                                Activation::PRelu(Channelwise::PerColumn(values)) if sum < 0.0 => {
+                                    sum * f64::from(values[column])
+                                }
+                                _ => sum,
+                            }
+                        })
+                        .collect();
+                    assert_close(&c, &expected, k, "epilogue");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn narrow_sources_widen_exactly() {
+    let values: Vec<f32> = (0..12).map(|i| i as f32 * 0.25 - 1.0).collect();
+    let halves: Vec<f16> = values.iter().map(|&v| f16::from_f32(v)).collect();
+    let brains: Vec<bf16> = values.iter().map(|&v| bf16::from_f32(v)).collect();
+    let a = [1.0, -2.0, 0.5];
+    for isa in Isa::available() {
+        let run = |packed: PackedB| {
+            let mut c = [0.0; 4];
+            gemm_packed_b(isa, 1, &a, 3, &packed, &mut c, 4, &Epilogue::default(), &mut []).unwrap();
+            c
+        };
+        let expected = run(PackedB::pack(isa, 3, 4, &values, 4, 1).unwrap());
+        assert_eq!(run(PackedB::pack(isa, 3, 4, &halves, 4, 1).unwrap()), expected);
+        assert_eq!(run(PackedB::pack(isa, 3, 4, &brains, 4, 1).unwrap()), expected);
+    }
+}
+
+#[test]
+fn not_a_number_and_infinity_pass_through() {
+    for isa in Isa::available() {
+        let packed = PackedB::pack(isa, 2, 1, &[1.0f32, 1.0], 1, 1).unwrap();
+        let epilogue = Epilogue { activation: Activation::Unary(UnaryOp::Relu), ..Epilogue::default() };
+        let mut c = [0.0; 3];
+        let a = [f32::NAN, 1.0, f32::INFINITY, 1.0, f32::NEG_INFINITY, 1.0];
+        gemm_packed_b(isa, 3, &a, 2, &packed, &mut c, 1, &epilogue, &mut []).unwrap();
+        assert!(c[0].is_nan() && c[1] == f32::INFINITY && c[2] == 0.0);
+    }
+}
+
+#[test]
+fn the_same_bits_for_any_number_of_threads() {
+    let (m, k, n) = (150, 520, 300);
+    let mut random = Random::new(3);
+    let (a, b) = (random.values(m * k), random.values(k * n));
+    for isa in Isa::available() {
+        let packed = PackedB::pack(isa, k, n, &b, n, 1).unwrap();
+        let run = || {
+            let mut c = vec![0.0; m * n];
+            gemm_packed_b(isa, m, &a, k, &packed, &mut c, n, &Epilogue::default(), &mut []).unwrap();
+            c
+        };
+        assert_eq!(run(), in_pool(3, run));
+    }
+}
+
+#[test]
+fn wrong_lengths_are_errors() {
+    let isa = detect();
+    let packed = PackedB::pack(isa, 3, 4, &[0.0f32; 12], 4, 1).unwrap();
+    let epilogue = Epilogue::default();
+    assert!(PackedB::pack(isa, 3, 4, &[0.0f32; 11], 4, 1).is_err());
+    assert!(PackedB::pack(isa, usize::MAX, 4, &[0.0f32; 11], 4, 1).is_err());
+    assert!(gemm_packed_b(isa, 2, &[0.0; 5], 3, &packed, &mut [0.0; 8], 4, &epilogue, &mut []).is_err());
+    assert!(gemm_packed_b(isa, 2, &[0.0; 6], 3, &packed, &mut [0.0; 7], 4, &epilogue, &mut []).is_err());
+    assert!(gemm_packed_b(isa, 2, &[0.0; 6], 3, &packed, &mut [0.0; 8], 3, &epilogue, &mut []).is_err());
+    let bias = Epilogue { bias: Channelwise::PerColumn(&[0.0; 3]), ..epilogue };
+    assert!(gemm_packed_b(isa, 2, &[0.0; 6], 3, &packed, &mut [0.0; 8], 4, &bias, &mut []).is_err());
+    let overlapping = MatMulGeometry { c_batch: [0; 4], ..MatMulGeometry::dense(2, 2, 2, 2, false, false, true, true) };
+    assert!(matmul(isa, &overlapping, &[0.0; 8], &[0.0; 8], &mut [0.0; 8], &epilogue, &mut []).is_err());
+}
+
+#[test]
+fn double_precision() {
+    let (a, b) = ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]);
+    let mut c = [0.0; 4];
+    gemm_f64(2, 2, 2, &a, (2, 1), &b, (2, 1), &mut c).unwrap();
+    assert_eq!(c, [19.0, 22.0, 43.0, 50.0]);
+}
+
+fn detect() -> Isa {
+    crate::isa::detect()
+}

@@ -1,0 +1,105 @@
+//! The instruction-set tiers and their detection at run time.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// A family of instructions that a kernel body is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tier {
+    /// Plain Rust over four-lane arrays, compiled for the target's baseline.
+    Portable,
+    /// x86-64 with AVX2, FMA and F16C; eight f32 lanes.
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ and VL on top of the AVX2 tier; sixteen f32 lanes.
+    Avx512,
+}
+
+/// A tier that this machine is known to support. Holding one is the proof that kernels rely on, therefore it can only
+/// be made by checking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Isa(Tier);
+
+impl Isa {
+    /// The tier if this machine supports it.
+    #[must_use]
+    pub fn new(tier: Tier) -> Option<Self> {
+        supported(tier).then_some(Self(tier))
+    }
+
+    /// The portable tier, which every machine supports.
+    #[must_use]
+    pub const fn portable() -> Self {
+        Self(Tier::Portable)
+    }
+
+    /// Every tier this machine supports, slowest first. Tests iterate over it.
+    pub fn available() -> impl Iterator<Item = Self> {
+        [Tier::Portable, Tier::Avx2, Tier::Avx512].into_iter().filter_map(Self::new)
+    }
+
+    /// The tier this value stands for.
+    #[must_use]
+    pub const fn tier(self) -> Tier {
+        self.0
+    }
+
+    /// The number of f32 lanes in one vector register.
+    #[must_use]
+    pub const fn lanes(self) -> usize {
+        match self.0 {
+            Tier::Portable => 4,
+            Tier::Avx2 => 8,
+            Tier::Avx512 => 16,
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self.0 {
+            Tier::Portable => "portable",
+            Tier::Avx2 => "avx2",
+            Tier::Avx512 => "avx512",
+        })
+    }
+}
+
+/// The best tier of this machine, detected on the first call.
+pub fn detect() -> Isa {
+    static BEST: OnceLock<Isa> = OnceLock::new();
+    *BEST.get_or_init(|| Isa::available().last().unwrap_or(Isa::portable()))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn supported(tier: Tier) -> bool {
+    let avx2 =
+        || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+    match tier {
+        Tier::Portable => true,
+        Tier::Avx2 => avx2(),
+        Tier::Avx512 => {
+            avx2()
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn supported(tier: Tier) -> bool {
+    tier == Tier::Portable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_detected_tier_is_the_last_available() {
+        assert_eq!(Isa::available().next(), Some(Isa::portable()));
+        assert_eq!(Isa::available().last(), Some(detect()));
+        assert!(Isa::available().all(|isa| isa.lanes() % 4 == 0 && !isa.to_string().is_empty()));
+    }
+}

@@ -1,0 +1,310 @@
+//! Elementary functions on vectors. Exponential, hyperbolic tangent, logistic and error function stay within two units
+//! in the last place; all of them propagate NaN.
+
+use crate::simd::Simd;
+
+/// A function of one vector.
+pub(crate) trait UnaryMath: Copy + Sync {
+    /// The function. Implementations are `#[inline(always)]`.
+    fn apply<S: Simd>(self, s: S, x: S::F) -> S::F;
+}
+
+/// Reads `[c0, c1, ...]` as the polynomial with the highest power first.
+#[inline(always)]
+fn polynomial<S: Simd, const N: usize>(s: S, x: S::F, coefficients: [f32; N]) -> S::F {
+    let mut sum = s.splat(coefficients[0]);
+    for coefficient in &coefficients[1..] {
+        sum = s.fma(sum, x, s.splat(*coefficient));
+    }
+    sum
+}
+
+/// Two to an integer power within the normal range.
+#[inline(always)]
+fn power_of_two<S: Simd>(s: S, exponent: S::I) -> S::F {
+    s.from_bits(s.shl::<23>(s.add_i(exponent, s.splat_i(127))))
+}
+
+/// Splits into an integer `n` and the exponential of the rest less one, so that `exp(x) = 2^n (1 + rest)`.
+#[inline(always)]
+fn exp_parts<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
+    let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
+    let r = s.fma(n, s.splat(-0.693_359_4), x);
+    let r = s.fma(n, s.splat(2.121_944_4e-4), r);
+    let p = polynomial(s, r, [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 5e-1]);
+    (n, s.fma(s.mul(p, r), r, r))
+}
+
+/// The exponential.
+#[inline(always)]
+pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+    let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
+    let (n, rest) = exp_parts(s, x);
+    let n = s.to_i(n);
+    let half = s.shr::<1>(n);
+    let scaled = s.mul(s.add(rest, s.splat(1.0)), power_of_two(s, half));
+    s.mul(scaled, power_of_two(s, s.sub_i(n, half)))
+}
+
+/// The exponential less one, for arguments up to zero.
+#[inline(always)]
+fn exp_minus_one_of_negative<S: Simd>(s: S, x: S::F) -> S::F {
+    let (n, rest) = exp_parts(s, s.max(s.splat(-30.0), x));
+    let scale = power_of_two(s, s.to_i(n));
+    s.fma(scale, rest, s.sub(scale, s.splat(1.0)))
+}
+
+/// The natural logarithm.
+#[inline(always)]
+pub(crate) fn log<S: Simd>(s: S, x: S::F) -> S::F {
+    let tiny = s.lt(x, s.splat(f32::MIN_POSITIVE));
+    let normal = s.select(tiny, s.mul(x, s.splat(8_388_608.0)), x);
+    let bits = s.bits(normal);
+    let exponent = s.from_i(s.sub_i(s.shr::<23>(bits), s.splat_i(126)));
+    let exponent = s.sub(exponent, s.select(tiny, s.splat(23.0), s.splat(0.0)));
+    let mantissa = s.from_bits(s.or_i(s.and_i(bits, s.splat_i(0x007f_ffff)), s.splat_i(0x3f00_0000)));
+    let low = s.lt(mantissa, s.splat(std::f32::consts::FRAC_1_SQRT_2));
+    let exponent = s.sub(exponent, s.select(low, s.splat(1.0), s.splat(0.0)));
+    let m = s.sub(s.add(mantissa, s.select(low, mantissa, s.splat(0.0))), s.splat(1.0));
+    let z = s.mul(m, m);
+    let y = polynomial(
+        s,
+        m,
+        [
+            7.037_683_6e-2,
+            -1.151_461e-1,
+            1.167_699_9e-1,
+            -1.242_014_1e-1,
+            1.424_932_3e-1,
+            -1.666_805_8e-1,
+            2.000_071_5e-1,
+            -2.499_999_4e-1,
+            3.333_333e-1,
+        ],
+    );
+    let y = s.mul(s.mul(y, m), z);
+    let y = s.fma(exponent, s.splat(-2.121_944_4e-4), y);
+    let y = s.fma(s.splat(-0.5), z, y);
+    let y = s.fma(exponent, s.splat(0.693_359_4), s.add(m, y));
+    let y = s.select(s.eq(x, s.splat(f32::INFINITY)), x, y);
+    let y = s.select(s.eq(x, s.splat(0.0)), s.splat(f32::NEG_INFINITY), y);
+    let y = s.select(s.lt(x, s.splat(0.0)), s.splat(f32::NAN), y);
+    s.select(s.is_nan(x), x, y)
+}
+
+/// The hyperbolic tangent.
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
+    let magnitude = s.abs(x);
+    let square = s.mul(x, x);
+    let small = polynomial(s, square, [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1]);
+    let small = s.fma(s.mul(small, square), x, x);
+    let e = exp(s, s.add(magnitude, magnitude));
+    let large = s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(e, s.splat(1.0))));
+    let result = s.select(s.lt(magnitude, s.splat(0.625)), small, s.copysign(large, x));
+    s.select(s.is_nan(x), x, result)
+}
+
+/// The logistic function `1 / (1 + exp(-x))`.
+#[inline(always)]
+pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
+    let e = exp(s, s.neg(s.abs(x)));
+    let numerator = s.select(s.lt(x, s.splat(0.0)), e, s.splat(1.0));
+    s.div(numerator, s.add(e, s.splat(1.0)))
+}
+
+/// The error function.
+#[inline(always)]
+pub(crate) fn erf<S: Simd>(s: S, x: S::F) -> S::F {
+    let t = s.abs(x);
+    let square = s.mul(x, x);
+    let outer = polynomial(
+        s,
+        t,
+        [
+            -1.728_534_7e-5,
+            3.831_971_3e-4,
+            -3.883_964_4e-3,
+            2.425_462_2e-2,
+            -1.067_778_8e-1,
+            -6.348_467e-1,
+            -1.287_175_1e-1,
+        ],
+    );
+    let outer = s.fma(outer, t, s.neg(t));
+    let outer = s.copysign(s.sub(s.splat(1.0), exp(s, s.max(s.splat(-100.0), outer))), x);
+    let outer = s.select(s.lt(s.splat(5.0), t), s.copysign(s.splat(1.0), x), outer);
+    let inner = polynomial(
+        s,
+        square,
+        [-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_3e-1, -3.761_253_4e-1, 1.283_791_7e-1],
+    );
+    let inner = s.fma(inner, x, x);
+    let result = s.select(s.lt(s.splat(0.927_734_4), t), outer, inner);
+    s.select(s.is_nan(x), x, result)
+}
+
+/// The sine, or the cosine where `quarter` is 1.
+#[inline(always)]
+fn sine<S: Simd>(s: S, x: S::F, quarter: i32) -> S::F {
+    let n = s.round(s.mul(x, s.splat(std::f32::consts::FRAC_2_PI)));
+    let r = s.fma(n, s.splat(-1.570_312_5), x);
+    let r = s.fma(n, s.splat(-4.837_513e-4), r);
+    let r = s.fma(n, s.splat(-7.549_79e-8), r);
+    let z = s.mul(r, r);
+    let sin = s.fma(s.mul(polynomial(s, z, [-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]), z), r, r);
+    let cos = polynomial(s, z, [2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2, -0.5, 1.0]);
+    let in_range = s.lt(s.abs(x), s.splat(8192.0));
+    let quadrant = s.add_i(s.to_i(s.select(in_range, n, s.splat(0.0))), s.splat_i(quarter));
+    let odd = s.eq_i(s.and_i(quadrant, s.splat_i(1)), s.splat_i(1));
+    let sign = s.shl::<30>(s.and_i(quadrant, s.splat_i(2)));
+    let result = s.from_bits(s.xor_i(s.bits(s.select(odd, cos, sin)), sign));
+    let outside = s.select(in_range, s.splat(0.0), s.splat(1.0));
+    if !s.any(s.lt(s.splat(0.0), outside)) {
+        return result;
+    }
+    let (mut values, mut results) = ([0.0f32; 16], [0.0f32; 16]);
+    // SAFETY: the arrays hold as many values as the widest vector.
+    unsafe {
+        s.store(values.as_mut_ptr(), x);
+        s.store(results.as_mut_ptr(), result);
+    }
+    for (value, result) in values.iter().zip(&mut results).take(S::LANES) {
+        let inside = value.abs() < 8192.0;
+        if !inside {
+            *result = if quarter == 0 { value.sin() } else { value.cos() };
+        }
+    }
+    // SAFETY: as above.
+    unsafe { s.load(results.as_ptr()) }
+}
+
+/// `log(1 + e)` for `e` in `[0, 1]`.
+#[inline(always)]
+fn log_one_plus<S: Simd>(s: S, e: S::F) -> S::F {
+    let u = s.add(e, s.splat(1.0));
+    let lost = s.sub(e, s.sub(u, s.splat(1.0)));
+    s.add(log(s, u), s.div(lost, u))
+}
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident),* } |$s:ident, $x:ident| $body:expr;)*) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name { $(pub(crate) $field: f32),* }
+        impl UnaryMath for $name {
+            #[inline(always)]
+            fn apply<S: Simd>(self, $s: S, $x: S::F) -> S::F {
+                $(let $field = $s.splat(self.$field);)*
+                $body
+            }
+        })*
+    };
+}
+
+functions! {
+    /// The identity.
+    Copy_ {} |_s, x| x;
+    /// The exponential.
+    Exp {} |s, x| exp(s, x);
+    /// The natural logarithm.
+    Log {} |s, x| log(s, x);
+    /// The hyperbolic tangent.
+    Tanh {} |s, x| tanh(s, x);
+    /// The logistic function.
+    Sigmoid {} |s, x| sigmoid(s, x);
+    /// The error function.
+    Erf {} |s, x| erf(s, x);
+    /// GELU through the error function.
+    GeluErf {} |s, x| {
+        let half = s.mul(x, s.splat(0.5));
+        s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+    };
+    /// GELU through the hyperbolic tangent.
+    GeluTanh {} |s, x| {
+        let cubic = s.mul(s.mul(x, x), s.mul(x, s.splat(0.044_715)));
+        let inner = s.mul(s.add(x, cubic), s.splat(2.0 * 0.797_884_6));
+        s.mul(x, sigmoid(s, inner))
+    };
+    /// `x * sigmoid(beta * x)`.
+    Swish { beta } |s, x| s.mul(x, sigmoid(s, s.mul(x, beta)));
+    /// `x * min(max(x + 3, 0), 6) / 6`.
+    HSwish {} |s, x| {
+        let gate = s.min(s.splat(6.0), s.max(s.splat(0.0), s.add(x, s.splat(3.0))));
+        s.mul(x, s.mul(gate, s.splat(1.0 / 6.0)))
+    };
+    /// `min(max(x + 3, 0), 6) / 6`.
+    HSigmoid {} |s, x| {
+        let gate = s.min(s.splat(6.0), s.max(s.splat(0.0), s.add(x, s.splat(3.0))));
+        s.mul(gate, s.splat(1.0 / 6.0))
+    };
+    /// `max(0, min(1, alpha * x + beta))`.
+    HardSigmoid { alpha, beta } |s, x| {
+        s.min(s.splat(1.0), s.max(s.splat(0.0), s.add(s.mul(x, alpha), beta)))
+    };
+    /// `x > 0 ? x : alpha * (exp(x) - 1)`.
+    Elu { alpha } |s, x| {
+        let negative = s.mul(alpha, exp_minus_one_of_negative(s, s.min(s.splat(0.0), x)));
+        s.select(s.lt(s.splat(0.0), x), x, negative)
+    };
+    /// `lambda * (x > 0 ? x : alpha * (exp(x) - 1))`.
+    Selu { alpha, lambda } |s, x| {
+        let negative = s.mul(alpha, exp_minus_one_of_negative(s, s.min(s.splat(0.0), x)));
+        s.mul(lambda, s.select(s.lt(s.splat(0.0), x), x, negative))
+    };
+    /// `log(1 + exp(x))`.
+    Softplus {} |s, x| {
+        let rest = log_one_plus(s, exp(s, s.neg(s.abs(x))));
+        s.add(s.max(s.splat(0.0), x), rest)
+    };
+    /// `x * tanh(log(1 + exp(x)))`.
+    Mish {} |s, x| {
+        let e = exp(s, s.min(s.splat(20.0), x));
+        let n = s.mul(e, s.add(e, s.splat(2.0)));
+        s.mul(x, s.div(n, s.add(n, s.splat(2.0))))
+    };
+    /// `x / (1 + |x|)`.
+    SoftSign {} |s, x| s.div(x, s.add(s.abs(x), s.splat(1.0)));
+    /// `max(x, 0)`.
+    Relu {} |s, x| s.max(s.splat(0.0), x);
+    /// `x < 0 ? slope * x : x`.
+    LeakyRelu { slope } |s, x| s.select(s.lt(x, s.splat(0.0)), s.mul(x, slope), x);
+    /// `min(max(x, low), high)`.
+    Clamp { low, high } |s, x| s.min(high, s.max(low, x));
+    /// `scale * x + shift`, rounded after each step.
+    Affine { scale, shift } |s, x| s.add(s.mul(x, scale), shift);
+    /// The absolute value.
+    Abs {} |s, x| s.abs(x);
+    /// The negated value.
+    Neg {} |s, x| s.neg(x);
+    /// -1, 0 or 1.
+    Sign {} |s, x| {
+        let unit = s.copysign(s.splat(1.0), x);
+        let zero = s.select(s.eq(x, s.splat(0.0)), s.splat(0.0), unit);
+        s.select(s.is_nan(x), x, zero)
+    };
+    /// The square root.
+    Sqrt {} |s, x| s.sqrt(x);
+    /// The square.
+    Square {} |s, x| s.mul(x, x);
+    /// The cube.
+    Cube {} |s, x| s.mul(s.mul(x, x), x);
+    /// `1 / x`.
+    Reciprocal {} |s, x| s.div(s.splat(1.0), x);
+    /// `1 / sqrt(x)`.
+    ReciprocalSqrt {} |s, x| s.div(s.splat(1.0), s.sqrt(x));
+    /// Downwards to an integer.
+    Floor {} |s, x| s.floor(x);
+    /// Upwards to an integer.
+    Ceil {} |s, x| s.ceil(x);
+    /// Towards zero to an integer.
+    Trunc {} |s, x| s.trunc(x);
+    /// To the nearest integer, halves to even.
+    RoundHalfEven {} |s, x| s.round(x);
+    /// To the nearest integer, halves away from zero.
+    RoundHalfAway {} |s, x| s.trunc(s.add(x, s.copysign(s.splat(0.499_999_97), x)));
+    /// The sine.
+    Sin {} |s, x| sine(s, x, 0);
+    /// The cosine.
+    Cos {} |s, x| sine(s, x, 1);
+}

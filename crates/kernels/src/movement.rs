@@ -1,0 +1,844 @@
+//! Moving elements of any width: transposition, slices, concatenation, splitting, tiling, broadcasting, padding and
+//! gathering. Data are bytes; an element is `width` of them.
+
+use crate::error::{KernelError, check_exact, check_len, product};
+use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
+
+/// The most axes a copy keeps after collapsing.
+const MOST_AXES: usize = 10;
+
+/// Bytes a parallel chunk covers at least.
+const CHUNK: usize = 1 << 16;
+
+/// The side of the square tiles that a transposition works in.
+const TILE: usize = 16;
+
+/// A copy between two strided views: element `i` of the axes goes from `input_offset + sum(i * input stride)` to
+/// `output_offset + sum(i * output stride)`, all counted in elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StridedCopy {
+    axes: [Axis; MOST_AXES],
+    rank: usize,
+    input_offset: usize,
+    output_offset: usize,
+    input_len: usize,
+    output_len: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Axis {
+    size: usize,
+    input: isize,
+    output: isize,
+}
+
+impl StridedCopy {
+    /// A copy over axes of `(size, input stride, output stride)`, outermost first; an input stride may be zero or
+    /// negative. `input_len` and `output_len` are the lengths of the two slices in elements.
+    ///
+    /// # Errors
+    /// An element would lie outside its slice, two elements would go to one place, sizes overflow, or more than ten
+    /// axes remain after collapsing.
+    pub fn new(
+        axes: &[(usize, isize, isize)],
+        input_offset: usize,
+        output_offset: usize,
+        input_len: usize,
+        output_len: usize,
+    ) -> Result<Self, KernelError> {
+        let mut copy = Self {
+            axes: [Axis::default(); MOST_AXES],
+            rank: 0,
+            input_offset,
+            output_offset,
+            input_len,
+            output_len,
+        };
+        if axes.iter().any(|&(size, ..)| size == 0) {
+            copy.axes[0] = Axis {
+                size: 0,
+                input: 0,
+                output: 0,
+            };
+            copy.rank = 1;
+            return Ok(copy);
+        }
+        check_inside(
+            "input",
+            axes.iter().map(|axis| (axis.0, axis.1)),
+            input_offset,
+            input_len,
+        )?;
+        check_inside(
+            "output",
+            axes.iter().map(|axis| (axis.0, axis.2)),
+            output_offset,
+            output_len,
+        )?;
+        for &(size, input, output) in axes.iter().filter(|axis| axis.0 != 1) {
+            let outer = copy.rank.checked_sub(1).map(|last| copy.axes[last]);
+            let merges = |outer: &Axis| {
+                outer.input == input.wrapping_mul(size as isize) && outer.output == output.wrapping_mul(size as isize)
+            };
+            if let Some(outer) = outer.filter(merges) {
+                copy.axes[copy.rank - 1] = Axis {
+                    size: outer.size * size,
+                    input,
+                    output,
+                };
+                continue;
+            }
+            if copy.rank == MOST_AXES {
+                return Err(KernelError::invalid("axes", "too many axes"));
+            }
+            copy.axes[copy.rank] = Axis { size, input, output };
+            copy.rank += 1;
+        }
+        if copy.rank == 0 {
+            copy.axes[0] = Axis {
+                size: 1,
+                input: 1,
+                output: 1,
+            };
+            copy.rank = 1;
+        }
+        copy.check_disjoint()?;
+        // Outputs are written in the order of their addresses, innermost smallest.
+        copy.axes[..copy.rank].sort_by_key(|axis| std::cmp::Reverse(axis.output.unsigned_abs()));
+        Ok(copy)
+    }
+
+    /// A transposition of a dense `shape`: axis `i` of the result is axis `order[i]` of the input.
+    ///
+    /// # Errors
+    /// `order` is not a permutation, or as of [`StridedCopy::new`].
+    pub fn transpose(shape: &[usize], order: &[usize]) -> Result<Self, KernelError> {
+        let rank = shape.len();
+        let permutes = order.len() == rank && (0..rank).all(|axis| order.contains(&axis));
+        if !permutes || rank > 32 {
+            return Err(KernelError::invalid("order", "is not a permutation"));
+        }
+        let len = product("shape", shape)?;
+        let mut axes = [(1, 0, 0); 32];
+        let mut stride = 1isize;
+        for place in (0..rank).rev() {
+            axes[place] = (shape[order[place]], 0, stride);
+            stride = stride.saturating_mul(shape[order[place]] as isize);
+        }
+        let mut stride = 1isize;
+        for axis in (0..rank).rev() {
+            for place in 0..rank {
+                if order[place] == axis {
+                    axes[place].1 = stride;
+                }
+            }
+            stride = stride.saturating_mul(shape[axis] as isize);
+        }
+        Self::new(&axes[..rank], 0, 0, len, len)
+    }
+
+    /// A dense result of `sizes` read from a dense input with an offset and a stride (in elements) per axis: slices
+    /// (strides times steps), broadcasts and tiles (stride 0).
+    ///
+    /// # Errors
+    /// As of [`StridedCopy::new`], or more than 32 axes.
+    pub fn gather_strided(
+        sizes: &[usize],
+        input_strides: &[isize],
+        input_offset: usize,
+        input_len: usize,
+    ) -> Result<Self, KernelError> {
+        if sizes.len() > 32 || sizes.len() != input_strides.len() {
+            return Err(KernelError::invalid("sizes", "too many axes or strides do not match"));
+        }
+        let len = product("sizes", sizes)?;
+        let mut axes = [(1, 0, 0); 32];
+        let mut stride = 1isize;
+        for axis in (0..sizes.len()).rev() {
+            axes[axis] = (sizes[axis], input_strides[axis], stride);
+            stride = stride.saturating_mul(sizes[axis] as isize);
+        }
+        Self::new(&axes[..sizes.len()], input_offset, 0, input_len, len)
+    }
+
+    /// Elements that move.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.axes[..self.rank].iter().map(|axis| axis.size).product()
+    }
+
+    /// Moves the elements; `width` is the size of one in bytes.
+    ///
+    /// # Errors
+    /// A slice is shorter than the geometry's length.
+    pub fn run(&self, width: usize, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
+        if self.count() == 0 || width == 0 {
+            return Ok(());
+        }
+        check_len("input", input.len(), product("input", &[self.input_len, width])?)?;
+        check_len("output", output.len(), product("output", &[self.output_len, width])?)?;
+        match width {
+            1 => self.typed::<[u8; 1]>(input, output),
+            2 => self.typed::<[u8; 2]>(input, output),
+            4 => self.typed::<u32>(input, output),
+            8 => self.typed::<u64>(input, output),
+            16 => self.typed::<u128>(input, output),
+            _ => self.wide(width, input, output),
+        }
+        Ok(())
+    }
+
+    /// Rewrites elements of an unusual width as runs of bytes.
+    fn wide(&self, width: usize, input: &[u8], output: &mut [u8]) {
+        let mut bytes = *self;
+        for axis in &mut bytes.axes[..self.rank] {
+            axis.input *= width as isize;
+            axis.output *= width as isize;
+        }
+        if bytes.rank < MOST_AXES {
+            bytes.axes[bytes.rank] = Axis {
+                size: width,
+                input: 1,
+                output: 1,
+            };
+            bytes.rank += 1;
+            bytes.input_offset *= width;
+            bytes.output_offset *= width;
+            bytes.typed::<[u8; 1]>(input, output);
+            return;
+        }
+        for byte in 0..width {
+            let mut part = bytes;
+            part.input_offset = self.input_offset * width + byte;
+            part.output_offset = self.output_offset * width + byte;
+            part.typed::<[u8; 1]>(input, output);
+        }
+    }
+
+    fn typed<T: Copy>(&self, input: &[u8], output: &mut [u8]) {
+        let axes = &self.axes[..self.rank];
+        // The axis along which the input is contiguous, if it is not the innermost of the output.
+        let inner = axes[self.rank - 1];
+        let across = axes[..self.rank - 1].iter().rposition(|axis| axis.input == 1);
+        let work = nanoseconds_for_bytes(self.count().saturating_mul(2 * size_of::<T>()));
+        let shared = SharedMut::new(output);
+        // SAFETY: `new` checked that both offsets lie inside the slices, whose lengths `run` checked.
+        let (from, to) = unsafe {
+            (
+                input.as_ptr().cast::<T>().add(self.input_offset),
+                shared.pointer().cast::<T>().add(self.output_offset),
+            )
+        };
+        let pointers = Pointers { from, to };
+        if let (Some(across), true) = (across, inner.output == 1 && inner.input != 1 && inner.input != 0) {
+            self.tiles(across, work, &pointers);
+            return;
+        }
+        // Long inner axes are cut, so that a plain copy also runs in parallel.
+        let piece = (4 * CHUNK / size_of::<T>()).min(inner.size);
+        let pieces = inner.size.div_ceil(piece);
+        let outer: usize = axes[..self.rank - 1].iter().map(|axis| axis.size).product();
+        parallel_for(outer * pieces, CHUNK.div_ceil(piece * size_of::<T>()), work, |range| {
+            let mut cursor = Cursor::new(&axes[..self.rank - 1], range.start / pieces);
+            for index in range {
+                let first = index % pieces * piece;
+                let count = piece.min(inner.size - first);
+                let input = cursor.input + first as isize * inner.input;
+                let output = cursor.output + first as isize * inner.output;
+                // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
+                unsafe { pointers.line(input, output, inner, count) };
+                if first + count == inner.size {
+                    cursor.advance();
+                }
+            }
+        });
+    }
+
+    /// Moves square tiles of the plane of the innermost axis and `across`, along which the input is contiguous.
+    fn tiles<T: Copy>(&self, across: usize, work: u64, pointers: &Pointers<T>) {
+        let inner = self.axes[self.rank - 1];
+        let across_axis = self.axes[across];
+        let mut others = [Axis::default(); MOST_AXES];
+        let mut count = 0;
+        for (index, axis) in self.axes[..self.rank - 1].iter().enumerate() {
+            if index != across {
+                others[count] = *axis;
+                count += 1;
+            }
+        }
+        let others = &others[..count];
+        let outer: usize = others.iter().map(|axis| axis.size).product();
+        let bands = across_axis.size.div_ceil(TILE);
+        let grain = CHUNK.div_ceil(TILE * inner.size * size_of::<T>());
+        parallel_for(outer * bands, grain, work, |range| {
+            for index in range {
+                let cursor = Cursor::new(others, index / bands);
+                let first = index % bands * TILE;
+                let high = TILE.min(across_axis.size - first);
+                let input = cursor.input + first as isize;
+                let output = cursor.output + first as isize * across_axis.output;
+                for start in (0..inner.size).step_by(TILE) {
+                    let wide = TILE.min(inner.size - start);
+                    for row in 0..high as isize {
+                        for column in start as isize..(start + wide) as isize {
+                            // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be
+                            // distinct.
+                            unsafe {
+                                let value = pointers
+                                    .from
+                                    .offset(input + row + column * inner.input)
+                                    .read_unaligned();
+                                pointers
+                                    .to
+                                    .offset(output + row * across_axis.output + column)
+                                    .write_unaligned(value);
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    fn check_disjoint(&self) -> Result<(), KernelError> {
+        let mut axes = self.axes;
+        let axes = &mut axes[..self.rank];
+        axes.sort_by_key(|axis| axis.output.unsigned_abs());
+        let mut end = 1usize;
+        for axis in axes.iter().filter(|axis| axis.size > 1) {
+            if axis.output.unsigned_abs() < end {
+                return Err(KernelError::invalid("axes", "two elements go to one place"));
+            }
+            end = axis
+                .output
+                .unsigned_abs()
+                .saturating_mul(axis.size - 1)
+                .saturating_add(end);
+        }
+        Ok(())
+    }
+}
+
+/// Where the copy reads and writes.
+struct Pointers<T> {
+    from: *const T,
+    to: *mut T,
+}
+
+// SAFETY: chunks write disjoint places and only read the input.
+unsafe impl<T> Sync for Pointers<T> {}
+
+impl<T: Copy> Pointers<T> {
+    /// Moves a line.
+    ///
+    /// # Safety
+    /// The line lies inside both slices, which do not overlap.
+    unsafe fn line(&self, input: isize, output: isize, axis: Axis, count: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (from, to) = (self.from.offset(input), self.to.offset(output));
+            match (axis.input, axis.output) {
+                (1, 1) => {
+                    std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), count * size_of::<T>());
+                }
+                (0, 1) => {
+                    let value = from.read_unaligned();
+                    for index in 0..count {
+                        to.add(index).write_unaligned(value);
+                    }
+                }
+                _ => {
+                    for index in 0..count as isize {
+                        to.offset(index * axis.output)
+                            .write_unaligned(from.offset(index * axis.input).read_unaligned());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A position within axes.
+struct Cursor<'a> {
+    axes: &'a [Axis],
+    at: [usize; MOST_AXES],
+    input: isize,
+    output: isize,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(axes: &'a [Axis], index: usize) -> Self {
+        let mut cursor = Self {
+            axes,
+            at: [0; MOST_AXES],
+            input: 0,
+            output: 0,
+        };
+        let mut rest = index;
+        for (place, axis) in axes.iter().enumerate().rev() {
+            cursor.at[place] = rest % axis.size;
+            rest /= axis.size;
+            cursor.input += cursor.at[place] as isize * axis.input;
+            cursor.output += cursor.at[place] as isize * axis.output;
+        }
+        cursor
+    }
+
+    fn advance(&mut self) {
+        for (place, axis) in self.axes.iter().enumerate().rev() {
+            self.at[place] += 1;
+            self.input += axis.input;
+            self.output += axis.output;
+            if self.at[place] < axis.size {
+                return;
+            }
+            self.at[place] = 0;
+            self.input -= axis.size as isize * axis.input;
+            self.output -= axis.size as isize * axis.output;
+        }
+    }
+}
+
+/// Copies bytes, in parallel where that pays.
+///
+/// # Errors
+/// The slices differ in length.
+pub fn copy(input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
+    check_exact("output", output.len(), input.len())?;
+    let work = nanoseconds_for_bytes(input.len().saturating_mul(2));
+    crate::parallel::parallel_chunks_mut(output, 4 * CHUNK, work, |index, output| {
+        output.copy_from_slice(&input[index * 4 * CHUNK..][..output.len()]);
+    });
+    Ok(())
+}
+
+/// Writes one input of a concatenation: `input` is `[outer, input_axis]` blocks of `inner` bytes, which go to
+/// `output` `[outer, output_axis]` from position `start` of the axis on.
+///
+/// # Errors
+/// A slice does not fit, or the part lies outside the axis.
+pub fn concat_part(
+    outer: usize,
+    inner: usize,
+    input_axis: usize,
+    output_axis: usize,
+    start: usize,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), product("input", &[outer, input_axis, inner])?)?;
+    check_exact("output", output.len(), product("output", &[outer, output_axis, inner])?)?;
+    let axes = [
+        (outer, (input_axis * inner) as isize, (output_axis * inner) as isize),
+        (input_axis * inner, 1, 1),
+    ];
+    StridedCopy::new(&axes, 0, start.saturating_mul(inner), input.len(), output.len())?.run(1, input, output)
+}
+
+/// Reads one output of a split: the positions from `start` on of the axis of `input` `[outer, input_axis]` blocks of
+/// `inner` bytes go to `output` `[outer, output_axis]`.
+///
+/// # Errors
+/// A slice does not fit, or the part lies outside the axis.
+pub fn split_part(
+    outer: usize,
+    inner: usize,
+    input_axis: usize,
+    output_axis: usize,
+    start: usize,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), product("input", &[outer, input_axis, inner])?)?;
+    check_exact("output", output.len(), product("output", &[outer, output_axis, inner])?)?;
+    let axes = [
+        (outer, (input_axis * inner) as isize, (output_axis * inner) as isize),
+        (output_axis * inner, 1, 1),
+    ];
+    StridedCopy::new(&axes, start.saturating_mul(inner), 0, input.len(), output.len())?.run(1, input, output)
+}
+
+/// An index into an axis.
+pub trait Index: Copy + Sync {
+    /// The position that the index names in an axis of `size`, negative indices counting from its end; `None` outside.
+    fn position(self, size: usize) -> Option<usize>;
+}
+
+macro_rules! indices {
+    ($($type:ty)*) => {
+        $(impl Index for $type {
+            #[inline]
+            #[allow(unused_comparisons)]
+            fn position(self, size: usize) -> Option<usize> {
+                let position = if self < 0 { (size as i64).checked_add(self as i64)? } else { self as i64 };
+                usize::try_from(position).ok().filter(|&position| position < size)
+            }
+        })*
+    };
+}
+
+indices!(i32 i64 u8);
+
+/// Gathers blocks of `inner` bytes: `output[b, o, i] = data[b, o, indices[b, i]]` with `data`
+/// `[batch, outer, axis]`, `indices` `[batch, count]` and `output` `[batch, outer, count]`. Negative indices count from
+/// the end.
+///
+/// # Errors
+/// A slice does not fit, or an index lies outside the axis; nothing is written then.
+pub fn gather<I: Index>(
+    [batch, outer, axis, count]: [usize; 4],
+    inner: usize,
+    data: &[u8],
+    indices: &[I],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    check_exact("data", data.len(), product("data", &[batch, outer, axis, inner])?)?;
+    check_exact("indices", indices.len(), product("indices", &[batch, count])?)?;
+    check_exact(
+        "output",
+        output.len(),
+        product("output", &[batch, outer, count, inner])?,
+    )?;
+    if let Some(bad) = indices.iter().position(|index| index.position(axis).is_none()) {
+        return Err(KernelError {
+            argument: "indices",
+            reason: "an index lies outside the axis",
+            required: axis,
+            given: bad,
+        });
+    }
+    if output.is_empty() {
+        return Ok(());
+    }
+    let work = nanoseconds_for_bytes(output.len().saturating_mul(2)).saturating_add(indices.len() as u64);
+    let shared = SharedMut::new(output);
+    parallel_for(batch * outer * count, CHUNK.div_ceil(inner), work, |range| {
+        for place in range {
+            let (block, index) = (place / count, place % count);
+            // Every index was checked; the fallback is never taken.
+            let position = indices[block / outer * count + index].position(axis).unwrap_or(0);
+            let from = &data[(block * axis + position) * inner..][..inner];
+            // SAFETY: places are disjoint.
+            let to = unsafe { shared.slice(place * inner..(place + 1) * inner) };
+            match inner {
+                4 => to.copy_from_slice(&from[..4]),
+                8 => to.copy_from_slice(&from[..8]),
+                _ => to.copy_from_slice(from),
+            }
+        }
+    });
+    Ok(())
+}
+
+/// What lies outside a padded tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PadMode {
+    /// A constant.
+    Constant,
+    /// The nearest edge element.
+    Edge,
+    /// The mirror image without the edge element itself.
+    Reflect,
+    /// The mirror image with the edge element.
+    Symmetric,
+}
+
+/// Pads a dense tensor of `shape` with elements of `width` bytes. `begin` elements come before each axis and `end`
+/// after; both may be negative, which crops. `value` is one element, used by [`PadMode::Constant`].
+///
+/// # Errors
+/// Ranks differ or exceed eight, a slice does not fit, an axis would become negative, or pads exceed what can be
+/// mirrored.
+pub fn pad(
+    mode: PadMode,
+    width: usize,
+    shape: &[usize],
+    begin: &[isize],
+    end: &[isize],
+    value: &[u8],
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    let rank = shape.len();
+    if rank > 8 || begin.len() != rank || end.len() != rank {
+        return Err(KernelError::invalid("shape", "ranks differ or exceed eight"));
+    }
+    let mut padded = [1usize; 8];
+    for axis in 0..rank {
+        let size = (shape[axis] as isize)
+            .checked_add(begin[axis])
+            .and_then(|size| size.checked_add(end[axis]));
+        padded[axis] = size
+            .and_then(|size| usize::try_from(size).ok())
+            .ok_or(KernelError::invalid("end", "crops more than there is"))?;
+        let room = match mode {
+            PadMode::Constant => isize::MAX,
+            PadMode::Edge => {
+                if shape[axis] == 0 {
+                    0
+                } else {
+                    isize::MAX
+                }
+            }
+            PadMode::Reflect => shape[axis] as isize - 1,
+            PadMode::Symmetric => shape[axis] as isize,
+        };
+        if begin[axis].max(end[axis]) > room.max(0) {
+            return Err(KernelError::invalid("begin", "exceeds what can be mirrored"));
+        }
+    }
+    let padded = &padded[..rank];
+    check_exact("input", input.len(), product("input", shape)?.saturating_mul(width))?;
+    check_exact("output", output.len(), product("output", padded)?.saturating_mul(width))?;
+    if mode == PadMode::Constant {
+        check_exact("value", value.len(), width)?;
+    }
+    let Some(last) = rank.checked_sub(1) else {
+        return copy(input, output);
+    };
+    let line = padded[last];
+    if output.is_empty() {
+        return Ok(());
+    }
+    let work = nanoseconds_for_bytes(output.len().saturating_mul(2));
+    let grain = CHUNK.div_ceil(line * width) * line * width;
+    crate::parallel::parallel_chunks_mut(output, grain, work, |chunk, output| {
+        for (index, output) in output.chunks_exact_mut(line * width).enumerate() {
+            let row = chunk * (grain / (line * width)) + index;
+            let source = source_row(mode, shape, padded, begin, row);
+            pad_line(
+                mode,
+                width,
+                shape[last],
+                begin[last],
+                value,
+                source.map(|row| &input[row * shape[last] * width..]),
+                output,
+            );
+        }
+    });
+    Ok(())
+}
+
+/// The row of the input that a row of the output comes from; `None` outside a constant frame.
+fn source_row(mode: PadMode, shape: &[usize], padded: &[usize], begin: &[isize], row: usize) -> Option<usize> {
+    let (mut rest, mut source, mut stride) = (row, 0, 1);
+    for axis in (0..shape.len() - 1).rev() {
+        let at = reflect(mode, (rest % padded[axis]) as isize - begin[axis], shape[axis])?;
+        rest /= padded[axis];
+        source += at * stride;
+        stride *= shape[axis];
+    }
+    Some(source)
+}
+
+/// Where a position of a padded axis comes from.
+fn reflect(mode: PadMode, position: isize, size: usize) -> Option<usize> {
+    let size = size as isize;
+    if (0..size).contains(&position) {
+        return usize::try_from(position).ok();
+    }
+    let inside = match mode {
+        PadMode::Constant => return None,
+        PadMode::Edge => position.clamp(0, size - 1),
+        PadMode::Reflect => {
+            if position < 0 {
+                -position
+            } else {
+                2 * size - 2 - position
+            }
+        }
+        PadMode::Symmetric => {
+            if position < 0 {
+                -position - 1
+            } else {
+                2 * size - 1 - position
+            }
+        }
+    };
+    usize::try_from(inside).ok()
+}
+
+fn pad_line(
+    mode: PadMode,
+    width: usize,
+    size: usize,
+    begin: isize,
+    value: &[u8],
+    source: Option<&[u8]>,
+    output: &mut [u8],
+) {
+    let line = output.len() / width;
+    let Some(source) = source else {
+        for place in output.chunks_exact_mut(width) {
+            place.copy_from_slice(value);
+        }
+        return;
+    };
+    // The part that lies inside is one copy.
+    let first = begin.clamp(0, line as isize) as usize;
+    let end = (size as isize + begin).clamp(first as isize, line as isize) as usize;
+    if first < end {
+        let from = (first as isize - begin) as usize * width;
+        output[first * width..end * width].copy_from_slice(&source[from..from + (end - first) * width]);
+    }
+    for place in (0..first).chain(end..line) {
+        let from = match reflect(mode, place as isize - begin, size) {
+            Some(at) => &source[at * width..][..width],
+            None => value,
+        };
+        output[place * width..][..width].copy_from_slice(from);
+    }
+}
+
+fn check_inside(
+    argument: &'static str,
+    axes: impl Iterator<Item = (usize, isize)>,
+    offset: usize,
+    len: usize,
+) -> Result<(), KernelError> {
+    let (mut low, mut high) = (offset as i128, offset as i128);
+    for (size, stride) in axes {
+        let reach = (size as i128 - 1).saturating_mul(stride as i128);
+        if reach < 0 {
+            low = low.saturating_add(reach);
+        } else {
+            high = high.saturating_add(reach);
+        }
+    }
+    if low < 0 || high >= len as i128 {
+        return Err(KernelError::invalid(argument, "an element lies outside the slice"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Random;
+    use pretty_assertions::assert_eq;
+    use proptest::prelude::*;
+
+    fn bytes(count: usize, width: usize) -> Vec<u8> {
+        (0..count)
+            .flat_map(|index| (0..width).map(move |byte| (index >> (8 * (byte % 3))) as u8 ^ byte as u8))
+            .collect()
+    }
+
+    fn strides(shape: &[usize]) -> Vec<usize> {
+        (0..shape.len())
+            .map(|axis| shape[axis + 1..].iter().product())
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_transposition(rank in 0usize..6, seed: u64) {
+            let mut random = Random::new(seed);
+            let width = [1, 2, 3, 4, 8, 12, 16][random.between(0, 6)];
+            let shape: Vec<usize> = (0..rank).map(|_| random.between(0, 9).max(random.between(0, 1)) * [1, 1, 1, 5][random.between(0, 3)]).collect();
+            prop_assume!(shape.iter().product::<usize>() < 40_000);
+            let mut order: Vec<usize> = (0..rank).collect();
+            for place in (1..rank).rev() {
+                order.swap(place, random.between(0, place));
+            }
+            let count: usize = shape.iter().product();
+            let input = bytes(count, width);
+            let mut output = vec![0xee; input.len()];
+            StridedCopy::transpose(&shape, &order).unwrap().run(width, &input, &mut output).unwrap();
+            let out: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
+            let (from, to) = (strides(&shape), strides(&out));
+            for index in 0..count {
+                let place: usize = (0..rank).map(|axis| index / to[axis] % out[axis] * from[order[axis]]).sum();
+                prop_assert_eq!(&output[index * width..][..width], &input[place * width..][..width]);
+            }
+        }
+
+        #[test]
+        fn any_pad(rank in 0usize..4, seed: u64) {
+            let mut random = Random::new(seed);
+            let width = [1, 2, 4, 8, 3][random.between(0, 4)];
+            let shape: Vec<usize> = (0..rank).map(|_| random.between(1, 6)).collect();
+            let mode = [PadMode::Constant, PadMode::Edge, PadMode::Reflect, PadMode::Symmetric][random.between(0, 3)];
+            let pads: Vec<Vec<isize>> = (0..2).map(|_| shape.iter().map(|&size| {
+                random.between(0, size - usize::from(mode == PadMode::Reflect)) as isize
+                    - random.between(0, 1) as isize * (size as isize / 3)
+            }).collect()).collect();
+            let input = bytes(shape.iter().product(), width);
+            let out: Vec<usize> = (0..rank).map(|a| (shape[a] as isize + pads[0][a] + pads[1][a]) as usize).collect();
+            let value = vec![0x77; width];
+            let mut output = vec![0xee; out.iter().product::<usize>() * width];
+            pad(mode, width, &shape, &pads[0], &pads[1], &value, &input, &mut output).unwrap();
+            let (from, to) = (strides(&shape), strides(&out));
+            for index in 0..out.iter().product() {
+                let mut place = Some(0);
+                for axis in 0..rank {
+                    let at = (index / to[axis] % out[axis]) as isize - pads[0][axis];
+                    let size = shape[axis] as isize;
+                    let at = match mode {
+                        _ if at >= 0 && at < size => at,
+                        PadMode::Constant => { place = None; 0 }
+                        PadMode::Edge => at.clamp(0, size - 1),
+                        PadMode::Reflect => if at < 0 { -at } else { 2 * (size - 1) - at },
+                        PadMode::Symmetric => if at < 0 { -1 - at } else { 2 * size - 1 - at },
+                    };
+                    place = place.map(|place| place + at as usize * from[axis]);
+                }
+                let expected = place.map_or(&value[..], |place| &input[place * width..][..width]);
+                prop_assert_eq!(&output[index * width..][..width], expected);
+            }
+        }
+    }
+
+    #[test]
+    fn slices_tiles_and_broadcasts() {
+        let input: Vec<u8> = (0..12).collect();
+        let run = |sizes: &[usize], strides: &[isize], offset: usize| {
+            let mut output = vec![0; sizes.iter().product()];
+            StridedCopy::gather_strided(sizes, strides, offset, 12)
+                .unwrap()
+                .run(1, &input, &mut output)
+                .unwrap();
+            output
+        };
+        assert_eq!(run(&[2, 2], &[-4, 2], 9), [9, 11, 5, 7]);
+        assert_eq!(run(&[2, 3], &[0, 1], 1), [1, 2, 3, 1, 2, 3]);
+        assert_eq!(run(&[3, 2], &[4, 0], 0), [0, 0, 4, 4, 8, 8]);
+        assert_eq!(run(&[], &[], 5), [5]);
+        assert!(StridedCopy::gather_strided(&[2, 4], &[8, 2], 0, 12).is_err());
+        assert!(StridedCopy::gather_strided(&[4], &[-1], 2, 12).is_err());
+        assert!(StridedCopy::new(&[(2, 1, 0)], 0, 0, 2, 2).is_err());
+        assert!(StridedCopy::new(&[(2, 1, 1), (2, 1, 1)], 0, 0, 3, 3).is_err());
+        assert!(StridedCopy::transpose(&[2, 2], &[0, 0]).is_err());
+    }
+
+    #[test]
+    fn parts_of_concatenation_and_split() {
+        let mut output = [0; 10];
+        concat_part(2, 1, 2, 5, 0, &[1, 2, 6, 7], &mut output).unwrap();
+        concat_part(2, 1, 3, 5, 2, &[3, 4, 5, 8, 9, 10], &mut output).unwrap();
+        assert_eq!(output, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        let mut part = [0; 6];
+        split_part(2, 1, 5, 3, 2, &output, &mut part).unwrap();
+        assert_eq!(part, [3, 4, 5, 8, 9, 10]);
+        assert!(split_part(2, 1, 5, 3, 3, &output, &mut part).is_err());
+        let big = bytes(1_000_000, 1);
+        let mut out = vec![0; big.len()];
+        crate::testing::in_pool(2, || copy(&big, &mut out)).unwrap();
+        assert_eq!(out, big);
+    }
+
+    #[test]
+    fn gathering() {
+        let data: Vec<u8> = (0..24).collect();
+        let mut output = [0; 24];
+        gather([1, 2, 3, 3], 4, &data, &[2i64, -3, 1], &mut output).unwrap();
+        assert_eq!(output[..8], [8, 9, 10, 11, 0, 1, 2, 3]);
+        assert_eq!(output[12..16], [20, 21, 22, 23]);
+        let mut output = [0; 4];
+        gather([2, 1, 12, 2], 1, &data, &[0i32, 11, 3, -1], &mut output).unwrap();
+        assert_eq!(output, [0, 11, 15, 23]);
+        assert!(gather([1, 1, 24, 1], 1, &data, &[24i32], &mut [0]).is_err());
+        assert!(gather([1, 1, 24, 1], 1, &data, &[i64::MIN], &mut [0]).is_err());
+    }
+}

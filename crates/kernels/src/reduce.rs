@@ -1,0 +1,370 @@
+//! Reductions of f32 over one collapsed axis.
+
+use crate::error::{KernelError, check_exact, product};
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, join, nanoseconds_for_bytes, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// Values one serial sweep covers; longer contiguous axes are halved, which also keeps sums accurate.
+const SWEEP: usize = 1 << 13;
+
+/// What a reduction computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReduceOp {
+    /// The sum; 0 of nothing.
+    Sum,
+    /// The arithmetic mean; NaN of nothing.
+    Mean,
+    /// The greatest, NaN if any is; minus infinity of nothing.
+    Max,
+    /// The least, NaN if any is; infinity of nothing.
+    Min,
+    /// The product; 1 of nothing.
+    Product,
+    /// The sum of absolute values.
+    L1,
+    /// The square root of the sum of squares.
+    L2,
+    /// The sum of squares.
+    SumOfSquares,
+}
+
+/// Reduces `input`, seen as `[outer, axis, inner]`, over its middle axis into `output` `[outer, inner]`.
+///
+/// # Errors
+/// A slice does not have the length the sizes ask for.
+pub fn reduce(
+    isa: Isa,
+    op: ReduceOp,
+    [outer, axis, inner]: [usize; 3],
+    input: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), product("input", &[outer, axis, inner])?)?;
+    check_exact("output", output.len(), product("output", &[outer, inner])?)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let work = nanoseconds_for_bytes(input.len().saturating_mul(4));
+    let kind = Kind::of(op);
+    let shared = SharedMut::new(output);
+    if inner == 1 {
+        parallel_for(outer, (SWEEP / axis.max(1)).max(1), work, |range| {
+            for row in range {
+                let value = halve(isa, kind, &input[row * axis..][..axis], work / outer as u64);
+                // SAFETY: each row has a place of its own.
+                unsafe { shared.slice(row..row + 1)[0] = finish(op, value, axis) };
+            }
+        });
+        return Ok(());
+    }
+    let blocks = inner.div_ceil(256);
+    parallel_for(
+        outer * blocks,
+        (SWEEP / (axis.max(1) * inner.min(256))).max(1),
+        work,
+        |range| {
+            for index in range {
+                let (row, first) = (index / blocks, index % blocks * 256);
+                let end = inner.min(first + 256);
+                // SAFETY: blocks are disjoint.
+                let target = unsafe { shared.slice(row * inner + first..row * inner + end) };
+                target.fill(kind.neutral());
+                for step in 0..axis {
+                    let line = &input[(row * axis + step) * inner..][first..end];
+                    dispatch(
+                        isa,
+                        Lines {
+                            kind,
+                            line,
+                            target: &mut *target,
+                        },
+                    );
+                }
+                for value in target {
+                    *value = finish(op, *value, axis);
+                }
+            }
+        },
+    );
+    Ok(())
+}
+
+/// The sum of a slice, halved until a sweep is short; the same bits for any number of threads.
+#[must_use]
+pub fn sum(isa: Isa, values: &[f32]) -> f32 {
+    halve(
+        isa,
+        Kind::Sum,
+        values,
+        nanoseconds_for_bytes(values.len().saturating_mul(4)),
+    )
+}
+
+/// How values combine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Sum,
+    Max,
+    Min,
+    Product,
+    Absolute,
+    Squares,
+}
+
+impl Kind {
+    fn of(op: ReduceOp) -> Self {
+        match op {
+            ReduceOp::Sum | ReduceOp::Mean => Self::Sum,
+            ReduceOp::Max => Self::Max,
+            ReduceOp::Min => Self::Min,
+            ReduceOp::Product => Self::Product,
+            ReduceOp::L1 => Self::Absolute,
+            ReduceOp::L2 | ReduceOp::SumOfSquares => Self::Squares,
+        }
+    }
+
+    fn neutral(self) -> f32 {
+        match self {
+            Self::Max => f32::NEG_INFINITY,
+            Self::Min => f32::INFINITY,
+            Self::Product => 1.0,
+            _ => 0.0,
+        }
+    }
+
+    /// Combines two partial results.
+    fn join(self, a: f32, b: f32) -> f32 {
+        match self {
+            Self::Max => {
+                if a >= b || a.is_nan() {
+                    a
+                } else {
+                    b
+                }
+            }
+            Self::Min => {
+                if a <= b || a.is_nan() {
+                    a
+                } else {
+                    b
+                }
+            }
+            Self::Product => a * b,
+            _ => a + b,
+        }
+    }
+
+    /// Takes a value into a partial result.
+    #[inline(always)]
+    fn take<S: Simd>(self, s: S, sum: S::F, value: S::F) -> S::F {
+        match self {
+            Self::Sum => s.add(sum, value),
+            Self::Absolute => s.add(sum, s.abs(value)),
+            Self::Squares => s.fma(value, value, sum),
+            Self::Product => s.mul(sum, value),
+            // The partial result comes second, so that a NaN in it is kept; one in the value is chosen explicitly.
+            Self::Max => s.select(s.is_nan(value), value, s.max(value, sum)),
+            Self::Min => s.select(s.is_nan(value), value, s.min(value, sum)),
+        }
+    }
+}
+
+fn finish(op: ReduceOp, value: f32, axis: usize) -> f32 {
+    match op {
+        ReduceOp::Mean => value / axis as f32,
+        ReduceOp::L2 => value.sqrt(),
+        _ => value,
+    }
+}
+
+fn halve(isa: Isa, kind: Kind, values: &[f32], work: u64) -> f32 {
+    if values.len() <= SWEEP {
+        return dispatch(isa, Sweep { kind, values });
+    }
+    let middle = (values.len() / 2).next_multiple_of(SWEEP);
+    let (left, right) = values.split_at(middle);
+    let (left, right) = join(
+        work,
+        || halve(isa, kind, left, work / 2),
+        || halve(isa, kind, right, work / 2),
+    );
+    kind.join(left, right)
+}
+
+struct Sweep<'a> {
+    kind: Kind,
+    values: &'a [f32],
+}
+
+impl Kernel for Sweep<'_> {
+    type Output = f32;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        macro_rules! sweep {
+            ($($kind:ident)*) => {
+                match self.kind { $(Kind::$kind => sweep(s, Kind::$kind, self.values),)* }
+            };
+        }
+        sweep!(Sum Max Min Product Absolute Squares)
+    }
+}
+
+#[inline(always)]
+fn sweep<S: Simd>(s: S, kind: Kind, values: &[f32]) -> f32 {
+    let mut sums = [s.splat(kind.neutral()); 4];
+    let blocks = values.chunks_exact(4 * S::LANES);
+    let rest = blocks.remainder();
+    for block in blocks {
+        for (part, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: the block holds four vectors.
+            *sum = kind.take(s, *sum, unsafe { s.load(block.as_ptr().add(part * S::LANES)) });
+        }
+    }
+    let mut lanes = [0.0f32; 64];
+    for (part, sum) in sums.iter().enumerate() {
+        // SAFETY: the array holds four of the widest vectors.
+        unsafe { s.store(lanes.as_mut_ptr().add(part * S::LANES), *sum) };
+    }
+    let mut len = 4 * S::LANES;
+    while len > 1 {
+        len /= 2;
+        for lane in 0..len {
+            lanes[lane] = kind.join(lanes[lane], lanes[lane + len]);
+        }
+    }
+    let mut total = lanes[0];
+    for &value in rest {
+        let value = match kind {
+            Kind::Absolute => value.abs(),
+            Kind::Squares => value * value,
+            _ => value,
+        };
+        total = kind.join(total, value);
+    }
+    total
+}
+
+/// Takes a line into as many partial results.
+struct Lines<'a> {
+    kind: Kind,
+    line: &'a [f32],
+    target: &'a mut [f32],
+}
+
+impl Kernel for Lines<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let len = self.line.len().min(self.target.len());
+        let mut index = 0;
+        while index < len {
+            let count = (len - index).min(S::LANES);
+            // SAFETY: `count` values from the index on lie in both slices.
+            unsafe {
+                let place = self.target.as_mut_ptr().add(index);
+                let value = s.load_partial(self.line.as_ptr().add(index), count);
+                s.store_partial(place, self.kind.take(s, s.load_partial(place, count), value), count);
+            }
+            index += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, assert_close, in_pool};
+    use pretty_assertions::assert_eq;
+
+    const OPS: [ReduceOp; 8] = [
+        ReduceOp::Sum,
+        ReduceOp::Mean,
+        ReduceOp::Max,
+        ReduceOp::Min,
+        ReduceOp::Product,
+        ReduceOp::L1,
+        ReduceOp::L2,
+        ReduceOp::SumOfSquares,
+    ];
+
+    fn reference(op: ReduceOp, values: impl Iterator<Item = f64> + Clone) -> f64 {
+        let count = values.clone().count() as f64;
+        match op {
+            ReduceOp::Sum => values.sum(),
+            ReduceOp::Mean => values.sum::<f64>() / count,
+            ReduceOp::Max => values.fold(f64::NEG_INFINITY, f64::max),
+            ReduceOp::Min => values.fold(f64::INFINITY, f64::min),
+            ReduceOp::Product => values.product(),
+            ReduceOp::L1 => values.map(f64::abs).sum(),
+            ReduceOp::L2 => values.map(|x| x * x).sum::<f64>().sqrt(),
+            ReduceOp::SumOfSquares => values.map(|x| x * x).sum(),
+        }
+    }
+
+    #[test]
+    fn agrees_with_the_definition() {
+        let mut random = Random::new(4);
+        for sizes in [
+            [1, 1, 1],
+            [5, 7, 1],
+            [2, 100, 1],
+            [3, 4, 5],
+            [1, 9, 300],
+            [2, 3, 16],
+            [1, 20_000, 1],
+            [0, 4, 2],
+        ] {
+            let [outer, axis, inner] = sizes;
+            let input = random.values(outer * axis * inner);
+            for (isa, op) in Isa::available().flat_map(|isa| OPS.map(|op| (isa, op))) {
+                let mut output = vec![f32::NAN; outer * inner];
+                reduce(isa, op, sizes, &input, &mut output).unwrap();
+                let expected: Vec<f64> = (0..outer * inner)
+                    .map(|index| {
+                        let (o, i) = (index / inner, index % inner);
+                        reference(op, (0..axis).map(|a| f64::from(input[(o * axis + a) * inner + i])))
+                    })
+                    .collect();
+                assert_close(&output, &expected, axis, &format!("{op:?} {isa} {sizes:?}"));
+            }
+        }
+    }
+
+    #[test]
+    fn not_a_number_wins() {
+        for isa in Isa::available() {
+            for place in 0..70 {
+                let mut input = [1.0f32; 70];
+                input[place] = f32::NAN;
+                for op in OPS {
+                    let mut output = [0.0];
+                    reduce(isa, op, [1, 70, 1], &input, &mut output).unwrap();
+                    assert!(output[0].is_nan(), "{op:?} {place}");
+                    let mut output = [0.0; 7];
+                    reduce(isa, op, [1, 10, 7], &input, &mut output).unwrap();
+                    assert!(output[place % 7].is_nan() && output.iter().filter(|value| value.is_nan()).count() == 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn empty_axes_and_threads() {
+        let mut output = [0.0; 2];
+        let isa = crate::isa::detect();
+        for (op, expected) in [
+            (ReduceOp::Sum, 0.0),
+            (ReduceOp::Product, 1.0),
+            (ReduceOp::Max, f32::NEG_INFINITY),
+        ] {
+            reduce(isa, op, [2, 0, 1], &[], &mut output).unwrap();
+            assert_eq!(output, [expected; 2]);
+            reduce(isa, op, [1, 0, 2], &[], &mut output).unwrap();
+            assert_eq!(output, [expected; 2]);
+        }
+        let input = Random::new(1).values(3_000_000);
+        assert_eq!(sum(isa, &input).to_bits(), in_pool(3, || sum(isa, &input)).to_bits());
+        assert!(reduce(isa, ReduceOp::Sum, [2, 2, 1], &[0.0; 3], &mut output).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! The AVX2 and FMA tier: eight lanes.
+
+use super::{Kernel, Simd};
+use std::arch::x86_64::*;
+
+/// Proof of AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+/// Eight set lanes followed by eight clear ones; a window into it is a mask of the first lanes.
+static WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// Runs a body with the tier's features enabled.
+///
+/// # Safety
+/// The machine supports them.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
+macro_rules! operations {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty { $body:expr })*) => {
+        $(#[inline(always)]
+        fn $name(self, $($argument: $type),*) -> $result {
+            // SAFETY: a value of this type exists only where the machine supports the instructions.
+            unsafe { $body }
+        })*
+    };
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    const TILE_ROWS: usize = 6;
+    type F = __m256;
+    type I = __m256i;
+    type M = __m256;
+
+    #[inline(always)]
+    unsafe fn load(self, pointer: *const f32) -> __m256 {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm256_loadu_ps(pointer) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, pointer: *mut f32, value: __m256) {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm256_storeu_ps(pointer, value) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, pointer: *const f32, count: usize) -> __m256 {
+        // SAFETY: masked lanes are not accessed; the caller promises the others.
+        unsafe { _mm256_maskload_ps(pointer, self.mask(count)) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, pointer: *mut f32, value: __m256, count: usize) {
+        // SAFETY: masked lanes are not accessed; the caller promises the others.
+        unsafe { _mm256_maskstore_ps(pointer, self.mask(count), value) }
+    }
+    #[inline(always)]
+    fn shl<const BITS: u32>(self, a: __m256i) -> __m256i {
+        // SAFETY: a value of this type exists only where the machine supports the instructions.
+        unsafe { _mm256_sll_epi32(a, _mm_cvtsi32_si128(BITS as i32)) }
+    }
+    #[inline(always)]
+    fn shr<const BITS: u32>(self, a: __m256i) -> __m256i {
+        // SAFETY: a value of this type exists only where the machine supports the instructions.
+        unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(BITS as i32)) }
+    }
+
+    operations! {
+        splat(value: f32) -> __m256 { _mm256_set1_ps(value) }
+        splat_i(value: i32) -> __m256i { _mm256_set1_epi32(value) }
+        add(a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
+        sub(a: __m256, b: __m256) -> __m256 { _mm256_sub_ps(a, b) }
+        mul(a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
+        div(a: __m256, b: __m256) -> __m256 { _mm256_div_ps(a, b) }
+        fma(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
+        max(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
+        min(a: __m256, b: __m256) -> __m256 { _mm256_min_ps(a, b) }
+        sqrt(a: __m256) -> __m256 { _mm256_sqrt_ps(a) }
+        round(a: __m256) -> __m256 { _mm256_round_ps::<8>(a) }
+        floor(a: __m256) -> __m256 { _mm256_round_ps::<9>(a) }
+        ceil(a: __m256) -> __m256 { _mm256_round_ps::<10>(a) }
+        trunc(a: __m256) -> __m256 { _mm256_round_ps::<11>(a) }
+        lt(a: __m256, b: __m256) -> __m256 { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }
+        le(a: __m256, b: __m256) -> __m256 { _mm256_cmp_ps::<_CMP_LE_OQ>(a, b) }
+        eq(a: __m256, b: __m256) -> __m256 { _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b) }
+        is_nan(a: __m256) -> __m256 { _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a) }
+        select(mask: __m256, a: __m256, b: __m256) -> __m256 { _mm256_blendv_ps(b, a, mask) }
+        any(mask: __m256) -> bool { _mm256_movemask_ps(mask) != 0 }
+        to_i(a: __m256) -> __m256i { _mm256_cvtps_epi32(a) }
+        from_i(a: __m256i) -> __m256 { _mm256_cvtepi32_ps(a) }
+        bits(a: __m256) -> __m256i { _mm256_castps_si256(a) }
+        from_bits(a: __m256i) -> __m256 { _mm256_castsi256_ps(a) }
+        add_i(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
+        sub_i(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi32(a, b) }
+        and_i(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
+        or_i(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
+        xor_i(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
+        eq_i(a: __m256i, b: __m256i) -> __m256 { _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)) }
+        reduce_add(a: __m256) -> f32 {{
+            let half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let pair = _mm_add_ps(half, _mm_movehl_ps(half, half));
+            _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
+        }}
+        reduce_max(a: __m256) -> f32 {{
+            let half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let pair = _mm_max_ps(half, _mm_movehl_ps(half, half));
+            _mm_cvtss_f32(_mm_max_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
+        }}
+    }
+}
+
+impl Avx2 {
+    /// A mask of the first `count` lanes.
+    #[inline(always)]
+    fn mask(self, count: usize) -> __m256i {
+        let start = 8 - count.min(8);
+        // SAFETY: the start is at most 8 and the window 16 long; the instructions are proven.
+        unsafe { _mm256_loadu_si256(WINDOW.as_ptr().add(start).cast()) }
+    }
+}

@@ -1,0 +1,111 @@
+//! The AVX-512 tier: sixteen lanes.
+
+use super::{Kernel, Simd};
+use std::arch::x86_64::*;
+
+/// Proof of AVX-512 F, BW, DQ and VL.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+/// Runs a body with the tier's features enabled.
+///
+/// # Safety
+/// The machine supports them.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512(()))
+}
+
+macro_rules! operations {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty { $body:expr })*) => {
+        $(#[inline(always)]
+        fn $name(self, $($argument: $type),*) -> $result {
+            // SAFETY: a value of this type exists only where the machine supports the instructions.
+            unsafe { $body }
+        })*
+    };
+}
+
+impl Simd for Avx512 {
+    const LANES: usize = 16;
+    const TILE_ROWS: usize = 14;
+    type F = __m512;
+    type I = __m512i;
+    type M = __mmask16;
+
+    #[inline(always)]
+    unsafe fn load(self, pointer: *const f32) -> __m512 {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm512_loadu_ps(pointer) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, pointer: *mut f32, value: __m512) {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm512_storeu_ps(pointer, value) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, pointer: *const f32, count: usize) -> __m512 {
+        // SAFETY: masked lanes are not accessed; the caller promises the others.
+        unsafe { _mm512_maskz_loadu_ps(mask(count), pointer) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, pointer: *mut f32, value: __m512, count: usize) {
+        // SAFETY: masked lanes are not accessed; the caller promises the others.
+        unsafe { _mm512_mask_storeu_ps(pointer, mask(count), value) }
+    }
+    #[inline(always)]
+    fn shl<const BITS: u32>(self, a: __m512i) -> __m512i {
+        // SAFETY: a value of this type exists only where the machine supports the instructions.
+        unsafe { _mm512_slli_epi32::<BITS>(a) }
+    }
+    #[inline(always)]
+    fn shr<const BITS: u32>(self, a: __m512i) -> __m512i {
+        // SAFETY: a value of this type exists only where the machine supports the instructions.
+        unsafe { _mm512_srai_epi32::<BITS>(a) }
+    }
+
+    operations! {
+        splat(value: f32) -> __m512 { _mm512_set1_ps(value) }
+        splat_i(value: i32) -> __m512i { _mm512_set1_epi32(value) }
+        add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
+        sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
+        mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
+        div(a: __m512, b: __m512) -> __m512 { _mm512_div_ps(a, b) }
+        fma(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
+        max(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
+        min(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
+        sqrt(a: __m512) -> __m512 { _mm512_sqrt_ps(a) }
+        round(a: __m512) -> __m512 { _mm512_roundscale_ps::<8>(a) }
+        floor(a: __m512) -> __m512 { _mm512_roundscale_ps::<9>(a) }
+        ceil(a: __m512) -> __m512 { _mm512_roundscale_ps::<10>(a) }
+        trunc(a: __m512) -> __m512 { _mm512_roundscale_ps::<11>(a) }
+        lt(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+        le(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b) }
+        eq(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b) }
+        is_nan(a: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a) }
+        select(mask: __mmask16, a: __m512, b: __m512) -> __m512 { _mm512_mask_blend_ps(mask, b, a) }
+        to_i(a: __m512) -> __m512i { _mm512_cvtps_epi32(a) }
+        from_i(a: __m512i) -> __m512 { _mm512_cvtepi32_ps(a) }
+        bits(a: __m512) -> __m512i { _mm512_castps_si512(a) }
+        from_bits(a: __m512i) -> __m512 { _mm512_castsi512_ps(a) }
+        add_i(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
+        sub_i(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi32(a, b) }
+        and_i(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
+        or_i(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
+        xor_i(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
+        eq_i(a: __m512i, b: __m512i) -> __mmask16 { _mm512_cmpeq_epi32_mask(a, b) }
+        reduce_add(a: __m512) -> f32 { _mm512_reduce_add_ps(a) }
+        reduce_max(a: __m512) -> f32 { _mm512_reduce_max_ps(a) }
+    }
+
+    #[inline(always)]
+    fn any(self, mask: __mmask16) -> bool {
+        mask != 0
+    }
+}
+
+/// A mask of the first `count` lanes.
+#[inline(always)]
+fn mask(count: usize) -> __mmask16 {
+    if count >= 16 { u16::MAX } else { (1u16 << count) - 1 }
+}

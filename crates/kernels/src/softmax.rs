@@ -1,0 +1,296 @@
+//! Softmax and its logarithm over one axis.
+
+use crate::error::{KernelError, check_exact, product};
+use crate::isa::Isa;
+use crate::math::{exp, log};
+use crate::parallel::{SharedMut, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// Elements a parallel chunk covers at least.
+const CHUNK: usize = 1 << 13;
+
+/// Writes the softmax of `input`, seen as `[outer, axis, inner]`, over its middle axis; with `logarithm` the natural
+/// logarithm of it.
+///
+/// # Errors
+/// A slice does not have `outer * axis * inner` elements.
+pub fn softmax(
+    isa: Isa,
+    logarithm: bool,
+    [outer, axis, inner]: [usize; 3],
+    input: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    let len = product("input", &[outer, axis, inner])?;
+    check_exact("input", input.len(), len)?;
+    check_exact("output", output.len(), len)?;
+    // SAFETY: the lengths were checked.
+    unsafe { run(isa, logarithm, [outer, axis, inner], input.as_ptr(), output) };
+    Ok(())
+}
+
+/// [`softmax`] in place.
+///
+/// # Errors
+/// The slice does not have `outer * axis * inner` elements.
+pub fn softmax_in_place(
+    isa: Isa,
+    logarithm: bool,
+    [outer, axis, inner]: [usize; 3],
+    data: &mut [f32],
+) -> Result<(), KernelError> {
+    check_exact("data", data.len(), product("data", &[outer, axis, inner])?)?;
+    let pointer = data.as_ptr();
+    // SAFETY: the length was checked; every element is read before its place is written.
+    unsafe { run(isa, logarithm, [outer, axis, inner], pointer, data) };
+    Ok(())
+}
+
+/// # Safety
+/// `input` has as many values as `output`; they are equal or do not overlap.
+unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, output: &mut [f32]) {
+    let [outer, axis, inner] = sizes;
+    if output.is_empty() {
+        return;
+    }
+    let work = output.len() as u64;
+    let blocks = if inner == 1 { 1 } else { inner.div_ceil(16) };
+    let from = SharedConst(input);
+    let shared = SharedMut::new(output);
+    let unit = axis * if inner == 1 { 1 } else { 16 };
+    parallel_for(outer * blocks, CHUNK.div_ceil(unit), work, |range| {
+        let input = from.get();
+        for index in range {
+            let (row, first) = (index / blocks, index % blocks * 16);
+            let offset = row * axis * inner + first;
+            let columns = if inner == 1 { 1 } else { 16.min(inner - first) };
+            // SAFETY: the offset lies in both slices, and blocks are disjoint.
+            unsafe {
+                let (input, output) = (input.add(offset), shared.pointer().add(offset));
+                if inner == 1 {
+                    dispatch(
+                        isa,
+                        Row {
+                            logarithm,
+                            axis,
+                            input,
+                            output,
+                        },
+                    );
+                } else {
+                    dispatch(
+                        isa,
+                        Columns {
+                            logarithm,
+                            axis,
+                            inner,
+                            columns,
+                            input,
+                            output,
+                        },
+                    );
+                }
+            }
+        }
+    });
+}
+
+/// A pointer that chunks read through.
+struct SharedConst(*const f32);
+// SAFETY: chunks read disjoint parts, each of which only its own chunk may overwrite.
+unsafe impl Sync for SharedConst {}
+
+impl SharedConst {
+    fn get(&self) -> *const f32 {
+        self.0
+    }
+}
+
+/// A contiguous row.
+pub(crate) struct Row {
+    pub(crate) logarithm: bool,
+    pub(crate) axis: usize,
+    pub(crate) input: *const f32,
+    pub(crate) output: *mut f32,
+}
+
+impl Kernel for Row {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let lowest = s.splat(f32::NEG_INFINITY);
+        let whole = self.axis - self.axis % S::LANES;
+        let rest = self.axis - whole;
+        // SAFETY: every access stays within the row's `axis` values.
+        unsafe {
+            let mut greatest = lowest;
+            let mut index = 0;
+            while index < whole {
+                greatest = s.max(greatest, s.load(self.input.add(index)));
+                index += S::LANES;
+            }
+            let mut top = s.reduce_max(greatest);
+            for index in whole..self.axis {
+                top = top.max(*self.input.add(index));
+            }
+            // A row of minus infinities has no softmax: the difference below is NaN, as in numpy.
+            let shift = s.splat(top);
+            let mut sums = s.splat(0.0);
+            let mut index = 0;
+            while index < whole {
+                let moved = s.sub(s.load(self.input.add(index)), shift);
+                let power = exp(s, moved);
+                s.store(self.output.add(index), if self.logarithm { moved } else { power });
+                sums = s.add(sums, power);
+                index += S::LANES;
+            }
+            let mut sum = s.reduce_add(sums);
+            if rest > 0 {
+                let moved = s.sub(s.load_partial(self.input.add(whole), rest), shift);
+                let power = exp(s, moved);
+                let mut powers = [0.0f32; 16];
+                s.store(powers.as_mut_ptr(), power);
+                for value in &powers[..rest] {
+                    sum += value;
+                }
+                s.store_partial(self.output.add(whole), if self.logarithm { moved } else { power }, rest);
+            }
+            let factor = if self.logarithm {
+                log(s, s.splat(sum))
+            } else {
+                s.splat(1.0 / sum)
+            };
+            let finish = |value: S::F| {
+                if self.logarithm {
+                    s.sub(value, factor)
+                } else {
+                    s.mul(value, factor)
+                }
+            };
+            let mut index = 0;
+            while index < whole {
+                let value = s.load(self.output.add(index));
+                s.store(self.output.add(index), finish(value));
+                index += S::LANES;
+            }
+            if rest > 0 {
+                let value = s.load_partial(self.output.add(whole), rest);
+                s.store_partial(self.output.add(whole), finish(value), rest);
+            }
+        }
+    }
+}
+
+/// Up to sixteen neighbouring columns of a strided axis.
+struct Columns {
+    logarithm: bool,
+    axis: usize,
+    inner: usize,
+    columns: usize,
+    input: *const f32,
+    output: *mut f32,
+}
+
+impl Kernel for Columns {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut column = 0;
+        while column < self.columns {
+            let count = (self.columns - column).min(S::LANES);
+            // SAFETY: `count` columns from `column` on lie in every row of the axis.
+            unsafe {
+                let at = |index: usize| self.input.add(index * self.inner + column);
+                let to = |index: usize| self.output.add(index * self.inner + column);
+                let mut top = s.splat(f32::NEG_INFINITY);
+                for index in 0..self.axis {
+                    top = s.max(top, s.load_partial(at(index), count));
+                }
+                let mut sum = s.splat(0.0);
+                for index in 0..self.axis {
+                    let moved = s.sub(s.load_partial(at(index), count), top);
+                    let power = exp(s, moved);
+                    s.store_partial(to(index), if self.logarithm { moved } else { power }, count);
+                    sum = s.add(sum, power);
+                }
+                let factor = if self.logarithm {
+                    log(s, sum)
+                } else {
+                    s.div(s.splat(1.0), sum)
+                };
+                for index in 0..self.axis {
+                    let value = s.load_partial(to(index), count);
+                    let value = if self.logarithm {
+                        s.sub(value, factor)
+                    } else {
+                        s.mul(value, factor)
+                    };
+                    s.store_partial(to(index), value, count);
+                }
+            }
+            column += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, assert_close, in_pool};
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn agrees_with_the_definition() {
+        let mut random = Random::new(1);
+        for sizes in [
+            [1, 1, 1],
+            [3, 5, 1],
+            [2, 37, 1],
+            [2, 3, 21],
+            [1, 40, 33],
+            [7, 1000, 1],
+            [0, 3, 2],
+            [2, 16, 4],
+        ] {
+            let [outer, axis, inner] = sizes;
+            let input: Vec<f32> = random.values(outer * axis * inner).iter().map(|x| x * 30.0).collect();
+            for (isa, logarithm) in Isa::available().flat_map(|isa| [(isa, false), (isa, true)]) {
+                let mut output = vec![f32::NAN; input.len()];
+                softmax(isa, logarithm, sizes, &input, &mut output).unwrap();
+                let mut expected = vec![0.0; input.len()];
+                for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
+                    let at = |a: usize| (o * axis + a) * inner + i;
+                    let top = (0..axis).map(|a| input[at(a)]).fold(f32::NEG_INFINITY, f32::max);
+                    let sum: f64 = (0..axis).map(|a| f64::from(input[at(a)] - top).exp()).sum();
+                    for a in 0..axis {
+                        let x = f64::from(input[at(a)] - top);
+                        expected[at(a)] = if logarithm { x - sum.ln() } else { x.exp() / sum };
+                    }
+                }
+                assert_close(&output, &expected, 4, "softmax");
+                let mut data = input.clone();
+                softmax_in_place(isa, logarithm, sizes, &mut data).unwrap();
+                assert_eq!(data, output);
+            }
+        }
+    }
+
+    #[test]
+    fn special_values_and_threads() {
+        for isa in Isa::available() {
+            let mut output = [0.0; 3];
+            softmax(isa, false, [1, 3, 1], &[f32::NEG_INFINITY, 0.0, 0.0], &mut output).unwrap();
+            assert_eq!(output, [0.0, 0.5, 0.5]);
+            softmax(isa, false, [1, 3, 1], &[0.0, f32::NAN, 0.0], &mut output).unwrap();
+            assert!(output.iter().all(|value| value.is_nan()));
+            let input = Random::new(2).values(300 * 257);
+            let run = || {
+                let mut output = vec![0.0; input.len()];
+                softmax(isa, false, [300, 257, 1], &input, &mut output).unwrap();
+                output
+            };
+            assert_eq!(run(), in_pool(2, run));
+        }
+        assert!(softmax(Isa::portable(), false, [2, 2, 1], &[0.0; 4], &mut [0.0; 3]).is_err());
+    }
+}

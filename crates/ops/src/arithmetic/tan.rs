@@ -1,0 +1,72 @@
+//! # Tan
+//! The tangent of an angle in radians, element by element.
+//!
+//! Specification: `arithmetic/tan-1`.
+//!
+//! | port | name | types | shape |
+//! |---|---|---|---|
+//! | in 0 | data | any numeric type | any |
+//! | out 0 | | that of `data` | that of `data` |
+//!
+//! Results on integers are rounded to the nearest integer, as OpenVINO's reference does; what does not fit saturates.
+
+use std::sync::Arc;
+
+use ovir_tensor::ElementClass;
+
+use crate::common::elementwise::infer_unary;
+use crate::common::unary::{Rounding, evaluate_rounded};
+use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
+
+/// The definition of Tan.
+pub static TAN: OpDef = OpDef {
+    type_name: "Tan",
+    category: Category::Arithmetic,
+    versions: &[OpVersion::new(1, (1, 16), (1, 1), (1, 1))],
+    attributes: &[],
+    build,
+};
+
+/// A Tan layer.
+#[derive(Debug)]
+pub struct Tan;
+
+impl Operation for Tan {
+    fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
+        infer_unary(context, ElementClass::Numeric)
+    }
+
+    fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
+        evaluate_rounded(context, &|x| x.tan(), Rounding::Nearest)
+    }
+}
+
+fn build(_context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
+    Arc::new(Tan)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Case, tensor};
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn values_are_rounded_once() {
+        let output = Case::new("Tan", "opset1").run(&[tensor(&[0.0f32, 1.0, -2.0, 100.0], [4])]).unwrap();
+        assert_eq!(output[0], tensor(&[0.0f32, 1.5574077, 2.1850398, -0.58721393], [4]));
+    }
+
+    #[test]
+    fn integers_stay_integers() {
+        let output = Case::new("Tan", "opset1").run(&[tensor(&[-1i32, 0, 2], [3])]).unwrap();
+        assert_eq!(output[0], tensor(&[-2i32, 0, -2], [3]));
+    }
+
+    #[test]
+    fn shape_and_type_pass_through() {
+        let case = Case::new("Tan", "opset1");
+        assert_eq!(case.infer(&["f16[?,2..5,3]"]), ["f16[?,2..5,3]"]);
+        assert_eq!(case.infer(&["f32[...]"]), ["f32[...]"]);
+        assert!(case.infer_error(&["boolean[2]"]).contains("element type boolean must be"));
+    }
+}

@@ -1,0 +1,399 @@
+//! What Loop and TensorIterator share: cutting inputs into iterations, putting outputs together, going around.
+
+use ovir_tensor::{Dim, ElementType, PartialShape, Shape, Tensor};
+
+use crate::infer::normalize_axis;
+use crate::{Blame, Body, BodyPorts, Environment, InferContext, OpError, OpResult, Slicing, ValueFacts};
+
+/// How often inference may walk around a body before shapes that still grow are given up as unbounded.
+const MAX_INFERENCE_ROUNDS: usize = 4;
+
+impl Slicing {
+    /// The number of iterations that an axis of `size` gives.
+    ///
+    /// # Errors
+    /// When the bounds do not fit the axis, or the stride does not divide the length.
+    pub(crate) fn iterations(&self, size: usize, blame: Blame) -> OpResult<usize> {
+        let (low, high) = self.range(size);
+        let step = self.stride.unsigned_abs() as i64;
+        let signed = size as i64;
+        if step == 0 || low < 0 || high > signed || high < low || (high - low) % step != 0 {
+            let message = format!(
+                "an axis of size {size} cannot be cut with start {}, end {}, stride {} and part_size {}",
+                self.start, self.end, self.stride, self.part_size
+            );
+            return Err(OpError::shape(blame, message));
+        }
+        Ok(((high - low) / step) as usize)
+    }
+
+    /// The number of iterations where the size is an interval.
+    pub(crate) fn iterations_of(&self, size: Dim, blame: Blame) -> OpResult<Dim> {
+        match size.get() {
+            Some(size) => Ok(Dim::fixed(self.iterations(size, blame)?)),
+            None => {
+                let step = self.stride.unsigned_abs().max(1) as i64;
+                Ok(Dim::interval(0, size.div_ceil(step).max()))
+            }
+        }
+    }
+
+    /// The first position of iteration `index`.
+    fn position(&self, size: usize, index: usize) -> Option<usize> {
+        let (low, high) = self.range(size);
+        let step = (index as i64).checked_mul(self.stride.unsigned_abs() as i64)?;
+        let start = if self.stride < 0 { high.checked_sub(step)?.checked_sub(self.part_size)? } else { low + step };
+        usize::try_from(start).ok().filter(|start| start.saturating_add(self.part()) <= size)
+    }
+
+    /// The number of positions an iteration takes.
+    pub(crate) fn part(&self) -> usize {
+        usize::try_from(self.part_size).unwrap_or(0)
+    }
+
+    /// Both ends as boundaries between positions, in rising order; a negative end counts from behind the last position.
+    fn range(&self, size: usize) -> (i64, i64) {
+        let boundary = |value: i64| if value < 0 { value.saturating_add(size as i64 + 1) } else { value };
+        let (start, end) = (boundary(self.start), boundary(self.end));
+        if self.stride < 0 { (end, start) } else { (start, end) }
+    }
+}
+
+/// The shape of one iteration of a sliced input.
+pub(crate) fn sliced_shape(shape: &PartialShape, slicing: &Slicing, blame: Blame) -> OpResult<PartialShape> {
+    let Some(rank) = shape.rank() else { return Ok(PartialShape::DYNAMIC) };
+    let axis = normalize_axis(slicing.axis, rank, blame)?;
+    let mut part = shape.clone();
+    if let Some(dims) = part.dims_mut() {
+        dims[axis] = Dim::fixed(slicing.part());
+    }
+    Ok(part)
+}
+
+/// The shape of an output that is put together from `count` iterations.
+pub(crate) fn gathered_shape(
+    shape: &PartialShape,
+    slicing: &Slicing,
+    count: Dim,
+    blame: Blame,
+) -> OpResult<PartialShape> {
+    let Some(rank) = shape.rank() else { return Ok(PartialShape::DYNAMIC) };
+    let axis = normalize_axis(slicing.axis, rank, blame)?;
+    let mut whole = shape.clone();
+    if let Some(dims) = whole.dims_mut() {
+        dims[axis] = dims[axis] * count;
+    }
+    Ok(whole)
+}
+
+/// The part of `tensor` that iteration `index` takes.
+///
+/// # Errors
+/// When the part lies outside of the tensor.
+pub(crate) fn slice(tensor: &Tensor, slicing: &Slicing, index: usize, port: usize) -> OpResult<Tensor> {
+    let blame = Blame::Input(port);
+    let axis = normalize_axis(slicing.axis, tensor.shape().rank(), blame.clone())?;
+    let size = tensor.shape()[axis];
+    let outside = || OpError::shape(blame.clone(), format!("iteration {index} lies outside of an axis of size {size}"));
+    let start = slicing.position(size, index).ok_or_else(outside)?;
+    let width = whole_bytes(tensor.element_type())?;
+    let mut shape = tensor.shape().clone();
+    shape[axis] = slicing.part();
+    let outer: usize = shape[..axis].iter().product();
+    let inner = shape[axis + 1..].iter().product::<usize>() * width;
+    let mut part = Tensor::zeros(tensor.element_type(), shape)?;
+    let length = slicing.part() * inner;
+    let (source, target) = (tensor.bytes(), part.bytes_mut()?);
+    for row in 0..outer {
+        let from = (row * size + start) * inner;
+        target[row * length..(row + 1) * length].copy_from_slice(&source[from..from + length]);
+    }
+    Ok(part)
+}
+
+/// Puts the iterations of an output together along its axis, in the order in which they lie.
+///
+/// # Errors
+/// When the parts differ in shape off the axis.
+pub(crate) fn gather(parts: &[Tensor], slicing: &Slicing, port: usize) -> OpResult<Option<Tensor>> {
+    let Some(first) = parts.first() else { return Ok(None) };
+    let blame = Blame::Output(port);
+    let axis = normalize_axis(slicing.axis, first.shape().rank(), blame.clone())?;
+    let width = whole_bytes(first.element_type())?;
+    let mut shape = first.shape().clone();
+    shape[axis] = 0;
+    for part in parts {
+        let fits =
+            part.shape().rank() == shape.rank() && (0..shape.rank()).all(|i| i == axis || part.shape()[i] == shape[i]);
+        if !fits {
+            let message = format!("an iteration yields {} after one that yields {}", part.shape(), first.shape());
+            return Err(OpError::shape(blame, message));
+        }
+        shape[axis] += part.shape()[axis];
+    }
+    let outer: usize = shape[..axis].iter().product();
+    let inner = shape[axis + 1..].iter().product::<usize>() * width;
+    let row_bytes = shape[axis] * inner;
+    let mut whole = Tensor::zeros(first.element_type(), shape)?;
+    let target = whole.bytes_mut()?;
+    let mut position = 0;
+    let ordered: Box<dyn Iterator<Item = &Tensor>> =
+        if slicing.stride < 0 { Box::new(parts.iter().rev()) } else { Box::new(parts.iter()) };
+    for part in ordered {
+        let length = part.shape()[axis] * inner;
+        for row in 0..outer {
+            let to = row * row_bytes + position;
+            target[to..to + length].copy_from_slice(&part.bytes()[row * length..(row + 1) * length]);
+        }
+        position += length;
+    }
+    Ok(Some(whole))
+}
+
+/// Infers the results of a body that goes around `count` times, from the facts of its parameters in the first
+/// iteration. Shapes that grow from iteration to iteration become unbounded.
+///
+/// # Errors
+/// What the body says.
+pub(crate) fn infer_around(
+    body: &dyn Body,
+    ports: &BodyPorts,
+    parameters: &mut [ValueFacts],
+    count: Dim,
+) -> OpResult<Vec<ValueFacts>> {
+    let goes_around = count.max() > 1;
+    if goes_around {
+        for edge in &ports.back_edges {
+            if let Some(parameter) = parameters.get_mut(edge.parameter) {
+                forget_values(parameter);
+            }
+        }
+    }
+    for round in 0..=MAX_INFERENCE_ROUNDS {
+        let results = body.infer(parameters)?;
+        if !goes_around {
+            return Ok(results);
+        }
+        let mut changed = false;
+        for edge in &ports.back_edges {
+            let (Some(parameter), Some(result)) = (parameters.get_mut(edge.parameter), results.get(edge.result)) else {
+                continue;
+            };
+            let widened = widen(&parameter.shape, &result.shape, round);
+            if widened != parameter.shape {
+                *parameter = ValueFacts::new(parameter.element_type, widened);
+                changed = true;
+            }
+        }
+        if !changed {
+            return Ok(results);
+        }
+    }
+    body.infer(parameters)
+}
+
+/// Runs one iteration after another until the body says stop or `limit` is reached; gives the results of every
+/// iteration that an output collects, and the last results.
+pub(crate) struct Rounds<'a> {
+    /// The body.
+    pub body: &'a dyn Body,
+    /// Its port map.
+    pub ports: &'a BodyPorts,
+    /// Inputs of the layer.
+    pub inputs: &'a [Tensor],
+    /// The parameters of the first iteration; sliced and iteration parameters are set anew each time.
+    pub parameters: Vec<Tensor>,
+}
+
+impl Rounds<'_> {
+    /// Runs. `limit` is the number of iterations, `None` if only the body ends the loop; `condition` says whether there
+    /// is a first one.
+    ///
+    /// # Errors
+    /// What the body says, and limits of the surroundings.
+    pub(crate) fn run(
+        mut self,
+        limit: Option<usize>,
+        condition: bool,
+        environment: &mut Environment,
+    ) -> OpResult<Vec<Option<Tensor>>> {
+        let mut collected: Vec<Vec<Tensor>> = vec![Vec::new(); self.ports.outputs.len()];
+        let mut last: Vec<Tensor> = Vec::new();
+        let mut goes_on = condition;
+        let mut iteration = 0usize;
+        while goes_on && limit.is_none_or(|limit| iteration < limit) {
+            environment.poll()?;
+            self.set_parameters(iteration)?;
+            last = self.body.run(&self.parameters, environment)?;
+            for (output, parts) in self.ports.outputs.iter().zip(&mut collected) {
+                if output.slicing.is_some() {
+                    let part = result(&last, output.result)?.clone();
+                    if let Some(limits) = environment.limits() {
+                        limits.claim(part.bytes().len())?;
+                    }
+                    parts.push(part);
+                }
+            }
+            if let Some(port) = self.ports.special.execution_condition {
+                goes_on = truth(result(&last, port)?);
+            }
+            for edge in &self.ports.back_edges {
+                if let Some(parameter) = self.parameters.get_mut(edge.parameter) {
+                    *parameter = result(&last, edge.result)?.clone();
+                }
+            }
+            iteration += 1;
+        }
+        self.outputs(&collected, &last)
+    }
+
+    fn set_parameters(&mut self, iteration: usize) -> OpResult {
+        if let Some(port) = self.ports.special.current_iteration
+            && let Some(parameter) = self.parameters.get_mut(port)
+        {
+            *parameter = iteration_number(parameter, iteration)?;
+        }
+        for input in &self.ports.inputs {
+            let Some(slicing) = &input.slicing else { continue };
+            let Some(tensor) = self.inputs.get(input.external) else { continue };
+            if let Some(parameter) = self.parameters.get_mut(input.parameter) {
+                *parameter = slice(tensor, slicing, iteration, input.external)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the layer yields: parts put together, last values, or initial values where there was no iteration.
+    fn outputs(&self, collected: &[Vec<Tensor>], last: &[Tensor]) -> OpResult<Vec<Option<Tensor>>> {
+        let mut outputs = Vec::new();
+        for (output, parts) in self.ports.outputs.iter().zip(collected) {
+            let value = match &output.slicing {
+                Some(slicing) => gather(parts, slicing, output.external)?,
+                None => last.get(output.result).cloned().or_else(|| self.initial(output.result)),
+            };
+            if outputs.len() <= output.external {
+                outputs.resize(output.external + 1, None);
+            }
+            outputs[output.external] = value;
+        }
+        Ok(outputs)
+    }
+
+    fn initial(&self, result: usize) -> Option<Tensor> {
+        let edge = self.ports.back_edges.iter().find(|edge| edge.result == result)?;
+        self.parameters.get(edge.parameter).cloned()
+    }
+}
+
+/// The parameters of the first iteration: what comes in whole, and zeros of the declared type elsewhere.
+pub(crate) fn first_parameters(body: &dyn Body, ports: &BodyPorts, inputs: &[Tensor]) -> OpResult<Vec<Tensor>> {
+    let mut parameters = Vec::with_capacity(ports.parameter_count);
+    for index in 0..ports.parameter_count {
+        let whole = ports.inputs.iter().find(|i| i.parameter == index && i.slicing.is_none());
+        parameters.push(match whole.and_then(|i| inputs.get(i.external)) {
+            Some(tensor) => tensor.clone(),
+            None => {
+                let declared = body.parameter(index);
+                let element_type = Some(declared.element_type).filter(|t| t.is_known()).unwrap_or(ElementType::I64);
+                Tensor::zeros(element_type, placeholder_shape(&declared.shape))?
+            }
+        });
+    }
+    Ok(parameters)
+}
+
+/// The facts of the parameters in the first iteration.
+pub(crate) fn first_facts(body: &dyn Body, ports: &BodyPorts, context: &InferContext<'_>) -> OpResult<Vec<ValueFacts>> {
+    let mut facts: Vec<ValueFacts> = (0..ports.parameter_count).map(|i| body.parameter(i)).collect();
+    for input in &ports.inputs {
+        let (Ok(given), Some(slot)) = (context.input(input.external), facts.get_mut(input.parameter)) else {
+            continue;
+        };
+        *slot = match &input.slicing {
+            None => given.clone(),
+            Some(slicing) => {
+                let shape = sliced_shape(&given.shape, slicing, Blame::Input(input.external))?;
+                ValueFacts::new(given.element_type, shape)
+            }
+        };
+    }
+    Ok(facts)
+}
+
+/// Whether the single element of a boolean tensor is true.
+pub(crate) fn truth(tensor: &Tensor) -> bool {
+    tensor.bytes().iter().any(|byte| *byte != 0)
+}
+
+fn forget_values(facts: &mut ValueFacts) {
+    facts.constant = None;
+    facts.bounds = None;
+}
+
+fn widen(parameter: &PartialShape, result: &PartialShape, round: usize) -> PartialShape {
+    if parameter.includes(result) {
+        return parameter.clone();
+    }
+    match (parameter.dims(), result.dims()) {
+        (Some(a), Some(b)) if a.len() == b.len() && round < MAX_INFERENCE_ROUNDS => {
+            PartialShape::from_dims(a.iter().zip(b).map(|(x, y)| if x.includes(*y) { *x } else { Dim::DYNAMIC }))
+        }
+        _ => PartialShape::DYNAMIC,
+    }
+}
+
+fn result(results: &[Tensor], index: usize) -> OpResult<&Tensor> {
+    results.get(index).ok_or_else(|| OpError::shape(Blame::Node, format!("the body has no result {index}")))
+}
+
+fn iteration_number(parameter: &Tensor, iteration: usize) -> OpResult<Tensor> {
+    let number = iteration as i64;
+    Ok(match parameter.element_type() {
+        ElementType::I32 => {
+            Tensor::from_slice(&[i32::try_from(number).unwrap_or(i32::MAX)], parameter.shape().clone())?
+        }
+        _ => Tensor::from_slice(&[number], parameter.shape().clone())?,
+    })
+}
+
+/// One element where the shape leaves anything open: only the iteration number and sliced inputs get such a tensor, and
+/// both are set before the body runs.
+fn placeholder_shape(shape: &PartialShape) -> Shape {
+    shape.to_shape().filter(|s| s.elements() <= 1 << 20).unwrap_or_default()
+}
+
+fn whole_bytes(element_type: ElementType) -> OpResult<usize> {
+    element_type.byte_width().ok_or_else(|| super::elementwise::unsupported(element_type))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    fn cut(start: i64, end: i64, stride: i64, part_size: i64) -> Slicing {
+        Slicing { axis: 1, start, end, stride, part_size }
+    }
+
+    #[test]
+    fn cuts_forward_and_backward() {
+        let tensor = Tensor::from_slice(&[0f32, 1.0, 2.0, 3.0, 4.0, 5.0], [2, 3]).unwrap();
+        let forward = cut(0, -1, 1, 1);
+        assert_eq!(forward.iterations(3, Blame::Node).unwrap(), 3);
+        assert_eq!(slice(&tensor, &forward, 1, 0).unwrap().slice::<f32>().unwrap(), [1.0, 4.0]);
+        let backward = cut(-1, 0, -1, 1);
+        assert_eq!(backward.iterations(3, Blame::Node).unwrap(), 3);
+        assert_eq!(slice(&tensor, &backward, 0, 0).unwrap().slice::<f32>().unwrap(), [2.0, 5.0]);
+        let parts: Vec<Tensor> = (0..3).map(|i| slice(&tensor, &backward, i, 0).unwrap()).collect();
+        assert_eq!(gather(&parts, &backward, 0).unwrap().unwrap(), tensor);
+    }
+
+    #[test]
+    fn cuts_that_do_not_fit_are_errors() {
+        assert!(cut(0, -1, 2, 2).iterations(3, Blame::Node).is_err());
+        assert!(cut(0, 9, 1, 1).iterations(3, Blame::Node).is_err());
+        assert!(cut(0, -1, 0, 1).iterations(3, Blame::Node).is_err());
+        let tensor = Tensor::from_slice(&[0f32; 3], [1, 3]).unwrap();
+        assert!(slice(&tensor, &cut(0, -1, 1, 1), 3, 0).is_err());
+    }
+}

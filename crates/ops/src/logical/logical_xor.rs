@@ -1,0 +1,72 @@
+//! # LogicalXor
+//! `a XOR b`, element by element, with broadcasting.
+//!
+//! Specification: `logical/logical-xor-1`.
+//!
+//! | port | name | types | shape |
+//! |---|---|---|---|
+//! | in 0 | a | boolean | any |
+//! | in 1 | b | boolean | broadcastable with `a` |
+//! | out 0 | | boolean | broadcast of `a` and `b` |
+//!
+//! Its operation set says opset2, but opset1 has it too.
+
+use std::sync::Arc;
+
+use crate::common::broadcast::BroadcastAttributes;
+use crate::common::logical::{evaluate_logical, infer_logical};
+use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
+
+/// The definition of LogicalXor.
+pub static LOGICAL_XOR: OpDef = OpDef {
+    type_name: "LogicalXor",
+    category: Category::Logical,
+    versions: &[OpVersion::new(1, (1, 16), (2, 2), (1, 1))],
+    attributes: BroadcastAttributes::DEFINITIONS,
+    build,
+};
+
+/// A LogicalXor layer.
+#[derive(Debug)]
+pub struct LogicalXor {
+    /// How the shapes are brought together.
+    pub attributes: BroadcastAttributes,
+}
+
+impl Operation for LogicalXor {
+    fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
+        infer_logical(context, &self.attributes)
+    }
+
+    fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
+        evaluate_logical(context, &self.attributes, |a, b| a ^ b)
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        self.attributes.printed(1)
+    }
+}
+
+fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
+    Arc::new(LogicalXor { attributes: BroadcastAttributes::read(context.attributes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Case, booleans};
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn truth_table() {
+        let inputs = [booleans(&[false, true], [2, 1]), booleans(&[false, true], [2])];
+        let output = Case::new("LogicalXor", "opset1").run(&inputs).unwrap();
+        assert_eq!(output[0], booleans(&[false, true, true, false], [2, 2]));
+    }
+
+    #[test]
+    fn only_booleans() {
+        let case = Case::new("LogicalXor", "opset1");
+        assert_eq!(case.infer_error(&["i32[2]", "boolean[2]"]), "input 0: element type i32 must be boolean");
+        assert_eq!(case.infer(&["boolean[8,1,6,1]", "boolean[7,1,5]"]), ["boolean[8,7,6,5]"]);
+    }
+}

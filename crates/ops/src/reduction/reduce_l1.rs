@@ -1,0 +1,120 @@
+//! # ReduceL1
+//! The sum of absolute values along axes.
+//!
+//! Specification: `reduction/reduce-l1-4`.
+//!
+//! | port | name | types | shape |
+//! |---|---|---|---|
+//! | in 0 | data | any numeric type | any |
+//! | in 1 | axes | any integer type | scalar or 1D; in [-rank, rank - 1] |
+//! | out 0 | | that of `data` | `data` without the axes, or with 1 in their place (`keep_dims`) |
+//!
+//! No axes leave the tensor in shape, and every element becomes its absolute value. An axis that is listed twice counts once. Integers
+//! wrap.
+
+use std::sync::Arc;
+
+use ovir_tensor::ElementClass;
+
+use crate::common::reduction::{Reduction, ReductionAttributes, evaluate_reduction, infer_reduction};
+use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
+
+/// The definition of ReduceL1.
+pub static REDUCE_L1: OpDef = OpDef {
+    type_name: "ReduceL1",
+    category: Category::Reduction,
+    versions: &[OpVersion::new(4, (4, 16), (2, 2), (1, 1))],
+    attributes: ReductionAttributes::DEFINITIONS,
+    build,
+};
+
+/// A ReduceL1 layer.
+#[derive(Debug)]
+pub struct ReduceL1 {
+    /// The attributes.
+    pub attributes: ReductionAttributes,
+}
+
+impl Operation for ReduceL1 {
+    fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
+        infer_reduction(context, &self.attributes, ElementClass::Numeric)
+    }
+
+    fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
+        let reduction = Reduction {
+            initial: 0.0,
+            float: |s, x| s + x.abs(),
+            integer: |s, x| s.wrapping_add(x.abs()),
+            finish_float: |x, _| x,
+            finish_integer: |x, _| x,
+        };
+        evaluate_reduction(context, &self.attributes, reduction)
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        self.attributes.print(4)
+    }
+}
+
+fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
+    Arc::new(ReduceL1 { attributes: ReductionAttributes::read(context.attributes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Case, tensor};
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn examples_of_the_specification() {
+        let keep = Case::new("ReduceL1", "opset4").attribute("keep_dims", "true");
+        assert_eq!(keep.infer(&["f32[6,12,10,24]", "i64[2]=2,3"]), ["f32[6,12,1,1]"]);
+        let drop = Case::new("ReduceL1", "opset4").attribute("keep_dims", "false");
+        assert_eq!(drop.infer(&["f32[6,12,10,24]", "i64[2]=2,3"]), ["f32[6,12]"]);
+        assert_eq!(drop.infer(&["f32[6,12,10,24]", "i64[1]=1"]), ["f32[6,10,24]"]);
+        assert_eq!(drop.infer(&["f32[6,12,10,24]", "i64[1]=-2"]), ["f32[6,12,24]"]);
+    }
+
+    #[test]
+    fn unknown_axes_widen_the_shape() {
+        let keep = Case::new("ReduceL1", "opset4").attribute("keep_dims", "true");
+        assert_eq!(keep.infer(&["f32[6,?,1]", "i64[2]"]), ["f32[1..6,?,1]"]);
+        let drop = Case::new("ReduceL1", "opset4");
+        assert_eq!(drop.infer(&["f32[6,4,1]", "i64[]"]), ["f32[4..6,1..4]"]);
+        assert_eq!(drop.infer(&["f32[6,4,1]", "i64[2]"]), ["f32[...]"]);
+        assert_eq!(drop.infer(&["f32[...]", "i64[0]"]), ["f32[...]"]);
+        assert_eq!(
+            drop.infer_error(&["f32[6,4]", "i32[1]=2"]),
+            "input 1: axis 2 is out of range [-2, 1] for a tensor of rank 2"
+        );
+    }
+
+    #[test]
+    fn axes_are_reduced() {
+        let case = Case::new("ReduceL1", "opset4");
+        let data = tensor(&[1f32, -2.0, 3.0, 4.0, 5.0, -6.0], [2, 3]);
+        for (axes, expected) in [
+            (vec![0i64, -1], tensor(&[21.0f32], [])),
+            (vec![1], tensor(&[6.0f32, 15.0], [2])),
+            (vec![0, 0], tensor(&[5.0f32, 7.0, 9.0], [3])),
+            (vec![], tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])),
+        ] {
+            let output = case.run(&[data.clone(), tensor(&axes, [axes.len()])]).unwrap();
+            assert_eq!(output[0], expected, "axes {axes:?}");
+        }
+    }
+
+    #[test]
+    fn reducing_nothing_gives_the_initial_value() {
+        let case = Case::new("ReduceL1", "opset4");
+        let output = case.run(&[tensor::<f32>(&[], [2, 0]), tensor(&[1i32], [1])]).unwrap();
+        assert_eq!(output[0], tensor(&[0f32, 0.0], [2]));
+    }
+
+    #[test]
+    fn integers_stay_integers() {
+        let output =
+            Case::new("ReduceL1", "opset4").run(&[tensor(&[1i32, 2, 4, -9], [4]), tensor(&[0i64], [1])]).unwrap();
+        assert_eq!(output[0], tensor(&[16i32], []));
+    }
+}

@@ -1,0 +1,165 @@
+//! Reading and validating models.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ovir_diagnostics::Diagnostic;
+use ovir_graph::{BuildOptions, build, validate};
+use ovir_ir::{Weights, read_document};
+use ovir_ops::{OpDef, Registry};
+use ovir_runtime::Compiled;
+
+use crate::model::Source;
+use crate::{CompileOptions, CompiledModel, Error, Model};
+
+/// Reads, validates and compiles models. It holds the operations that are known.
+#[derive(Debug, Clone, Default)]
+pub struct Core {
+    registry: Registry,
+}
+
+/// How a model is read.
+#[derive(Debug, Clone, Default)]
+pub struct ReadOptions {
+    /// The weights file; otherwise the file of the same name with the ending `.bin`.
+    pub weights: Option<PathBuf>,
+    /// Reads the structure only: constants have no values, and the model cannot be compiled.
+    pub without_weights: bool,
+    /// Reads the weights file into memory instead of mapping it.
+    pub no_mmap: bool,
+}
+
+/// What validation of a file found.
+#[derive(Debug)]
+pub struct Validation {
+    /// The XML text, to show places.
+    pub xml: String,
+    /// All defects, in the order of the file.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The model and what is known of its values, as far as it could be read.
+    pub result: Option<ovir_graph::Validation>,
+}
+
+impl Validation {
+    /// Whether there is no error.
+    pub fn is_valid(&self) -> bool {
+        !self.diagnostics.iter().any(Diagnostic::is_error)
+    }
+}
+
+impl Core {
+    /// A core with all operations that come with ovir.
+    pub fn new() -> Core {
+        Core::default()
+    }
+
+    /// The operations that are known.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Adds an operation of your own. Layers with this type and `version="opset"` mean it.
+    pub fn register(&mut self, opset: &str, definition: OpDef) {
+        self.registry.register(opset, definition);
+    }
+
+    /// Reads a model from `path` (the XML file); the weights stand beside it with the ending `.bin`.
+    ///
+    /// # Errors
+    /// Files that cannot be read, and models with defects.
+    pub fn read_model(&self, path: impl AsRef<Path>) -> Result<Model, Error> {
+        self.read_model_with(path, &ReadOptions::default())
+    }
+
+    /// Reads a model from `path` with options.
+    ///
+    /// # Errors
+    /// Files that cannot be read, and models with defects.
+    pub fn read_model_with(&self, path: impl AsRef<Path>, options: &ReadOptions) -> Result<Model, Error> {
+        let path = path.as_ref();
+        let validation = self.validate_file(path, options)?;
+        finish(validation, Some(path.to_owned()))
+    }
+
+    /// Reads a model from memory: the XML text and the bytes of the weights.
+    ///
+    /// # Errors
+    /// Models with defects.
+    pub fn read_model_from_memory(&self, xml: &[u8], weights: Vec<u8>) -> Result<Model, Error> {
+        finish(self.validate_memory(xml, Some(&Weights::from_bytes(weights)), false), None)
+    }
+
+    /// Finds every defect of the model at `path`.
+    ///
+    /// # Errors
+    /// Files that cannot be opened; a missing weights file is a defect of the model, not an error.
+    pub fn validate_file(&self, path: impl AsRef<Path>, options: &ReadOptions) -> Result<Validation, Error> {
+        let path = path.as_ref();
+        let xml = std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let weights = match options.without_weights {
+            true => None,
+            false => open_weights(path, options)?,
+        };
+        Ok(self.validate_memory(&xml, weights.as_ref(), options.without_weights))
+    }
+
+    /// Finds every defect of a model in memory.
+    pub fn validate_memory(&self, xml: &[u8], weights: Option<&Weights>, without_weights: bool) -> Validation {
+        let (document, diagnostics) = read_document(xml);
+        let text = || String::from_utf8_lossy(xml).into_owned();
+        let Some(document) = document else {
+            return Validation { xml: text(), diagnostics, result: None };
+        };
+        let built = build(&document, weights, &self.registry, BuildOptions { without_weights });
+        let mut earlier = diagnostics;
+        earlier.extend(built.diagnostics);
+        let mut result = validate(built.model, earlier);
+        let diagnostics = std::mem::take(&mut result.diagnostics);
+        Validation { xml: text(), diagnostics, result: Some(result) }
+    }
+
+    /// Makes a model ready to run.
+    ///
+    /// # Errors
+    /// Models that were read without weights, and operations that cannot be run.
+    pub fn compile_model(&self, model: &Model, options: &CompileOptions) -> Result<CompiledModel, Error> {
+        let validated = ovir_optimize::optimize(model.validated.as_ref().clone(), &options.passes());
+        let compiled = Compiled::new(validated, &options.runtime()).map_err(|e| model.locate(e))?;
+        Ok(CompiledModel { compiled: Arc::new(compiled), source: model.source.clone() })
+    }
+}
+
+fn finish(validation: Validation, path: Option<PathBuf>) -> Result<Model, Error> {
+    let Validation { xml, diagnostics, result } = validation;
+    let Some(mut result) = result else { return Err(Error::InvalidModel { file: path, diagnostics }) };
+    result.diagnostics = diagnostics;
+    let warnings: Vec<Diagnostic> = result.diagnostics.iter().filter(|d| !d.is_error()).cloned().collect();
+    match result.into_validated() {
+        Ok(validated) => Ok(Model { validated: Arc::new(validated), source: Arc::new(Source { path, xml }), warnings }),
+        Err(diagnostics) => Err(Error::InvalidModel { file: path, diagnostics }),
+    }
+}
+
+/// The weights beside the XML file, or those that the options name. A missing file beside is no error here: a model
+/// without constants needs none.
+fn open_weights(path: &Path, options: &ReadOptions) -> Result<Option<Weights>, Error> {
+    let (file, is_named) = match &options.weights {
+        Some(file) => (file.clone(), true),
+        None => (path.with_extension("bin"), false),
+    };
+    match read_weights(&file, options.no_mmap) {
+        Ok(weights) => Ok(Some(weights)),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(None),
+        Err(source) => Err(Error::Io { path: file, source }),
+    }
+}
+
+#[cfg(feature = "mmap")]
+fn read_weights(file: &Path, no_mmap: bool) -> std::io::Result<Weights> {
+    if no_mmap { Weights::read(file) } else { Weights::map(file) }
+}
+
+#[cfg(not(feature = "mmap"))]
+fn read_weights(file: &Path, _no_mmap: bool) -> std::io::Result<Weights> {
+    Weights::read(file)
+}

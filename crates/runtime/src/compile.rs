@@ -1,0 +1,358 @@
+//! Compilation: everything that is done once for a model, whatever shapes its inputs will have.
+
+use std::collections::HashMap;
+
+use ovir_graph::{Model, NodeId, Source, Validated, infer_model, topological};
+use ovir_ops::{Effects, Environment, SymbolSource, ValueFacts, infrastructure::read_value::ReadValue};
+use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
+
+use crate::eager::{Known, compute};
+use crate::fast::{ClaimContext, Kernel, PackStore, claim};
+use crate::pool::Pool;
+use crate::{RunError, VariableInfo};
+
+/// How a model is compiled.
+#[derive(Debug, Clone, Default)]
+pub struct CompileOptions {
+    /// The number of threads; 0 means all that are available.
+    pub threads: usize,
+    /// Runs every layer by its reference evaluation, for comparison.
+    pub reference_only: bool,
+}
+
+/// A model that is ready to run. Requests share it.
+pub struct Compiled {
+    pub(crate) model: Model,
+    pub(crate) steps: Vec<Step>,
+    /// The number of the first value of each layer.
+    pub(crate) first_value: Vec<u32>,
+    pub(crate) value_count: usize,
+    /// Tensors of values that depend on constants only and that some step reads.
+    pub(crate) constants: HashMap<Source, Tensor>,
+    pub(crate) variables: Vec<VariableInfo>,
+    /// For each variable, the ReadValue layers that read it.
+    pub(crate) readers: Vec<Vec<NodeId>>,
+    pub(crate) pool: Pool,
+    /// Whether a layer depends on constants only.
+    is_static: Vec<bool>,
+}
+
+/// One step of the plan.
+pub(crate) struct Step {
+    /// The layer.
+    pub node: NodeId,
+    /// What is done.
+    pub action: Action,
+    /// Plans of the bodies.
+    pub bodies: Vec<Compiled>,
+}
+
+/// What a step does.
+pub(crate) enum Action {
+    /// A fast kernel, with the reference evaluation behind it for shapes that the kernel does not do.
+    Kernel(Box<dyn Kernel>),
+    /// The reference evaluation.
+    Reference,
+    /// The first output is the first input under another shape.
+    Reshape,
+    /// The value of a variable.
+    Read(usize),
+    /// The new value of a variable.
+    Assign(usize),
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Compiled({}, {} steps)", self.model.name, self.steps.len())
+    }
+}
+
+impl Compiled {
+    /// Compiles a validated model.
+    ///
+    /// # Errors
+    /// A constant expression that cannot be evaluated, or an operation that is not implemented.
+    pub fn new(validated: Validated, options: &CompileOptions) -> Result<Compiled, RunError> {
+        let pool = Pool::new(options.threads);
+        compile(validated.into_model(), options, pool, &mut PackStore::default(), false)
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The variables.
+    pub fn variables(&self) -> &[VariableInfo] {
+        &self.variables
+    }
+
+    /// The number of threads.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// The tensor of a value that depends on constants only, made anew if it was packed: for a step whose kernel does
+    /// not do the shapes at hand.
+    pub(crate) fn constant(&self, source: Source) -> Option<Tensor> {
+        if let Some(tensor) = self.constants.get(&source) {
+            return Some(tensor.clone());
+        }
+        if !self.is_static[source.node.index()] {
+            return None;
+        }
+        static_value(&self.model, source, &mut Known::new()).ok()?.aligned().ok()
+    }
+
+    /// The number of a value.
+    pub(crate) fn value(&self, source: Source) -> usize {
+        self.first_value[source.node.index()] as usize + source.port as usize
+    }
+}
+
+fn compile(
+    model: Model,
+    options: &CompileOptions,
+    pool: Pool,
+    packed: &mut PackStore,
+    is_body: bool,
+) -> Result<Compiled, RunError> {
+    let mut first_value = Vec::with_capacity(model.nodes.len());
+    let mut value_count = 0u32;
+    for node in &model.nodes {
+        first_value.push(value_count);
+        value_count += node.outputs.len() as u32;
+    }
+    let is_static = static_layers(&model);
+    let (variables, readers) = variables(&model);
+    let only_initialisers = initialiser_layers(&model, &is_static);
+    let order = order(&model);
+    let inference =
+        infer_model(&model, &open_parameters(&model, is_body), &mut SymbolSource::default(), &mut Vec::new());
+    let mut builder = Builder {
+        model: &model,
+        is_static: &is_static,
+        variables: &variables,
+        options,
+        packed,
+        known: Known::new(),
+        constants: HashMap::new(),
+        pool: &pool,
+    };
+    let mut steps = Vec::new();
+    for id in order {
+        if is_static[id.index()] || only_initialisers[id.index()] {
+            continue;
+        }
+        let inputs: SmallVec<[&ValueFacts; 8]> =
+            model.node(id).inputs.iter().map(|source| inference.get(*source)).collect();
+        if let Some(step) = builder.step(id, &inputs, inference.outputs(id))? {
+            steps.push(step);
+        }
+    }
+    let constants = builder.constants;
+    let value_count = value_count as usize;
+    Ok(Compiled { steps, first_value, value_count, constants, variables, readers, pool, is_static, model })
+}
+
+/// In a body, shapes come from outside; what its Parameters declare may be narrower than what arrives.
+fn open_parameters(model: &Model, is_body: bool) -> Vec<(NodeId, ValueFacts)> {
+    if !is_body {
+        return Vec::new();
+    }
+    let open = |(index, id): (usize, &NodeId)| {
+        let element_type = model.input_facts(index).map_or(ElementType::Dynamic, |(t, _)| t);
+        (*id, ValueFacts::new(element_type, PartialShape::DYNAMIC))
+    };
+    model.parameters.iter().enumerate().map(open).collect()
+}
+
+struct Builder<'b> {
+    model: &'b Model,
+    is_static: &'b [bool],
+    variables: &'b [VariableInfo],
+    options: &'b CompileOptions,
+    packed: &'b mut PackStore,
+    /// Constant expressions that were evaluated for packing, as long as they may be needed again.
+    known: Known,
+    constants: HashMap<Source, Tensor>,
+    pool: &'b Pool,
+}
+
+impl Builder<'_> {
+    fn step(&mut self, id: NodeId, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Result<Option<Step>, RunError> {
+        let node = self.model.node(id);
+        let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::new();
+        let action = match node.operation.effects() {
+            Effects::Interface if node.is("Result") => {
+                self.keep_constants(id, &packed_inputs)?;
+                return Ok(None);
+            }
+            Effects::Interface => return Ok(None),
+            Effects::State => self.state_action(id)?,
+            _ if node.operation.is_reshape() => Action::Reshape,
+            _ => match self.claim(id, inputs, outputs) {
+                Some((kernel, packed)) => {
+                    packed_inputs = packed;
+                    Action::Kernel(kernel)
+                }
+                None => Action::Reference,
+            },
+        };
+        if !matches!(action, Action::Read(_)) {
+            self.keep_constants(id, &packed_inputs)?;
+        }
+        let mut bodies = Vec::with_capacity(node.bodies.len());
+        for body in &node.bodies {
+            bodies.push(compile(body.clone(), self.options, self.pool.clone(), self.packed, true)?);
+        }
+        Ok(Some(Step { node: id, action, bodies }))
+    }
+
+    fn state_action(&self, id: NodeId) -> Result<Action, RunError> {
+        let node = self.model.node(id);
+        let name = node.operation.variable_id().unwrap_or_default();
+        let index = self.variables.iter().position(|v| v.variable_id == name);
+        let index = index.ok_or_else(|| {
+            let message = format!("{}: the variable \"{name}\" does not exist", node.reference());
+            RunError::new(ovir_diagnostics::Code::InvalidVariable, message)
+        })?;
+        Ok(if node.is("Assign") { Action::Assign(index) } else { Action::Read(index) })
+    }
+
+    fn claim(
+        &mut self,
+        id: NodeId,
+        inputs: &[&ValueFacts],
+        outputs: &[ValueFacts],
+    ) -> Option<(Box<dyn Kernel>, SmallVec<[usize; 2]>)> {
+        if self.options.reference_only {
+            return None;
+        }
+        let node = self.model.node(id);
+        let (model, is_static, known) = (self.model, self.is_static, &mut self.known);
+        let mut constant = |port: usize| {
+            let source = *node.inputs.get(port)?;
+            if !is_static[source.node.index()] {
+                return None;
+            }
+            static_value(model, source, known).ok()
+        };
+        let claim =
+            claim(&mut ClaimContext { node, inputs, outputs, constant: &mut constant, packed: self.packed });
+        // What was evaluated for packing is not kept: large weights would otherwise be in memory twice.
+        self.known.clear();
+        let claim = claim?;
+        for port in &claim.packed_inputs {
+            if let Some(tensor) = node.inputs.get(*port).and_then(|source| model.node(source.node).tensor()) {
+                tensor.release();
+            }
+        }
+        Some((claim.kernel, claim.packed_inputs))
+    }
+
+    /// Evaluates the constant expressions that a step reads when it runs.
+    fn keep_constants(&mut self, id: NodeId, packed: &[usize]) -> Result<(), RunError> {
+        for (port, source) in self.model.node(id).inputs.iter().enumerate() {
+            let is_needed = self.is_static[source.node.index()] && !packed.contains(&port);
+            if is_needed && !self.constants.contains_key(source) {
+                let tensor = static_value(self.model, *source, &mut self.known)?.aligned()?;
+                self.known.clear();
+                self.constants.insert(*source, tensor);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn static_value(model: &Model, source: Source, known: &mut Known) -> Result<Tensor, RunError> {
+    if let Some(tensor) = model.node(source.node).tensor() {
+        return Ok(tensor.clone());
+    }
+    compute(model, source, known, &mut Environment::unlimited(), &|_| Vec::new())
+}
+
+/// The layers that depend on constants only.
+fn static_layers(model: &Model) -> Vec<bool> {
+    let mut is_static = vec![false; model.nodes.len()];
+    for (id, node) in model.iter() {
+        is_static[id.index()] = node.is("Const")
+            || (node.operation.effects() == Effects::None
+                && node.bodies.is_empty()
+                && !node.inputs.is_empty()
+                && node.inputs.iter().all(|source| is_static[source.node.index()]));
+    }
+    is_static
+}
+
+fn variables(model: &Model) -> (Vec<VariableInfo>, Vec<Vec<NodeId>>) {
+    let inference = infer_model(model, &[], &mut SymbolSource::default(), &mut Vec::new());
+    let (mut variables, mut readers): (Vec<VariableInfo>, Vec<Vec<NodeId>>) = (Vec::new(), Vec::new());
+    for (id, node) in model.iter().filter(|(_, n)| n.is("ReadValue") || n.is("Assign")) {
+        let name = node.operation.variable_id().unwrap_or_default();
+        let index = match variables.iter().position(|v| v.variable_id == name) {
+            Some(index) => index,
+            None => {
+                let facts = inference.outputs(id).first().cloned().unwrap_or_default();
+                let shape = match node.operation.downcast_ref::<ReadValue>() {
+                    // A variable of version 3 has the shape of whatever is assigned.
+                    Some(read) if read.declared().is_none() => PartialShape::DYNAMIC,
+                    _ => facts.shape,
+                };
+                variables.push(VariableInfo { variable_id: name.to_owned(), element_type: facts.element_type, shape });
+                readers.push(Vec::new());
+                variables.len() - 1
+            }
+        };
+        if node.is("ReadValue") {
+            readers[index].push(id);
+        }
+    }
+    (variables, readers)
+}
+
+/// The layers that only initialisers of variables need: they run after a reset, outside of the plan.
+fn initialiser_layers(model: &Model, is_static: &[bool]) -> Vec<bool> {
+    let mut needed = vec![false; model.nodes.len()];
+    for (index, node) in model.nodes.iter().enumerate().rev() {
+        if node.is("Result") || node.is("Assign") {
+            needed[index] = true;
+        }
+        if needed[index] && !node.is("ReadValue") {
+            for source in &node.inputs {
+                needed[source.node.index()] = true;
+            }
+        }
+    }
+    needed.iter().zip(is_static).map(|(needed, is_static)| !needed && !is_static).collect()
+}
+
+/// The order of the steps: topological, and a layer that may write a variable in place stands behind all other readers
+/// of the old value.
+fn order(model: &Model) -> Vec<NodeId> {
+    let mut producers: Vec<Vec<usize>> =
+        model.nodes.iter().map(|n| n.inputs.iter().map(|s| s.node.index()).collect()).collect();
+    let plain: Vec<NodeId> = (0..model.nodes.len()).map(|i| NodeId(i as u32)).collect();
+    let mut has_writers = false;
+    for (id, node) in model.iter() {
+        let Some(port) = node.operation.in_place_input() else { continue };
+        let Some(source) = node.inputs.get(port) else { continue };
+        if !model.node(source.node).is("ReadValue") {
+            continue;
+        }
+        for (other, reader) in model.iter() {
+            if other != id && reader.inputs.contains(source) && reader.operation.in_place_input().is_none() {
+                producers[id.index()].push(other.index());
+                has_writers = true;
+            }
+        }
+    }
+    if !has_writers {
+        return plain;
+    }
+    match topological(&producers) {
+        Ok(order) => order.into_iter().map(|i| NodeId(i as u32)).collect(),
+        // The other reader needs what the writer computes, so the write cannot be in place; nothing is lost.
+        Err(_) => plain,
+    }
+}

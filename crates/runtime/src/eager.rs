@@ -1,0 +1,97 @@
+//! Evaluation of a few values at once, outside of a plan: constant expressions and initialisers of variables.
+
+use std::collections::HashMap;
+
+use ovir_graph::{Model, NodeId, Source, infer_layer};
+use ovir_ops::{Body, Environment, EvaluateContext, OutputSlot, OutputSlots, ValueFacts};
+use ovir_tensor::{MAX_BOUNDS_ELEMENTS, SmallVec, Tensor, TensorView};
+
+use crate::RunError;
+
+/// Values that are known already, by source.
+pub(crate) type Known = HashMap<Source, Tensor>;
+
+/// Computes `source` and everything that it needs beyond what is `known`; all results are added to `known`.
+///
+/// # Errors
+/// A needed layer cannot be evaluated, or needs a value that is not there.
+pub(crate) fn compute(
+    model: &Model,
+    source: Source,
+    known: &mut Known,
+    environment: &mut Environment,
+    bodies_of: &dyn Fn(NodeId) -> Vec<Box<dyn Body>>,
+) -> Result<Tensor, RunError> {
+    // Sources stand before their consumers, so walking down and then up in order needs no recursion.
+    let mut needed = vec![source.node];
+    let mut pending = vec![source];
+    while let Some(at) = pending.pop() {
+        if known.contains_key(&at) {
+            continue;
+        }
+        for input in &model.node(at.node).inputs {
+            if !known.contains_key(input) && !needed.contains(&input.node) {
+                needed.push(input.node);
+                pending.push(*input);
+            }
+        }
+    }
+    needed.sort_unstable();
+    for id in needed {
+        if known.contains_key(&Source { node: id, port: 0 }) {
+            continue;
+        }
+        let outputs = evaluate_layer(model, id, known, environment, bodies_of)?;
+        for (port, tensor) in outputs.into_iter().enumerate() {
+            known.insert(Source { node: id, port: port as u32 }, tensor);
+        }
+    }
+    let missing = || RunError::new(ovir_diagnostics::Code::InvalidValue, "the value could not be computed");
+    known.get(&source).cloned().ok_or_else(missing)
+}
+
+fn evaluate_layer(
+    model: &Model,
+    id: NodeId,
+    known: &Known,
+    environment: &mut Environment,
+    bodies_of: &dyn Fn(NodeId) -> Vec<Box<dyn Body>>,
+) -> Result<Vec<Tensor>, RunError> {
+    let node = model.node(id);
+    if let Some(tensor) = node.tensor() {
+        return Ok(vec![tensor.clone()]);
+    }
+    let missing =
+        || RunError::new(ovir_diagnostics::Code::InvalidValue, format!("{} has no value here", node.reference()));
+    let mut tensors: SmallVec<[Tensor; 4]> = SmallVec::new();
+    for source in &node.inputs {
+        tensors.push(known.get(source).ok_or_else(missing)?.aligned()?);
+    }
+    if node.operation.is_reshape() || node.inputs.is_empty() {
+        environment.poll()?;
+    }
+    let views: SmallVec<[TensorView<'_>; 4]> = tensors.iter().map(Tensor::view).collect();
+    let facts: SmallVec<[ValueFacts; 4]> = views.iter().map(view_facts).collect::<Result<_, _>>()?;
+    let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
+    let mut outputs = vec![ValueFacts::default(); node.outputs.len()];
+    infer_layer(model, node, &facts, &mut outputs).map_err(|d| RunError::from(*d))?;
+    let mut slots: SmallVec<[OutputSlot<'_>; 2]> = outputs.iter().map(|o| OutputSlot::Needed(o.element_type)).collect();
+    let bodies = bodies_of(id);
+    let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| &**b).collect();
+    let mut targets = OutputSlots(&mut slots);
+    let mut context = EvaluateContext::new(&views, &mut targets, &bodies, environment, false);
+    node.operation.evaluate(&mut context).map_err(|e| RunError::in_node(model, node, &e))?;
+    let tensors = slots.into_iter().map(|slot| match slot {
+        OutputSlot::Produced(tensor) => Ok(tensor),
+        _ => Err(missing()),
+    });
+    tensors.collect()
+}
+
+/// What is known of a tensor that is there: everything if it is small, else type and shape.
+pub(crate) fn view_facts(view: &TensorView<'_>) -> Result<ValueFacts, RunError> {
+    if view.elements() <= MAX_BOUNDS_ELEMENTS {
+        return Ok(ValueFacts::of_constant(view.to_tensor()?));
+    }
+    Ok(ValueFacts::new(view.element_type(), view.shape().into()))
+}

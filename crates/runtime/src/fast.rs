@@ -1,0 +1,119 @@
+//! The only place where operations meet kernels.
+//!
+//! A claim takes a layer and offers a [`Kernel`] for it; a layer that nobody claims runs its reference evaluation. A
+//! kernel is made once for a compiled model: it packs its constant operands, and reads shapes when it runs.
+
+mod convolution;
+mod matmul;
+mod parts;
+mod unary;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ovir_graph::Node;
+use ovir_ops::{OpResult, ValueFacts};
+use ovir_tensor::{Shape, SmallVec, Tensor, TensorView, TensorViewMut};
+
+/// The shapes of a step's inputs and outputs.
+pub(crate) struct StepShapes<'a> {
+    /// Inputs.
+    pub inputs: &'a [&'a Shape],
+    /// Outputs.
+    pub outputs: &'a [&'a Shape],
+}
+
+/// What a kernel reads and writes.
+pub(crate) struct StepIo<'r, 'a> {
+    /// Inputs. One that the kernel works on in place has its type and shape, but no bytes; one that was packed has
+    /// whatever is there.
+    pub inputs: &'r [TensorView<'a>],
+    /// Outputs.
+    pub outputs: &'r mut [TensorViewMut<'a>],
+    /// Memory of at least the length that the kernel asked for, 64-byte aligned.
+    pub scratch: &'r mut [u8],
+    /// The input whose data the first output holds already.
+    pub in_place: Option<usize>,
+}
+
+/// A fast implementation of one layer.
+pub(crate) trait Kernel: Send + Sync {
+    /// Whether it can do these shapes; otherwise the reference does them.
+    fn accepts(&self, _shapes: &StepShapes<'_>) -> bool {
+        true
+    }
+
+    /// The bytes of scratch that it needs for these shapes.
+    fn scratch_bytes(&self, _shapes: &StepShapes<'_>) -> usize {
+        0
+    }
+
+    /// The inputs whose memory the first output may take over, for these shapes.
+    fn in_place_inputs(&self, _shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
+        SmallVec::new()
+    }
+
+    /// An estimate of the time it takes on one thread, in nanoseconds.
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64).sum::<u64>() / 4
+    }
+
+    /// Computes the outputs.
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult;
+}
+
+/// A kernel for a layer.
+pub(crate) struct Claim {
+    /// The kernel.
+    pub kernel: Box<dyn Kernel>,
+    /// Inputs that were packed, so that their tensors are not needed any more.
+    pub packed_inputs: SmallVec<[usize; 2]>,
+}
+
+/// What a claim sees of a layer.
+pub(crate) struct ClaimContext<'a> {
+    /// The layer.
+    pub node: &'a Node,
+    /// What is known of the inputs for all shapes that the model may get.
+    pub inputs: &'a [&'a ValueFacts],
+    /// What is known of the outputs.
+    pub outputs: &'a [ValueFacts],
+    /// The tensor of an input that depends on constants only.
+    pub constant: &'a mut dyn FnMut(usize) -> Option<Tensor>,
+    /// Packed constants that several layers share.
+    pub packed: &'a mut PackStore,
+}
+
+/// Packed constants, once per source and format.
+#[derive(Default)]
+pub(crate) struct PackStore {
+    entries: HashMap<(usize, usize, String), Arc<dyn std::any::Any + Send + Sync>>,
+}
+
+impl PackStore {
+    /// The packed form of a constant, made by `pack` if it is not there yet. `format` tells everything besides the
+    /// bytes that the packed form depends on.
+    pub fn get<T: Send + Sync + 'static>(
+        &mut self,
+        tensor: &Tensor,
+        format: String,
+        pack: impl FnOnce() -> Option<T>,
+    ) -> Option<Arc<T>> {
+        let (address, length) = tensor.identity();
+        let key = (address, length, format);
+        if let Some(found) = self.entries.get(&key).and_then(|entry| Arc::clone(entry).downcast::<T>().ok()) {
+            return Some(found);
+        }
+        let packed = Arc::new(pack()?);
+        self.entries.insert(key, packed.clone());
+        Some(packed)
+    }
+}
+
+/// All claims, in the order in which they are asked; what a layer is decides which of them can answer at all.
+static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[convolution::claim, matmul::claim, unary::claim];
+
+/// Offers a kernel for a layer.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    CLAIMS.iter().find_map(|claim| claim(context))
+}

@@ -1,0 +1,410 @@
+//! A plan for one signature of shapes: the shape and the place of every value.
+
+use std::ops::Range;
+
+use ovir_diagnostics::Diagnostic;
+use ovir_graph::{Inference, NodeId, Source, infer_model_into};
+use ovir_ops::{SymbolSource, ValueFacts};
+use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
+
+use crate::RunError;
+use crate::compile::{Action, Compiled, Step};
+use crate::fast::StepShapes;
+
+/// Tensors in the arena begin at multiples of this many bytes.
+const ALIGNMENT: usize = 64;
+
+/// The work, in nanoseconds, that a step must have for the threads of the pool to be worth waking.
+const POOL_THRESHOLD: u64 = 50_000;
+
+/// Where a value lies.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Place {
+    /// Nobody needs it.
+    #[default]
+    None,
+    /// A constant of the compiled model.
+    Constant(Source),
+    /// A constant that was packed for a kernel which does not do the shapes at hand: a number among those of the plan.
+    Late(usize),
+    /// An input of the request.
+    Input(usize),
+    /// A range of the arena.
+    Arena(Range<usize>),
+    /// The tensor of an output.
+    Output(usize),
+    /// The value of a variable.
+    Current(usize),
+    /// The value that a variable gets when the inference has succeeded.
+    Next(usize),
+    /// A tensor of its own, because its shape is known only when it is computed. The number is that of the value.
+    Dynamic(usize),
+}
+
+/// Shapes and places for one signature.
+#[derive(Debug, Default)]
+pub(crate) struct Instance {
+    /// The shapes of inputs and variables that this instance is for.
+    pub signature: Vec<Shape>,
+    /// Element types and static shapes by value; values of unknown shape have `None`.
+    pub shapes: Vec<Option<Shape>>,
+    /// Element types by value.
+    pub types: Vec<ElementType>,
+    /// Places by value.
+    pub places: Vec<Place>,
+    /// For each step: what it needs besides the places of its values.
+    pub steps: Vec<StepPlan>,
+    /// For each output, the value it has and whether a step writes it directly.
+    pub outputs: Vec<(usize, Source)>,
+    /// The bytes of the arena.
+    pub arena_bytes: usize,
+    /// Whether some step is worth entering the pool.
+    pub uses_pool: bool,
+    /// Constants that were packed for kernels which do not do the shapes at hand.
+    pub late: Vec<Tensor>,
+    inference: Inference,
+    diagnostics: Vec<Diagnostic>,
+    last_read: Vec<u32>,
+    root: Vec<u32>,
+    free: Vec<Range<usize>>,
+}
+
+/// What a step needs besides the places of its values.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct StepPlan {
+    /// The input whose memory the first output takes over.
+    pub in_place: Option<usize>,
+    /// The scratch of the kernel, in the arena.
+    pub scratch: Range<usize>,
+    /// Whether the kernel does these shapes.
+    pub use_kernel: bool,
+    /// Whether all shapes are known.
+    pub is_static: bool,
+}
+
+/// What a kernel says of the shapes of one step.
+struct Fit {
+    in_place_inputs: SmallVec<[usize; 2]>,
+    scratch_bytes: usize,
+    work_nanoseconds: u64,
+}
+
+/// A step after which a value is read: results and variables are read behind the last step.
+const AT_THE_END: u32 = u32::MAX;
+
+impl Instance {
+    /// Plans for exact facts of inputs and variables, in memory that an earlier plan has left.
+    ///
+    /// # Errors
+    /// The shapes violate a rule of some layer.
+    pub fn prepare(&mut self, compiled: &Compiled, given: &[(NodeId, ValueFacts)]) -> Result<(), RunError> {
+        self.diagnostics.clear();
+        let mut symbols = SymbolSource::default();
+        infer_model_into(&compiled.model, given, &mut symbols, &mut self.diagnostics, &mut self.inference);
+        if let Some(error) = self.diagnostics.iter().find(|d| d.is_error()) {
+            return Err(RunError::from(error.clone()));
+        }
+        self.take_shapes(compiled);
+        self.find_lifetimes(compiled);
+        self.place(compiled);
+        Ok(())
+    }
+
+    /// The static shape of a value.
+    pub fn shape(&self, value: usize) -> Option<&Shape> {
+        self.shapes.get(value)?.as_ref()
+    }
+
+    fn take_shapes(&mut self, compiled: &Compiled) {
+        self.shapes.clear();
+        self.types.clear();
+        for (id, node) in compiled.model.iter() {
+            for port in 0..node.outputs.len() {
+                let facts = self.inference.get(Source { node: id, port: port as u32 });
+                let is_fixed = facts.element_type.is_known() && facts.element_type != ElementType::String;
+                self.shapes.push(facts.shape.to_shape().filter(|s| is_fixed && s.checked_elements().is_some()));
+                self.types.push(facts.element_type);
+            }
+        }
+    }
+
+    /// For each value, the value whose memory it shares (a reshaped value shares that of its source), and the last step
+    /// that reads that memory.
+    fn find_lifetimes(&mut self, compiled: &Compiled) {
+        self.root.clear();
+        self.root.extend(0..compiled.value_count as u32);
+        self.last_read.clear();
+        self.last_read.resize(compiled.value_count, 0);
+        for (position, step) in compiled.steps.iter().enumerate() {
+            let node = compiled.model.node(step.node);
+            if matches!(step.action, Action::Reshape) {
+                let output = compiled.value(Source { node: step.node, port: 0 });
+                let is_known = self.shapes[output].is_some();
+                if let (Some(source), true) = (node.inputs.first(), is_known) {
+                    self.root[output] = self.root[compiled.value(*source)];
+                }
+            }
+            if matches!(step.action, Action::Read(_)) {
+                continue;
+            }
+            for source in &node.inputs {
+                let root = self.root[compiled.value(*source)] as usize;
+                let end = if matches!(step.action, Action::Assign(_)) { AT_THE_END } else { position as u32 };
+                self.last_read[root] = self.last_read[root].max(end);
+            }
+        }
+        self.outputs.clear();
+        for id in &compiled.model.results {
+            let Some(source) = compiled.model.node(*id).inputs.first() else { continue };
+            let value = compiled.value(*source);
+            self.last_read[self.root[value] as usize] = AT_THE_END;
+            self.outputs.push((value, *source));
+        }
+    }
+
+    fn place(&mut self, compiled: &Compiled) {
+        self.places.clear();
+        self.places.resize(compiled.value_count, Place::None);
+        self.steps.clear();
+        self.free.clear();
+        self.late.clear();
+        self.arena_bytes = 0;
+        self.uses_pool = false;
+        for source in compiled.constants.keys() {
+            self.places[compiled.value(*source)] = Place::Constant(*source);
+        }
+        for (index, id) in compiled.model.parameters.iter().enumerate() {
+            let value = compiled.value(Source { node: *id, port: 0 });
+            self.places[value] = Place::Input(index);
+        }
+        for position in 0..compiled.steps.len() {
+            self.place_step(compiled, position);
+        }
+    }
+
+    fn place_step(&mut self, compiled: &Compiled, position: usize) {
+        let step = &compiled.steps[position];
+        let node = compiled.model.node(step.node);
+        let first = compiled.value(Source { node: step.node, port: 0 });
+        let outputs = first..first + node.outputs.len();
+        let mut plan = StepPlan::default();
+        match &step.action {
+            Action::Read(variable) => {
+                plan.is_static = true;
+                self.places[first] = Place::Current(*variable);
+            }
+            Action::Assign(_) => plan.is_static = true,
+            Action::Reshape if self.shapes[first].is_some() => {
+                plan.is_static = true;
+                if let Some(source) = node.inputs.first() {
+                    self.places[first] = self.places[compiled.value(*source)].clone();
+                }
+            }
+            Action::Reshape => self.places[first] = Place::Dynamic(first),
+            Action::Kernel(_) | Action::Reference => {
+                plan.is_static = outputs.clone().all(|v| self.shapes[v].is_some())
+                    && node.inputs.iter().all(|s| self.shapes[compiled.value(*s)].is_some());
+                if plan.is_static {
+                    self.place_outputs(compiled, position, &mut plan);
+                } else {
+                    for value in outputs.clone() {
+                        self.places[value] = Place::Dynamic(value);
+                    }
+                }
+            }
+        }
+        let scratch = plan.scratch.clone();
+        self.release(scratch);
+        self.release_dead(compiled, position, plan.in_place);
+        // An output that nobody reads is free again as soon as it is written.
+        for value in outputs {
+            if let (Place::Arena(range), 0) = (&self.places[value], self.last_read[value]) {
+                let range = range.clone();
+                if self.root[value] as usize == value && plan.in_place.is_none() {
+                    self.release(range);
+                }
+            }
+        }
+        self.steps.push(plan);
+    }
+
+    fn place_outputs(&mut self, compiled: &Compiled, position: usize, plan: &mut StepPlan) {
+        let step = &compiled.steps[position];
+        let node = compiled.model.node(step.node);
+        let first = compiled.value(Source { node: step.node, port: 0 });
+        let mut candidates: SmallVec<[usize; 2]> = SmallVec::new();
+        if let Some(fit) = self.fit(compiled, step) {
+            plan.use_kernel = true;
+            candidates = fit.in_place_inputs;
+            self.uses_pool |= fit.work_nanoseconds >= POOL_THRESHOLD;
+            plan.scratch = self.take(fit.scratch_bytes);
+        }
+        if !plan.use_kernel {
+            self.unpack(compiled, node);
+            candidates.extend(node.operation.in_place_input());
+        }
+        plan.in_place = candidates.into_iter().find(|port| self.can_take_over(compiled, position, *port));
+        for port in 0..node.outputs.len() {
+            let value = first + port;
+            self.places[value] = match plan.in_place {
+                Some(input) if port == 0 => self.places[compiled.value(node.inputs[input])].clone(),
+                _ => self.new_place(compiled, value),
+            };
+        }
+    }
+
+    /// Gives the packed constants that a layer reads a place again.
+    fn unpack(&mut self, compiled: &Compiled, node: &ovir_graph::Node) {
+        for source in &node.inputs {
+            let value = compiled.value(*source);
+            if self.places[value] == Place::None
+                && let Some(tensor) = compiled.constant(*source)
+            {
+                self.places[value] = Place::Late(self.late.len());
+                self.late.push(tensor);
+            }
+        }
+    }
+
+    /// What the kernel of a step says of the shapes; `None` if there is no kernel or it does not do them.
+    fn fit(&self, compiled: &Compiled, step: &Step) -> Option<Fit> {
+        let Action::Kernel(kernel) = &step.action else { return None };
+        let node = compiled.model.node(step.node);
+        let first = compiled.value(Source { node: step.node, port: 0 });
+        let inputs: SmallVec<[&Shape; 8]> = node.inputs.iter().filter_map(|s| self.shape(compiled.value(*s))).collect();
+        let outputs: SmallVec<[&Shape; 4]> =
+            (first..first + node.outputs.len()).filter_map(|v| self.shape(v)).collect();
+        let shapes = StepShapes { inputs: &inputs, outputs: &outputs };
+        kernel.accepts(&shapes).then(|| Fit {
+            in_place_inputs: kernel.in_place_inputs(&shapes),
+            scratch_bytes: kernel.scratch_bytes(&shapes),
+            work_nanoseconds: kernel.work_nanoseconds(&shapes),
+        })
+    }
+
+    /// Whether the first output of a step may take over the memory of input `port`: this is the last reader, nobody
+    /// else owns the memory, and the sizes agree.
+    fn can_take_over(&self, compiled: &Compiled, position: usize, port: usize) -> bool {
+        let step = &compiled.steps[position];
+        let node = compiled.model.node(step.node);
+        let Some(source) = node.inputs.get(port) else { return false };
+        let (input, output) = (compiled.value(*source), compiled.value(Source { node: step.node, port: 0 }));
+        let is_same_size = self.shapes[input] == self.shapes[output] && self.types[input] == self.types[output];
+        let read_once = node.inputs.iter().filter(|s| self.root[compiled.value(**s)] == self.root[input]).count() == 1;
+        let is_last = self.last_read[self.root[input] as usize] == position as u32;
+        if !(is_same_size && read_once && is_last) {
+            return false;
+        }
+        match &self.places[input] {
+            Place::Arena(_) => true,
+            // The value of a variable is changed in place only on its way to the Assign of the same variable.
+            Place::Current(variable) => {
+                self.assigned_to(compiled, output) == Some(*variable)
+                    && !matches!(step.action, Action::Kernel(_))
+                    && node.operation.in_place_input() == Some(port)
+            }
+            _ => false,
+        }
+    }
+
+    /// The variable that takes exactly this value.
+    fn assigned_to(&self, compiled: &Compiled, value: usize) -> Option<usize> {
+        compiled.steps.iter().find_map(|step| match step.action {
+            Action::Assign(variable) => {
+                let source = compiled.model.node(step.node).inputs.first()?;
+                (self.root[compiled.value(*source)] as usize == value).then_some(variable)
+            }
+            _ => None,
+        })
+    }
+
+    /// A place for a value that a step computes: an output tensor or the next value of a variable where the value goes
+    /// there, else the arena.
+    fn new_place(&mut self, compiled: &Compiled, value: usize) -> Place {
+        let is_taken = |places: &[Place], place: &Place| places.contains(place);
+        if let Some(index) = self.outputs.iter().position(|(v, _)| *v == value) {
+            let place = Place::Output(index);
+            if !is_taken(&self.places, &place) {
+                return place;
+            }
+        }
+        if let Some(variable) = self.assigned_to(compiled, value) {
+            let place = Place::Next(variable);
+            let source_is_value = compiled.steps.iter().any(|step| {
+                matches!(step.action, Action::Assign(v) if v == variable)
+                    && compiled.model.node(step.node).inputs.first().is_some_and(|s| compiled.value(*s) == value)
+            });
+            if source_is_value && !is_taken(&self.places, &place) {
+                return place;
+            }
+        }
+        let elements = self.shapes[value].as_ref().map_or(0, |s| s.elements());
+        let bytes = self.types[value].storage_bytes(elements).unwrap_or(0);
+        Place::Arena(self.take_exactly(bytes))
+    }
+
+    fn release_dead(&mut self, compiled: &Compiled, position: usize, in_place: Option<usize>) {
+        let step = &compiled.steps[position];
+        if matches!(step.action, Action::Reshape | Action::Read(_)) {
+            return;
+        }
+        let node = compiled.model.node(step.node);
+        for (port, source) in node.inputs.iter().enumerate() {
+            let root = self.root[compiled.value(*source)] as usize;
+            let is_first_mention = node.inputs[..port].iter().all(|s| self.root[compiled.value(*s)] as usize != root);
+            if Some(port) == in_place || self.last_read[root] != position as u32 || !is_first_mention {
+                continue;
+            }
+            if let Place::Arena(range) = &self.places[root] {
+                let range = range.clone();
+                self.release(range);
+            }
+        }
+    }
+
+    /// A range of exactly `bytes` bytes that begins on a boundary.
+    fn take_exactly(&mut self, bytes: usize) -> Range<usize> {
+        let range = self.take(bytes);
+        range.start..range.start + bytes
+    }
+
+    /// The smallest free range that holds `bytes` bytes, or new memory at the end.
+    fn take(&mut self, bytes: usize) -> Range<usize> {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        if bytes == 0 {
+            return 0..0;
+        }
+        let best = (0..self.free.len()).filter(|i| self.free[*i].len() >= bytes).min_by_key(|i| self.free[*i].len());
+        if let Some(index) = best {
+            let start = self.free[index].start;
+            self.free[index].start += bytes;
+            if self.free[index].is_empty() {
+                self.free.remove(index);
+            }
+            return start..start + bytes;
+        }
+        // A free range at the end is stretched.
+        let at_end = self.free.iter().position(|r| r.end == self.arena_bytes);
+        let start = at_end.map_or(self.arena_bytes, |index| self.free.swap_remove(index).start);
+        self.arena_bytes = start + bytes;
+        start..start + bytes
+    }
+
+    fn release(&mut self, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let mut range = range.start..range.end.next_multiple_of(ALIGNMENT);
+        let mut index = 0;
+        while index < self.free.len() {
+            if self.free[index].end == range.start || self.free[index].start == range.end {
+                let other = self.free.swap_remove(index);
+                range = range.start.min(other.start)..range.end.max(other.end);
+                index = 0;
+            } else {
+                index += 1;
+            }
+        }
+        self.free.push(range);
+    }
+}

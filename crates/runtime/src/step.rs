@@ -1,0 +1,477 @@
+//! One step: its inputs and outputs brought together, and run.
+
+use std::ops::Range;
+
+use ovir_graph::{Node, Source, infer_layer};
+use ovir_ops::{Body, Environment, EvaluateContext, OpError, OutputSlot, OutputSlots, ValueFacts};
+use ovir_tensor::{AlignedBuffer, Arena, ElementType, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
+
+use crate::RunError;
+use crate::body::BodyPlan;
+use crate::compile::{Action, Compiled, Step};
+use crate::eager::view_facts;
+use crate::fast::{Kernel, StepIo, StepShapes};
+use crate::instance::{Instance, Place, StepPlan};
+use crate::request::State;
+use crate::variable::{Journal, Variable};
+
+/// The memory of a request in which values lie.
+pub(crate) struct Memory {
+    pub arena: Arena,
+    pub inputs: Vec<Option<Tensor>>,
+    pub outputs: Vec<Option<Tensor>>,
+    pub variables: Vec<Variable>,
+    /// Tensors of values whose shapes are known only when they are computed, by value.
+    pub dynamic: Vec<Option<Tensor>>,
+    /// What was overwritten in variables.
+    pub journal: Journal,
+}
+
+type Inputs<'a> = SmallVec<[TensorView<'a>; 8]>;
+
+impl Memory {
+    /// The tensor that holds the value at `place`, if it is not in the arena.
+    fn tensor<'a>(&'a self, compiled: &'a Compiled, instance: &'a Instance, place: &Place) -> Option<&'a Tensor> {
+        match place {
+            Place::None | Place::Arena(_) => None,
+            Place::Constant(source) => compiled.constants.get(source),
+            Place::Late(index) => instance.late.get(*index),
+            Place::Input(index) => self.inputs.get(*index)?.as_ref(),
+            Place::Output(index) => self.outputs.get(*index)?.as_ref(),
+            Place::Current(index) => self.variables.get(*index)?.current.as_ref(),
+            Place::Next(index) => self.variables.get(*index)?.next.as_ref(),
+            Place::Dynamic(value) => self.dynamic.get(*value)?.as_ref(),
+        }
+    }
+
+    /// The slot of a place that is a tensor to write.
+    fn slot(&mut self, place: &Place) -> Option<&mut Option<Tensor>> {
+        match place {
+            Place::Output(index) => self.outputs.get_mut(*index),
+            Place::Current(index) => Some(&mut self.variables.get_mut(*index)?.current),
+            Place::Next(index) => Some(&mut self.variables.get_mut(*index)?.next),
+            Place::Dynamic(value) => self.dynamic.get_mut(*value),
+            _ => None,
+        }
+    }
+
+    /// A copy of a value (without copying where it is a tensor of its own).
+    pub fn read(&mut self, compiled: &Compiled, instance: &Instance, source: Source) -> Result<Tensor, RunError> {
+        let value = compiled.value(source);
+        let place = &instance.places[value];
+        let shape = instance.shape(value).cloned();
+        if let Place::Arena(range) = place {
+            let shape = shape.unwrap_or_default();
+            let parts = self.arena.parts(std::slice::from_ref(range), &[])?;
+            return Ok(Tensor::from_bytes(instance.types[value], shape, parts.reads[0])?);
+        }
+        let tensor =
+            self.tensor(compiled, instance, place).cloned().ok_or_else(|| nothing(compiled.model.node(source.node)))?;
+        match shape {
+            Some(shape) if *tensor.shape() != shape => Ok(tensor.reshaped(shape)?),
+            _ => Ok(tensor),
+        }
+    }
+}
+
+/// Runs step `position`.
+///
+/// # Errors
+/// What the layer says, with its place.
+pub(crate) fn run_step(
+    compiled: &Compiled,
+    instance: &Instance,
+    position: usize,
+    memory: &mut Memory,
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<(), RunError> {
+    let (step, plan) = (&compiled.steps[position], &instance.steps[position]);
+    let node = compiled.model.node(step.node);
+    match &step.action {
+        Action::Read(_) => return Ok(()),
+        Action::Assign(variable) => return assign(compiled, instance, node, *variable, memory),
+        Action::Reshape if plan.is_static => return Ok(()),
+        Action::Reshape => return reshape(compiled, instance, step, memory),
+        Action::Kernel(_) | Action::Reference => {}
+    }
+    if plan.is_static {
+        return run_static(compiled, instance, step, plan, memory, bodies, environment);
+    }
+    run_dynamic(compiled, instance, step, memory, bodies, environment)
+}
+
+fn assign(
+    compiled: &Compiled,
+    instance: &Instance,
+    node: &Node,
+    variable: usize,
+    memory: &mut Memory,
+) -> Result<(), RunError> {
+    let source = *node.inputs.first().ok_or_else(|| nothing(node))?;
+    match &instance.places[compiled.value(source)] {
+        Place::Next(index) if *index == variable => Ok(()),
+        Place::Current(index) if *index == variable => Ok(()),
+        _ => {
+            let tensor = memory.read(compiled, instance, source)?;
+            memory.variables[variable].next = Some(tensor);
+            Ok(())
+        }
+    }
+}
+
+/// A reshaped value whose shape is known only now.
+fn reshape(compiled: &Compiled, instance: &Instance, step: &Step, memory: &mut Memory) -> Result<(), RunError> {
+    let node = compiled.model.node(step.node);
+    let mut tensors: SmallVec<[Tensor; 2]> = SmallVec::new();
+    for source in &node.inputs {
+        tensors.push(memory.read(compiled, instance, *source)?);
+    }
+    let views: Inputs<'_> = tensors.iter().map(Tensor::view).collect();
+    let shapes = infer_now(compiled, node, &views)?;
+    let (_, Some(shape)) = &shapes[0] else { return Err(nothing(node)) };
+    let reshaped = tensors[0].reshaped(shape.clone())?;
+    let value = compiled.value(Source { node: step.node, port: 0 });
+    memory.dynamic[value] = Some(reshaped);
+    Ok(())
+}
+
+type Promised = SmallVec<[(ElementType, Option<Shape>); 2]>;
+
+/// Types and shapes of the outputs of a layer whose inputs are there.
+fn infer_now(compiled: &Compiled, node: &Node, inputs: &[TensorView<'_>]) -> Result<Promised, RunError> {
+    let facts: SmallVec<[ValueFacts; 4]> = inputs.iter().map(view_facts).collect::<Result<_, _>>()?;
+    let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
+    let mut outputs: SmallVec<[ValueFacts; 2]> = SmallVec::new();
+    outputs.resize_with(node.outputs.len(), ValueFacts::default);
+    infer_layer(&compiled.model, node, &facts, &mut outputs).map_err(|d| RunError::from(*d))?;
+    Ok(outputs.iter().map(|o| (o.element_type, o.shape.to_shape())).collect())
+}
+
+fn run_static(
+    compiled: &Compiled,
+    instance: &Instance,
+    step: &Step,
+    plan: &StepPlan,
+    memory: &mut Memory,
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<(), RunError> {
+    let node = compiled.model.node(step.node);
+    let first = compiled.value(Source { node: step.node, port: 0 });
+    // Tensors to write are taken out of their slots for the time of the step, so that others can be read.
+    let mut taken: SmallVec<[(usize, Tensor); 2]> = SmallVec::new();
+    let mut writes: SmallVec<[Range<usize>; 4]> = SmallVec::new();
+    for port in 0..node.outputs.len() {
+        let place = &instance.places[first + port];
+        if let Place::Arena(range) = place {
+            writes.push(range.clone());
+            continue;
+        }
+        let Some(shape) = instance.shape(first + port) else { return Err(nothing(node)) };
+        let slot = memory.slot(place).ok_or_else(|| nothing(node))?;
+        if plan.in_place.is_none() || port > 0 {
+            Tensor::prepare(slot, instance.types[first + port], shape)?;
+        }
+        taken.push((port, slot.take().ok_or_else(|| nothing(node))?));
+    }
+    writes.push(plan.scratch.clone());
+    let result = run_taken(compiled, instance, step, plan, memory, &mut taken, &writes, bodies, environment);
+    for (port, tensor) in taken {
+        if let Some(slot) = memory.slot(&instance.places[first + port]) {
+            *slot = Some(tensor);
+        }
+    }
+    result
+}
+
+fn run_taken(
+    compiled: &Compiled,
+    instance: &Instance,
+    step: &Step,
+    plan: &StepPlan,
+    memory: &mut Memory,
+    taken: &mut [(usize, Tensor)],
+    writes: &[Range<usize>],
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<(), RunError> {
+    let node = compiled.model.node(step.node);
+    let first = compiled.value(Source { node: step.node, port: 0 });
+    let mut reads: SmallVec<[Range<usize>; 8]> = SmallVec::new();
+    for (port, source) in node.inputs.iter().enumerate() {
+        if let (Place::Arena(range), false) = (&instance.places[compiled.value(*source)], plan.in_place == Some(port)) {
+            reads.push(range.clone());
+        }
+    }
+    let Memory { arena, inputs, outputs, variables, dynamic, journal } = memory;
+    let parts = arena.parts(&reads, writes)?;
+    let rest = TensorSlots { compiled, instance, inputs, outputs, variables, dynamic };
+    let mut arena_reads = parts.reads.into_iter();
+    let mut views: Inputs<'_> = SmallVec::new();
+    for (port, source) in node.inputs.iter().enumerate() {
+        let value = compiled.value(*source);
+        let shape = instance.shape(value).ok_or_else(|| nothing(node))?;
+        let place = &instance.places[value];
+        let bytes: &[u8] = match place {
+            _ if plan.in_place == Some(port) => &[],
+            Place::Arena(_) => arena_reads.next().unwrap_or(&[]),
+            _ => match rest.tensor(place) {
+                Some(tensor) => tensor.bytes(),
+                // A packed constant is not needed any more.
+                None => &[],
+            },
+        };
+        views.push(TensorView::of_bytes(instance.types[value], shape, bytes));
+    }
+    if let (Some(_), Place::Current(variable), Some((_, tensor))) =
+        (plan.in_place, &instance.places[first], taken.first())
+    {
+        let operation = &*node.operation;
+        journal
+            .record(*variable, tensor, |ranges| operation.overwritten(&views, ranges))
+            .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
+    }
+    let mut targets: SmallVec<[TensorViewMut<'_>; 4]> = SmallVec::new();
+    let mut arena_writes = parts.writes.into_iter();
+    let mut taken = taken.iter_mut();
+    for port in 0..node.outputs.len() {
+        let shape = instance.shape(first + port).ok_or_else(|| nothing(node))?;
+        let element_type = instance.types[first + port];
+        let bytes: &mut [u8] = match &instance.places[first + port] {
+            Place::Arena(_) => arena_writes.next().unwrap_or(&mut []),
+            _ => match taken.next() {
+                Some((_, tensor)) => tensor.bytes_mut()?,
+                None => &mut [],
+            },
+        };
+        targets.push(TensorViewMut::of_bytes(element_type, shape, bytes));
+    }
+    let scratch = arena_writes.next().unwrap_or(&mut []);
+    let result = match &step.action {
+        Action::Kernel(kernel) if plan.use_kernel => {
+            kernel.run(StepIo { inputs: &views, outputs: &mut targets, scratch, in_place: plan.in_place })
+        }
+        _ => {
+            let mut slots: SmallVec<[OutputSlot<'_>; 4]> = targets.into_iter().map(OutputSlot::Given).collect();
+            evaluate(compiled, step, &views, &mut slots, bodies, environment, plan.in_place.is_some())
+        }
+    };
+    result.map_err(|error| RunError::in_node(&compiled.model, node, &error))
+}
+
+/// The places of a request that are tensors, borrowed apart from the arena.
+struct TensorSlots<'a> {
+    compiled: &'a Compiled,
+    instance: &'a Instance,
+    inputs: &'a [Option<Tensor>],
+    outputs: &'a [Option<Tensor>],
+    variables: &'a [Variable],
+    dynamic: &'a [Option<Tensor>],
+}
+
+impl<'a> TensorSlots<'a> {
+    fn tensor(&self, place: &Place) -> Option<&'a Tensor> {
+        match place {
+            Place::None | Place::Arena(_) => None,
+            Place::Constant(source) => self.compiled.constants.get(source),
+            Place::Late(index) => self.instance.late.get(*index),
+            Place::Input(index) => self.inputs.get(*index)?.as_ref(),
+            Place::Output(index) => self.outputs.get(*index)?.as_ref(),
+            Place::Current(index) => self.variables.get(*index)?.current.as_ref(),
+            Place::Next(index) => self.variables.get(*index)?.next.as_ref(),
+            Place::Dynamic(value) => self.dynamic.get(*value)?.as_ref(),
+        }
+    }
+}
+
+fn evaluate(
+    compiled: &Compiled,
+    step: &Step,
+    views: &[TensorView<'_>],
+    slots: &mut [OutputSlot<'_>],
+    bodies: &mut [State],
+    environment: &mut Environment,
+    in_place: bool,
+) -> Result<(), OpError> {
+    let plans: SmallVec<[BodyPlan<'_>; 2]> = step
+        .bodies
+        .iter()
+        .zip(bodies)
+        .map(|(compiled, state)| BodyPlan { compiled, state: std::cell::RefCell::new(state) })
+        .collect();
+    let plans: SmallVec<[&dyn Body; 2]> = plans.iter().map(|p| p as &dyn Body).collect();
+    let mut outputs = OutputSlots(slots);
+    let mut context = EvaluateContext::new(views, &mut outputs, &plans, environment, in_place);
+    compiled.model.node(step.node).operation.evaluate(&mut context)
+}
+
+/// A step that works on shapes known only now. Its outputs become tensors of their own.
+fn run_dynamic(
+    compiled: &Compiled,
+    instance: &Instance,
+    step: &Step,
+    memory: &mut Memory,
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<(), RunError> {
+    let node = compiled.model.node(step.node);
+    let first = compiled.value(Source { node: step.node, port: 0 });
+    let mut tensors: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
+    for source in &node.inputs {
+        // A packed constant has no tensor; its shape stands in the plan.
+        tensors.push(memory.read(compiled, instance, *source).ok());
+    }
+    let shapes: SmallVec<[Shape; 4]> = node
+        .inputs
+        .iter()
+        .zip(&tensors)
+        .map(|(source, tensor)| match tensor {
+            Some(tensor) => tensor.shape().clone(),
+            None => instance.shape(compiled.value(*source)).cloned().unwrap_or_default(),
+        })
+        .collect();
+    let views: Inputs<'_> = node
+        .inputs
+        .iter()
+        .zip(&tensors)
+        .zip(&shapes)
+        .map(|((source, tensor), shape)| match tensor {
+            Some(tensor) => tensor.view(),
+            None => TensorView::of_bytes(instance.types[compiled.value(*source)], shape, &[]),
+        })
+        .collect();
+    let promised = infer_now_packed(compiled, node, &views, &tensors)?;
+    let outputs: Option<SmallVec<[&Shape; 2]>> = promised.iter().map(|(_, shape)| shape.as_ref()).collect();
+    let mut given: SmallVec<[Option<Tensor>; 2]> = SmallVec::new();
+    for (element_type, shape) in &promised {
+        given.push(match shape {
+            Some(shape) => Some(environment.allocate(*element_type, shape)?),
+            None => None,
+        });
+    }
+    let inputs: SmallVec<[&Shape; 4]> = shapes.iter().collect();
+    let kernel = match (&step.action, &outputs) {
+        (Action::Kernel(kernel), Some(outputs))
+            if kernel.accepts(&StepShapes { inputs: &inputs, outputs })
+                && views.iter().all(|v| v.element_type() != ElementType::String) =>
+        {
+            Some((kernel, kernel.scratch_bytes(&StepShapes { inputs: &inputs, outputs })))
+        }
+        _ => None,
+    };
+    if kernel.is_none() && tensors.iter().any(Option::is_none) {
+        return run_unpacked(compiled, step, tensors.clone(), memory, bodies, environment);
+    }
+    let produced: Vec<Tensor> = match kernel {
+        Some((kernel, scratch)) => run_kernel(&**kernel, &views, given, scratch),
+        None => run_reference(compiled, step, &views, given, &promised, bodies, environment),
+    }
+    .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
+    for (port, tensor) in produced.into_iter().enumerate() {
+        memory.dynamic[first + port] = Some(tensor);
+    }
+    Ok(())
+}
+
+/// A step of unknown shapes whose kernel does not do the shapes that have come, after its constants were packed.
+fn run_unpacked(
+    compiled: &Compiled,
+    step: &Step,
+    mut tensors: SmallVec<[Option<Tensor>; 4]>,
+    memory: &mut Memory,
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<(), RunError> {
+    let node = compiled.model.node(step.node);
+    for (tensor, source) in tensors.iter_mut().zip(&node.inputs) {
+        if tensor.is_none() {
+            *tensor = compiled.constant(*source);
+        }
+    }
+    let tensors: Option<Vec<Tensor>> = tensors.into_iter().collect();
+    let tensors = tensors.ok_or_else(|| nothing(node))?;
+    let views: Inputs<'_> = tensors.iter().map(Tensor::view).collect();
+    let promised = infer_now(compiled, node, &views)?;
+    let given = promised.iter().map(|_| None).collect();
+    let produced = run_reference(compiled, step, &views, given, &promised, bodies, environment)
+        .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
+    let first = compiled.value(Source { node: step.node, port: 0 });
+    for (port, tensor) in produced.into_iter().enumerate() {
+        memory.dynamic[first + port] = Some(tensor);
+    }
+    Ok(())
+}
+
+/// As [`infer_now`], but a packed constant is known by its shape only.
+fn infer_now_packed(
+    compiled: &Compiled,
+    node: &Node,
+    views: &[TensorView<'_>],
+    tensors: &[Option<Tensor>],
+) -> Result<Promised, RunError> {
+    if tensors.iter().all(Option::is_some) {
+        return infer_now(compiled, node, views);
+    }
+    let facts: SmallVec<[ValueFacts; 4]> = views
+        .iter()
+        .zip(tensors)
+        .map(|(view, tensor)| match tensor {
+            Some(_) => view_facts(view),
+            None => Ok(ValueFacts::new(view.element_type(), view.shape().into())),
+        })
+        .collect::<Result<_, _>>()?;
+    let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
+    let mut outputs: SmallVec<[ValueFacts; 2]> = SmallVec::new();
+    outputs.resize_with(node.outputs.len(), ValueFacts::default);
+    infer_layer(&compiled.model, node, &facts, &mut outputs).map_err(|d| RunError::from(*d))?;
+    Ok(outputs.iter().map(|o| (o.element_type, o.shape.to_shape())).collect())
+}
+
+fn run_kernel(
+    kernel: &dyn Kernel,
+    views: &[TensorView<'_>],
+    given: SmallVec<[Option<Tensor>; 2]>,
+    scratch: usize,
+) -> Result<Vec<Tensor>, OpError> {
+    let mut tensors: Vec<Tensor> = given.into_iter().flatten().collect();
+    let mut scratch = AlignedBuffer::zeroed(scratch)?;
+    let mut outputs: SmallVec<[TensorViewMut<'_>; 2]> =
+        tensors.iter_mut().map(Tensor::view_mut).collect::<Result<_, _>>()?;
+    kernel.run(StepIo { inputs: views, outputs: &mut outputs, scratch: &mut scratch, in_place: None })?;
+    drop(outputs);
+    Ok(tensors)
+}
+
+fn run_reference(
+    compiled: &Compiled,
+    step: &Step,
+    views: &[TensorView<'_>],
+    given: SmallVec<[Option<Tensor>; 2]>,
+    promised: &Promised,
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<Vec<Tensor>, OpError> {
+    let mut slots: SmallVec<[OutputSlot<'_>; 2]> = given
+        .into_iter()
+        .zip(promised)
+        .map(|(tensor, (element_type, _))| match tensor {
+            Some(tensor) => OutputSlot::Produced(tensor),
+            None => OutputSlot::Needed(*element_type),
+        })
+        .collect();
+    evaluate(compiled, step, views, &mut slots, bodies, environment, false)?;
+    let missing = || OpError::unsupported("an output was not produced");
+    slots
+        .into_iter()
+        .map(|slot| match slot {
+            OutputSlot::Produced(tensor) => Ok(tensor),
+            _ => Err(missing()),
+        })
+        .collect()
+}
+
+fn nothing(node: &Node) -> RunError {
+    let message = format!("{}: a value is missing", node.reference());
+    RunError { layer: Some(node.reference()), ..RunError::new(ovir_diagnostics::Code::InvalidValue, message) }
+}

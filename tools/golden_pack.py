@@ -1,0 +1,278 @@
+"""What a golden-case table says, and how it becomes IR files.
+
+A pack holds the cases of one operation type in one version. The tables in
+`golden_cases/` fill packs through `Pack.case` (one operation between Parameters
+or constants and Results) and `Pack.model` (anything larger). Building calls
+OpenVINO, which may crash, so `goldens.py` builds in a child process.
+"""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Iterable, Sequence
+
+import numpy as np
+
+CLASS_NAMES = {"ReLU": "Relu", "PReLU": "PRelu", "SoftMax": "Softmax", "Const": "Constant"}
+"""OpenVINO's class names where they differ from the type in the XML."""
+
+PACKS: dict[str, Callable[["Pack"], None]] = {}
+"""The table function of every pack, by `Type-opsetN`, in order of registration."""
+
+
+@dataclass
+class Case:
+    """One golden case before an oracle has spoken.
+
+    `steps` are the inputs of consecutive inferences. `reference` gives the
+    outputs by numpy from the specification, `example` says that these are the
+    specification's own numbers. `binding` marks, per output, the elements that
+    an expected value binds (the rest depends on how NaN is treated).
+    """
+
+    name: str
+    steps: list[dict[str, np.ndarray]]
+    reference: list[dict[str, np.ndarray]] | None = None
+    example: bool = False
+    binding: dict[str, np.ndarray] | None = None
+    tolerance: dict[str, float] | None = None
+    note: str = ""
+    oracles: tuple[str, ...] = ("cpu", "evaluate")
+    problem: str = ""
+
+
+@dataclass
+class Pack:
+    """The cases of one operation type and version, written below `folder`."""
+
+    kind: str
+    version: str
+    folder: Path
+    cases: list[Case] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seed = zlib.crc32(f"{self.kind}-{self.version}".encode())
+        self.random = np.random.default_rng(self.seed)
+
+    def normal(self, *shape: int, dtype: Any = np.float32, scale: float = 1.0) -> np.ndarray:
+        """Seeded normal values; small integers for integer types."""
+        dtype = np.dtype(dtype)
+        if dtype == np.bool_:
+            return self.random.random(shape) < 0.5
+        if dtype.kind == "u":
+            return self.random.integers(0, 10, shape).astype(dtype)
+        if dtype.kind == "i":
+            return self.random.integers(-9, 10, shape).astype(dtype)
+        return np.asarray(self.random.normal(0.0, scale, shape)).astype(dtype)
+
+    def positive(self, *shape: int, dtype: Any = np.float32) -> np.ndarray:
+        """Seeded values in [0.2, 3)."""
+        return np.asarray(self.random.uniform(0.2, 3.0, shape)).astype(dtype)
+
+    def distinct(self, *shape: int, dtype: Any = np.float32) -> np.ndarray:
+        """A seeded permutation: no two elements are equal."""
+        count = int(np.prod(shape))
+        values = self.random.permutation(count).reshape(shape)
+        return (values - count // 2).astype(dtype)
+
+    def case(
+        self,
+        name: str,
+        inputs: Sequence[np.ndarray],
+        attributes: dict[str, Any] | None = None,
+        *,
+        constant: Iterable[int] = (),
+        shapes: dict[int, Any] | None = None,
+        outputs: Sequence[int] | None = None,
+        reference: Any = None,
+        binding: Any = None,
+        **facts: Any,
+    ) -> None:
+        """Add a case of the pack's operation alone.
+
+        `constant` lists the inputs that become Const layers, `shapes` the
+        partial shapes of Parameters that are not static, `outputs` the outputs
+        that get a Result (all by default). `reference` is the expected value, a
+        list of them, or a function of the inputs.
+        """
+        arrays = [np.asarray(value) for value in inputs]
+        fixed = set(constant)
+
+        def build():
+            nodes, parameters = [], []
+            for index, array in enumerate(arrays):
+                if index in fixed:
+                    nodes.append(make_constant(array))
+                    continue
+                shape = (shapes or {}).get(index, list(array.shape))
+                nodes.append(make_parameter(array.dtype, shape, f"x{index}"))
+                parameters.append(nodes[-1])
+            node = make_node(self.kind, self.version, nodes, attributes)
+            chosen = range(node.get_output_size()) if outputs is None else outputs
+            return make_model([node.output(i) for i in chosen], parameters)
+
+        step = {f"x{i}": a for i, a in enumerate(arrays) if i not in fixed}
+        self.model(
+            name,
+            build,
+            [step],
+            reference=_named([_call(reference, arrays)]),
+            binding=_names(_call(binding, arrays)),
+            **facts,
+        )
+
+    def model(
+        self,
+        name: str,
+        build: Callable[[], Any],
+        steps: list[dict[str, np.ndarray]],
+        *,
+        reference: list[dict[str, np.ndarray]] | None = None,
+        **facts: Any,
+    ) -> None:
+        """Add a case whose model `build` makes; Results are named y0, y1..."""
+        if any(case.name == name for case in self.cases):
+            raise ValueError(f"{self.kind}-{self.version}: two cases named {name}")
+        case = Case(name, steps, reference, **facts)
+        self.cases.append(case)
+        target = self.folder / name
+        target.mkdir(parents=True)
+        try:
+            _serialize(build(), target / "model.xml")
+            case.problem = self._missing_operation(target / "model.xml")
+        except Exception as error:  # noqa: BLE001 - the table is at fault, the log says so
+            case.problem = str(error)[:1000] or type(error).__name__
+
+    def _missing_operation(self, xml: Path) -> str:
+        """The IR must hold the operation in the version the pack is named for."""
+        layers = {(e.get("type"), e.get("version")) for e in ET.parse(xml).iter("layer")}
+        if (self.kind, self.version) in layers:
+            return ""
+        return f"the IR holds {sorted(layers)}, not {self.kind}-{self.version}"
+
+
+def pack(*names: str):
+    """Register a table function for the packs of these `Type-opsetN` names."""
+
+    def register(function: Callable[[Pack], None]) -> Callable[[Pack], None]:
+        for name in names:
+            PACKS[name] = function
+        return function
+
+    return register
+
+
+def make_parameter(dtype: Any, shape: Any, name: str):
+    """A Parameter whose friendly name and tensor name are `name`."""
+    import openvino
+    from openvino import opset13
+
+    node = opset13.parameter(openvino.PartialShape(shape), _element_type(dtype), name=name)
+    node.output(0).tensor.set_names({name})
+    return node
+
+
+def make_constant(array: np.ndarray):
+    """A Const layer."""
+    import openvino
+    from openvino import op
+
+    array = np.ascontiguousarray(array).reshape(np.shape(array))
+    return op.Constant(openvino.Tensor(array)) if array.size else _empty_constant(array)
+
+
+def make_node(kind: str, version: str, inputs: Sequence[Any], attributes: dict | None = None):
+    """A node of the type, in the version that the opset introduced."""
+    from openvino.utils.node_factory import NodeFactory
+
+    factory = NodeFactory(version)
+    nodes = [make_constant(i) if isinstance(i, np.ndarray) else i for i in inputs]
+    return factory.create(CLASS_NAMES.get(kind, kind), nodes, attributes or {})
+
+
+def make_model(outputs: Sequence[Any], parameters: Sequence[Any], sinks: Sequence[Any] = ()):
+    """A model whose outputs carry the tensor names y0, y1..."""
+    import openvino
+    from openvino import opset13
+
+    results = []
+    for index, output in enumerate(outputs):
+        output = output.output(0) if hasattr(output, "get_output_size") else output
+        output.get_tensor().set_names({f"y{index}"})
+        results.append(opset13.result(output))
+    if sinks:
+        return openvino.Model(results, list(sinks), list(parameters), "golden")
+    return openvino.Model(results, list(parameters), "golden")
+
+
+def save_case_list(pack_: Pack) -> None:
+    """Write what the building child knows for the parent: cases.pickle-free JSON
+    beside npz files of inputs, references and bindings."""
+    from oracle import save_npz
+
+    entries = []
+    for case in pack_.cases:
+        target = pack_.folder / case.name
+        for step, arrays in enumerate(case.steps):
+            save_npz(target / f"inputs-{step}.npz", arrays)
+        for step, arrays in enumerate(case.reference or []):
+            save_npz(target / f"reference-{step}.npz", arrays)
+        if case.binding:
+            save_npz(target / "binding.npz", case.binding)
+        entries.append(
+            {
+                "name": case.name,
+                "steps": len(case.steps),
+                "reference": case.reference is not None,
+                "example": case.example,
+                "binding": case.binding is not None,
+                "tolerance": case.tolerance,
+                "note": case.note,
+                "oracles": list(case.oracles),
+                "problem": case.problem,
+            }
+        )
+    text = json.dumps({"seed": pack_.seed, "cases": entries})
+    (pack_.folder / "list.json").write_text(text)
+
+
+def _serialize(model, path: Path) -> None:
+    import openvino
+
+    openvino.serialize(model, str(path), str(path.with_suffix(".bin")))
+
+
+def _element_type(dtype: Any):
+    import openvino
+
+    return dtype if isinstance(dtype, openvino.Type) else openvino.Type(np.dtype(dtype))
+
+
+def _empty_constant(array: np.ndarray):
+    import openvino
+    from openvino import op
+
+    return op.Constant(_element_type(array.dtype), openvino.Shape(array.shape), [])
+
+
+def _call(value: Any, arrays: list[np.ndarray]) -> list[np.ndarray] | None:
+    """A reference or binding as a list of arrays, one for each output."""
+    if callable(value):
+        value = value(*arrays)
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [np.asarray(v) for v in value]
+    return [np.asarray(value)]
+
+
+def _names(values: list[np.ndarray] | None) -> dict[str, np.ndarray] | None:
+    return None if values is None else {f"y{i}": v for i, v in enumerate(values)}
+
+
+def _named(steps: list[list[np.ndarray] | None]) -> list[dict[str, np.ndarray]] | None:
+    return None if steps[0] is None else [_names(values) for values in steps]

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Make the golden case packs of `tests/golden`.
+
+`goldens.py [NAME...]` makes the packs named `Type-opsetN` (or all of a type by
+`Type` alone; all packs by default). Each becomes `tests/golden/NAME.zip`:
+
+* `cases.json`: a list of {name, oracle, openvino_version, seed, inferences,
+  nan_mask, tolerance: {rtol, atol}, note};
+* `CASE/model.xml`, `CASE/model.bin`;
+* `CASE/inputs.npz`, `CASE/expected.npz`; for several consecutive inferences
+  `CASE/inputs-0.npz`, `CASE/expected-0.npz`, ...;
+* `CASE/mask.npz` where `nan_mask` is true: booleans by output name, true where
+  the expected element binds.
+
+The order of truth: numbers from the specification; numpy written from the
+specification, where at least one part of OpenVINO agrees; CPU plugin and
+`Model.evaluate` agreeing; one of them alone where the other cannot. A case on
+which nobody agrees is left out and reported. What OpenVINO answers against the
+specification goes to `tests/deviations/NAME.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+TOOLS = Path(__file__).resolve().parent
+sys.path.insert(0, str(TOOLS))
+
+import oracle  # noqa: E402
+from golden_pack import PACKS, Pack, save_case_list  # noqa: E402
+
+TOLERANCES = {
+    "float16": {"rtol": 2e-3, "atol": 1e-3},
+    "float32": {"rtol": 1e-4, "atol": 1e-5},
+    "float64": {"rtol": 1e-6, "atol": 1e-7},
+}
+"""How far a result may be from the expected value, by the widest of the output
+types; others bind exactly."""
+
+SHOWN_ELEMENTS = 64
+"""A deviation lists at most this many elements of a tensor."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="Type-opsetN or Type")
+    parser.add_argument("--tests", type=Path, default=TOOLS.parent / "tests")
+    parser.add_argument("--list", action="store_true", help="list the packs and stop")
+    parser.add_argument("--build", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    _load_tables()
+    names = [n for n in PACKS if _wanted(n, arguments.names)]
+    if not names:
+        print("no such pack", file=sys.stderr)
+        return 2
+    if arguments.list:
+        print("\n".join(names))
+        return 0
+    if arguments.build:
+        return _build(names[0], arguments.build)
+    for name in names:
+        make_pack(name, arguments.tests)
+    return 0
+
+
+def make_pack(name: str, tests: Path) -> None:
+    """Build, ask and write one pack, and report what was left out."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / name
+        folder.mkdir()
+        command = [sys.executable, str(TOOLS / "goldens.py"), name, "--build", str(folder)]
+        built = subprocess.run(command, capture_output=True, text=True)
+        if built.returncode:
+            print(f"{name}: building failed: {built.stderr[-2000:]}", file=sys.stderr)
+            return
+        listing = json.loads((folder / "list.json").read_text())
+        settled, deviations = _settle_all(name, folder, listing)
+        _write_pack(tests / "golden" / f"{name}.zip", folder, settled)
+        _write_deviations(tests / "deviations" / f"{name}.json", deviations)
+    size = (tests / "golden" / f"{name}.zip").stat().st_size
+    left_out = len(listing["cases"]) - len(settled)
+    print(f"{name}: {len(settled)} cases, {left_out} left out, {len(deviations)} deviations, {size} bytes", flush=True)
+
+
+def _load_tables() -> None:
+    import importlib
+
+    for path in sorted((TOOLS / "golden_cases").glob("[a-z]*.py")):
+        importlib.import_module(f"golden_cases.{path.stem}")
+
+
+def _wanted(name: str, asked: list[str]) -> bool:
+    return not asked or name in asked or name.rsplit("-", 1)[0] in asked
+
+
+def _build(name: str, folder: Path) -> int:
+    kind, version = name.rsplit("-", 1)
+    pack = Pack(kind, version, folder)
+    PACKS[name](pack)
+    save_case_list(pack)
+    return 0
+
+
+def _settle_all(name: str, folder: Path, listing: dict) -> tuple[list[dict], list[dict]]:
+    entries = []
+    for entry in listing["cases"]:
+        if entry["problem"]:
+            print(f"{name}/{entry['name']}: not built: {entry['problem'][:400]}", file=sys.stderr)
+        else:
+            entries.append(entry)
+    questions = [
+        oracle.Question(
+            folder / e["name"] / "model.xml",
+            _load_steps(folder / e["name"], "inputs", e["steps"]),
+            tuple(e["oracles"]),
+        )
+        for e in entries
+    ]
+    answers = oracle.ask(questions, time_limit=30.0)
+    settled, deviations = [], []
+    for entry, answer in zip(entries, answers):
+        case, against = _settle(folder / entry["name"], entry, answer)
+        if case is None:
+            print(f"{name}/{entry['name']}: left out: {against}", file=sys.stderr)
+            continue
+        case.update(seed=listing["seed"], openvino_version=_openvino_version())
+        settled.append(case)
+        if against:
+            deviations.append({"case": entry["name"], "note": entry["note"], **against})
+    return settled, deviations
+
+
+def _settle(folder: Path, entry: dict, answer: oracle.Answer):
+    """Decide the expected outputs of a case: (case, deviation) or (None, reason)."""
+    binding = oracle.load_npz(folder / "binding.npz") if entry["binding"] else None
+    if not entry["reference"]:
+        verdict = oracle.settle(answer, entry["tolerance"] or _agreement(answer))
+        if verdict.outputs is None:
+            return None, f"{verdict.objection} {answer.failures}"
+        return _case(folder, entry, verdict.outputs, verdict.oracle, binding), {}
+    expected = _load_steps(folder, "reference", entry["steps"])
+    tolerance = entry["tolerance"] or _tolerance(expected)
+    agreeing, deviation = [], {}
+    for name in oracle.ORACLES:
+        if name not in answer.outputs:
+            if "died" in answer.failures.get(name, ""):
+                deviation[name] = answer.failures[name]
+            continue
+        bound = _bound(answer.outputs[name], expected, binding)
+        difference = oracle.compare(_bound(expected, expected, binding), bound, **tolerance)
+        if not difference and name not in answer.unstable:
+            agreeing.append(name)
+            continue
+        reason = difference or "two runs differ"
+        deviation[name] = {"difference": reason, "outputs": _shown(answer.outputs[name])}
+    if not agreeing and not entry["example"]:
+        return None, f"the reference stands alone: {deviation} {answer.failures}"
+    vouching = "+".join(["specification" if entry["example"] else "numpy", *agreeing])
+    if deviation:
+        deviation["expected"] = _shown(expected)
+    return _case(folder, entry, expected, vouching, binding), deviation
+
+
+def _case(folder: Path, entry: dict, outputs: oracle.Outputs, vouching: str, binding) -> dict:
+    """Write the expected files and describe the case for cases.json."""
+    single = entry["steps"] == 1
+    for step, arrays in enumerate(outputs):
+        oracle.save_npz(folder / ("expected.npz" if single else f"expected-{step}.npz"), arrays)
+    if single:
+        (folder / "inputs-0.npz").rename(folder / "inputs.npz")
+    if binding is not None:
+        oracle.save_npz(folder / "mask.npz", binding)
+    return {
+        "name": entry["name"],
+        "oracle": vouching,
+        "inferences": entry["steps"],
+        "nan_mask": binding is not None,
+        "tolerance": entry["tolerance"] or _tolerance(outputs),
+        "note": entry["note"],
+    }
+
+
+def _bound(outputs: oracle.Outputs, like: oracle.Outputs, binding) -> oracle.Outputs:
+    """The outputs with every element that does not bind set to zero."""
+    if binding is None:
+        return outputs
+    return [
+        {
+            name: np.where(binding[name], value, np.zeros_like(value))
+            if name in binding and value.shape == binding[name].shape
+            else value
+            for name, value in step.items()
+        }
+        for step in outputs
+    ]
+
+
+def _agreement(answer: oracle.Answer) -> dict[str, float]:
+    outputs = next(iter(answer.outputs.values()), [])
+    return _tolerance(outputs)
+
+
+def _tolerance(outputs: oracle.Outputs) -> dict[str, float]:
+    kinds = {str(a.dtype) for step in outputs for a in step.values()}
+    for kind, tolerance in TOLERANCES.items():
+        if kind in kinds:
+            return tolerance
+    return {"rtol": 0.0, "atol": 0.0}
+
+
+def _shown(outputs: oracle.Outputs) -> list[dict]:
+    """Tensors as JSON, cut to a readable number of elements."""
+    return [
+        {
+            name: {
+                "type": str(value.dtype),
+                "shape": list(value.shape),
+                "values": [str(v) for v in value.ravel()[:SHOWN_ELEMENTS].tolist()],
+            }
+            for name, value in step.items()
+        }
+        for step in outputs
+    ]
+
+
+def _load_steps(folder: Path, stem: str, count: int) -> oracle.Outputs:
+    return [oracle.load_npz(folder / f"{stem}-{step}.npz") for step in range(count)]
+
+
+def _write_pack(path: Path, folder: Path, cases: list[dict]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        _add(archive, "cases.json", (json.dumps(cases, indent=1) + "\n").encode())
+        for case in cases:
+            names = ["model.xml", "model.bin", "mask.npz", "inputs.npz", "expected.npz"]
+            for step in range(case["inferences"]):
+                names += [f"inputs-{step}.npz", f"expected-{step}.npz"]
+            for name in names:
+                source = folder / case["name"] / name
+                if source.exists():
+                    _add(archive, f"{case['name']}/{name}", source.read_bytes())
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    """Add a file without a time stamp, so that equal packs are equal bytes."""
+    entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    archive.writestr(entry, content, zipfile.ZIP_DEFLATED, 9)
+
+
+def _write_deviations(path: Path, deviations: list[dict]) -> None:
+    if not deviations:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(deviations, indent=1) + "\n")
+
+
+def _openvino_version() -> str:
+    from importlib.metadata import version
+
+    return version("openvino")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
