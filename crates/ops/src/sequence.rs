@@ -2,6 +2,10 @@
 
 use crate::OpDef;
 
+pub mod one_hot;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[&one_hot::ONE_HOT];
 pub mod ctc_greedy_decoder;
 pub mod ctc_greedy_decoder_seq_len;
 pub mod gru_cell;

@@ -2,6 +2,11 @@
 
 use crate::OpDef;
 
+pub mod search_sorted;
+pub mod top_k;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[&search_sorted::SEARCH_SORTED, &top_k::TOP_K];
 pub mod non_max_suppression;
 
 /// The operations of this category.
