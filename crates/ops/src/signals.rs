@@ -8,4 +8,9 @@ pub mod irdft;
 pub mod rdft;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[&dft::DFT, &idft::IDFT, &irdft::IRDFT, &rdft::RDFT];
+pub static OPERATIONS: &[&OpDef] = &[
+    &dft::DFT,
+    &idft::IDFT,
+    &irdft::IRDFT,
+    &rdft::RDFT,
+];
