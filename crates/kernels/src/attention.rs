@@ -5,11 +5,12 @@
 
 use crate::epilogue::Epilogue;
 use crate::error::{KernelError, check_len, span};
-use crate::gemm::{Block, Left, Unpacked};
+use crate::gemm::{Block, Left, MOST_ROWS, Small, Unpacked};
 use crate::isa::Isa;
 use crate::math::exp;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use std::mem::MaybeUninit;
 
 /// Queries in one tile.
 const QUERIES: usize = 64;
@@ -236,7 +237,13 @@ impl Task<'_> {
             // SAFETY: the row's columns lie in the result.
             unsafe { target.add(row * g.output_strides[2]).write_bytes(0, g.value_depth) };
         }
-        let mut scores = [0.0f32; QUERIES * KEYS];
+        let mut scores = MaybeUninit::<[f32; QUERIES * KEYS]>::uninit();
+        // SAFETY: the part that becomes a slice is written first.
+        let scores = unsafe {
+            let pointer = scores.as_mut_ptr().cast::<f32>();
+            pointer.write_bytes(0, count * KEYS);
+            std::slice::from_raw_parts_mut(pointer, count * KEYS)
+        };
         let (mut tops, mut sums) = ([f32::NEG_INFINITY; QUERIES], [0.0f32; QUERIES]);
         let visible = g.causal.map_or(g.keys, |offset| {
             usize::try_from((first + count) as isize + offset)
@@ -247,29 +254,8 @@ impl Task<'_> {
             let keys = KEYS.min(visible - start);
             let key = at(g.key_strides, key_head) + start * g.key_strides[2];
             let value = at(g.value_strides, key_head) + start * g.value_strides[2];
-            let plain = Epilogue::default();
-            let right = Unpacked {
-                values: from(self.k, key),
-                columns: keys,
-                row_stride: 1,
-                column_stride: g.key_strides[2],
-            };
             // SAFETY: the tile of scores holds the product, and the operands were checked.
-            unsafe {
-                let left = Left::in_place(self.isa, from(self.q, query), count, g.query_strides[2]);
-                let c = scores.as_mut_ptr();
-                let product = Block {
-                    isa: self.isa,
-                    k: g.depth,
-                    left,
-                    right: &right,
-                    c,
-                    c_row: KEYS,
-                    accumulate: false,
-                    epilogue: &plain,
-                };
-                product.run(0..count, 0..keys);
-            }
+            unsafe { self.score(query, key, count, keys, scores) };
             for row in 0..count {
                 let line = &mut scores[row * KEYS..][..keys];
                 self.mask_line(first + row, start, line);
@@ -281,30 +267,108 @@ impl Task<'_> {
                     unsafe { scale_row(target.add(row * g.output_strides[2]), g.value_depth, shrink) };
                 }
             }
-            let right = Unpacked {
-                values: from(self.v, value),
-                columns: g.value_depth,
-                row_stride: g.value_strides[2],
-                column_stride: 1,
-            };
-            let left = Left::in_place(self.isa, &scores, count, KEYS);
-            let product = Block {
-                isa: self.isa,
-                k: keys,
-                left,
-                right: &right,
-                c: target,
-                c_row: g.output_strides[2],
-                accumulate: true,
-                epilogue: &plain,
-            };
             // SAFETY: the rows of the result hold the product, and the operands were checked.
-            unsafe { product.run(0..count, 0..g.value_depth) };
+            unsafe { self.add_values(value, count, keys, scores, target) };
         }
         for row in 0..count {
             // SAFETY: as above.
             unsafe { scale_row(target.add(row * g.output_strides[2]), g.value_depth, 1.0 / sums[row]) };
         }
+    }
+
+    /// Writes the products of queries and keys that begin at these places, unscaled.
+    ///
+    /// # Safety
+    /// The lengths were checked.
+    unsafe fn score(&self, query: usize, key: usize, count: usize, keys: usize, scores: &mut [f32]) {
+        let g = self.geometry;
+        let (q, k) = (from(self.q, query), from(self.k, key));
+        let c = scores.as_mut_ptr();
+        if count <= MOST_ROWS {
+            scores.fill(0.0);
+            let product = Small {
+                m: count,
+                k: g.depth,
+                n: keys,
+                a: q.as_ptr(),
+                a_row: g.query_strides[2],
+                b: k.as_ptr(),
+                b_row: 1,
+                b_column: g.key_strides[2],
+                c,
+                c_row: KEYS,
+            };
+            // SAFETY: the caller's promise, and columns of K are contiguous along the shared axis.
+            unsafe { product.run(self.isa) };
+            return;
+        }
+        let right = Unpacked {
+            values: k,
+            columns: keys,
+            row_stride: 1,
+            column_stride: g.key_strides[2],
+        };
+        let left = Left::in_place(self.isa, q, count, g.query_strides[2]);
+        let (isa, epilogue) = (self.isa, &Epilogue::default());
+        let product = Block {
+            isa,
+            k: g.depth,
+            left,
+            right: &right,
+            c,
+            c_row: KEYS,
+            accumulate: false,
+            epilogue,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { product.run(0..count, 0..keys) };
+    }
+
+    /// Adds the values that begin at this place, weighted by the scores, to rows of the result.
+    ///
+    /// # Safety
+    /// The lengths were checked, and nobody else touches the rows.
+    unsafe fn add_values(&self, value: usize, count: usize, keys: usize, scores: &[f32], c: *mut f32) {
+        let g = self.geometry;
+        let v = from(self.v, value);
+        let (isa, c_row) = (self.isa, g.output_strides[2]);
+        if count <= MOST_ROWS {
+            let product = Small {
+                m: count,
+                k: keys,
+                n: g.value_depth,
+                a: scores.as_ptr(),
+                a_row: KEYS,
+                b: v.as_ptr(),
+                b_row: g.value_strides[2],
+                b_column: 1,
+                c,
+                c_row,
+            };
+            // SAFETY: the caller's promise, and rows of V are contiguous.
+            unsafe { product.run(isa) };
+            return;
+        }
+        let right = Unpacked {
+            values: v,
+            columns: g.value_depth,
+            row_stride: g.value_strides[2],
+            column_stride: 1,
+        };
+        let left = Left::in_place(isa, scores, count, KEYS);
+        let epilogue = &Epilogue::default();
+        let product = Block {
+            isa,
+            k: keys,
+            left,
+            right: &right,
+            c,
+            c_row,
+            accumulate: true,
+            epilogue,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { product.run(0..count, 0..g.value_depth) };
     }
 
     /// Scales a line of scores and adds the mask.

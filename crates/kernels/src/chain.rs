@@ -6,6 +6,7 @@ use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::unary::{self, UnaryOp};
+use std::mem::MaybeUninit;
 
 /// Elements of one tile.
 const TILE: usize = 512;
@@ -250,12 +251,13 @@ pub fn run_chain(
         pointers,
     };
     parallel_for(lines * pieces, (CHUNK / inner).max(1), work, |range| {
-        let mut tiles = [[0.0f32; TILE]; SLOTS];
+        let mut tiles = MaybeUninit::<[[f32; TILE]; SLOTS]>::uninit();
+        let tiles = tiles.as_mut_ptr().cast::<f32>();
         for index in range {
             let (line, start) = (index / pieces, index % pieces * CHUNK);
             let end = if pieces == 1 { inner } else { inner.min(start + CHUNK) };
             // SAFETY: lengths were checked, and the pieces of lines are disjoint parts of the output.
-            unsafe { job.line(line, start, end, shared.pointer(), &mut tiles) };
+            unsafe { job.line(line, start, end, shared.pointer(), tiles) };
         }
     });
     Ok(())
@@ -275,8 +277,8 @@ impl Job<'_> {
     /// Computes the part `start..end` of a line.
     ///
     /// # Safety
-    /// The lengths were checked, and nobody else touches this part of the output.
-    unsafe fn line(&self, line: usize, start: usize, end: usize, output: *mut f32, tiles: &mut [[f32; TILE]; SLOTS]) {
+    /// The lengths were checked, nobody else touches this part of the output, and `bases` holds all tiles.
+    unsafe fn line(&self, line: usize, start: usize, end: usize, output: *mut f32, bases: *mut f32) {
         let geometry = self.geometry;
         let last = geometry.rank - 1;
         let mut offsets = [0usize; MOST_INPUTS];
@@ -290,7 +292,6 @@ impl Job<'_> {
         }
         // SAFETY: the line lies in the output.
         let output = unsafe { output.add(line * geometry.sizes[last]) };
-        let bases = tiles.as_mut_ptr().cast::<f32>();
         let mut position = start;
         while position < end {
             let count = TILE.min(end - position);

@@ -8,6 +8,8 @@ pub mod comparison;
 pub mod conversion;
 pub mod convolution;
 pub mod elementwise;
+pub mod embedding;
+pub mod fourier;
 pub mod index;
 pub mod interpolation;
 pub mod iteration;

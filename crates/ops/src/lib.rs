@@ -34,7 +34,9 @@ pub mod quantization;
 pub mod reduction;
 pub mod sequence;
 pub mod shape;
+pub mod signals;
 pub mod sort;
+pub mod sparse;
 pub mod r#type;
 
 pub use attribute::{

@@ -129,7 +129,11 @@ fn compile(
     let order = order(&model);
     let inference =
         infer_model(&model, &open_parameters(&model, is_body), &mut SymbolSource::default(), &mut Vec::new());
+    let computed: Vec<bool> = model.nodes.iter().map(|node| !node.is("Const")).collect();
+    let graph = packed.new_graph();
     let mut builder = Builder {
+        graph,
+        computed: &computed,
         model: &model,
         is_static: &is_static,
         variables: &variables,
@@ -177,6 +181,9 @@ struct Builder<'b> {
     known: Known,
     constants: HashMap<Source, Tensor>,
     pool: &'b Pool,
+    /// The number of the graph, and whether each of its layers computes its value.
+    graph: usize,
+    computed: &'b [bool],
 }
 
 impl Builder<'_> {
@@ -238,8 +245,15 @@ impl Builder<'_> {
             }
             static_value(model, source, known).ok()
         };
-        let claim =
-            claim(&mut ClaimContext { node, inputs, outputs, constant: &mut constant, packed: self.packed });
+        let claim = claim(&mut ClaimContext {
+            node,
+            inputs,
+            outputs,
+            constant: &mut constant,
+            packed: self.packed,
+            graph: self.graph,
+            computed: self.computed,
+        });
         // What was evaluated for packing is not kept: large weights would otherwise be in memory twice.
         self.known.clear();
         let claim = claim?;
