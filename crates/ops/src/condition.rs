@@ -2,15 +2,13 @@
 
 use crate::OpDef;
 
-pub mod non_zero;
-
-/// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[&non_zero::NON_ZERO];
 pub mod r#if;
+pub mod non_zero;
 pub mod select;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[
     &r#if::IF,
+    &non_zero::NON_ZERO,
     &select::SELECT,
 ];
