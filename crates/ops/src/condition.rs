@@ -12,5 +12,6 @@ pub static OPERATIONS: &[&OpDef] = &[
     &bucketize::BUCKETIZE,
     &non_zero::NON_ZERO,
     &r#if::IF,
+    &non_zero::NON_ZERO,
     &select::SELECT,
 ];
