@@ -3,11 +3,17 @@
 //! Prints the median time and the rate with one and with two threads.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
+use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention};
 use ovir_kernels::blocked::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_depthwise};
+use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, Operand, run_chain};
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
+use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary};
 use ovir_kernels::epilogue::{Activation, Epilogue};
 use ovir_kernels::gemm::{self, MatMulGeometry, PackedB};
 use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::movement::{StridedCopy, copy};
+use ovir_kernels::reduce::sum;
+use ovir_kernels::softmax::softmax;
 use ovir_kernels::unary::{UnaryOp, unary_f32};
 use std::time::Instant;
 
@@ -19,6 +25,7 @@ fn main() {
             convolution_rows(isa, &filter);
             depthwise_rows(isa, &filter);
             unary_rows(isa, &filter);
+            other_rows(isa, &filter);
         }
     }
 }
@@ -183,6 +190,65 @@ fn unary_rows(isa: Isa, filter: &str) {
         let mut output = vec![0.0; input.len()];
         report(filter, &format!("unary {isa} {op:?}"), input.len() as f64, "Gelem/s", || {
             unary_f32(isa, op, &input, &mut output).unwrap();
+        });
+    }
+}
+
+fn other_rows(isa: Isa, filter: &str) {
+    for (heads, queries, keys, depth) in [(12, 128, 128, 32), (12, 512, 512, 64), (32, 1, 2048, 128)] {
+        let geometry = AttentionGeometry::dense([1, heads, 1], [queries, keys, depth, depth], 0.1, None);
+        let (q, k) = (values(heads * queries * depth), values(heads * keys * depth));
+        let mut output = vec![0.0; q.len()];
+        let flops = 4.0 * (heads * queries * keys * depth) as f64;
+        report(
+            filter,
+            &format!("attention {isa} {heads}x{queries}x{keys}x{depth}"),
+            flops,
+            "GFLOP/s",
+            || {
+                attention(isa, &geometry, &q, &k, &k, AttentionMask::None, &mut output).unwrap();
+            },
+        );
+    }
+    let input = values(4 << 20);
+    let mut output = vec![0.0; input.len()];
+    let bytes = 8.0 * input.len() as f64;
+    report(filter, &format!("softmax {isa} 4096x1024"), bytes, "GB/s", || {
+        softmax(isa, false, [4096, 1024, 1], &input, &mut output).unwrap();
+    });
+    let geometry = BroadcastGeometry::new(&[4 << 20], &[4 << 20]).unwrap();
+    report(filter, &format!("binary add {isa} 4Mi"), 1.5 * bytes, "GB/s", || {
+        binary(isa, BinaryOp::Add, &geometry, &input, &input, &mut output).unwrap();
+    });
+    report(filter, &format!("reduce sum {isa} 4Mi"), bytes / 2.0, "GB/s", || {
+        std::hint::black_box(sum(isa, &input));
+    });
+    let step = |place: usize| ChainStep::Binary(BinaryOp::Add, Operand::Step(place), Operand::Constant(1.0));
+    let steps = std::iter::once(ChainStep::Unary(UnaryOp::Relu, Operand::Input(0))).chain((0..99).map(step));
+    let chain = Chain::new(1, steps.collect()).unwrap();
+    let geometry = ChainGeometry::new(&[16], &[&[16]]).unwrap();
+    report(filter, &format!("chain of 100 {isa} [1,16]"), 100.0, "Gop/s", || {
+        run_chain(isa, &chain, &geometry, &[&input[..16]], None, &mut output[..16]).unwrap();
+    });
+    // SAFETY: every bit pattern is a u8, and the slices keep their memory borrowed.
+    let (from, to) = unsafe {
+        (
+            std::slice::from_raw_parts(input.as_ptr().cast::<u8>(), 4 * input.len()),
+            std::slice::from_raw_parts_mut(output.as_mut_ptr().cast::<u8>(), 4 * input.len()),
+        )
+    };
+    report(filter, &format!("copy {isa} 16 MiB"), bytes, "GB/s", || {
+        copy(from, to).unwrap();
+    });
+    for (shape, order) in [
+        (vec![2048, 2048], vec![1, 0]),
+        (vec![64, 256, 256], vec![1, 2, 0]),
+        (vec![128, 12, 32, 64], vec![0, 2, 1, 3]),
+    ] {
+        let transpose = StridedCopy::transpose(&shape, &order).unwrap();
+        let bytes = 8.0 * transpose.count() as f64;
+        report(filter, &format!("transpose {shape:?} {order:?}"), bytes, "GB/s", || {
+            transpose.run(4, from, to).unwrap();
         });
     }
 }

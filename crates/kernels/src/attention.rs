@@ -10,6 +10,7 @@ use crate::isa::Isa;
 use crate::math::exp;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
 
 /// Queries in one tile.
@@ -377,9 +378,14 @@ impl Task<'_> {
         let offset = |strides: [usize; 4]| {
             self.image * strides[0] + self.head * strides[1] + query * strides[2] + start * strides[3]
         };
-        for score in line.iter_mut() {
-            *score *= g.scale;
-        }
+        unary::unary_f32_in_place(
+            self.isa,
+            UnaryOp::Affine {
+                scale: g.scale,
+                shift: 0.0,
+            },
+            line,
+        );
         match self.mask {
             AttentionMask::None => {}
             AttentionMask::Additive(values, strides) => {

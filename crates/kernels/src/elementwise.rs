@@ -578,11 +578,13 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
     }
 }
 
-/// One line, each operand of which is contiguous or a single value. Values are read a block at a time before any is
-/// written, which lets the compiler use vectors although the output may be an operand.
+/// One line, each operand of which is contiguous or a single value. Where the output is an operand, that is read through
+/// the output's pointer, so that the compiler sees that each element is read before its place is written and uses
+/// vectors.
 ///
 /// # Safety
-/// `len` values are readable (one, where not contiguous) and writable.
+/// `len` values are readable (one, where not contiguous) and writable; an operand that overlaps the output equals it and
+/// has elements of the same size.
 #[inline(always)]
 unsafe fn line<T: Number, U: Copy, F: Function<T, U>, const A: bool, const B: bool>(
     function: F,
@@ -591,34 +593,36 @@ unsafe fn line<T: Number, U: Copy, F: Function<T, U>, const A: bool, const B: bo
     output: *mut U,
     len: usize,
 ) {
-    const BLOCK: usize = 16;
-    let mut index = 0;
     // SAFETY: the caller's promise.
     unsafe {
         let (a_value, b_value) = (*a, *b);
-        while index + BLOCK <= len {
-            let a_block = if A {
-                a.add(index).cast::<[T; BLOCK]>().read_unaligned()
-            } else {
-                [a_value; BLOCK]
-            };
-            let b_block = if B {
-                b.add(index).cast::<[T; BLOCK]>().read_unaligned()
-            } else {
-                [b_value; BLOCK]
-            };
-            let mut block = [function.apply(a_block[0], b_block[0]); BLOCK];
-            for lane in 0..BLOCK {
-                block[lane] = function.apply(a_block[lane], b_block[lane]);
+        let data = output.cast::<T>();
+        match (A && std::ptr::eq(a, data), B && std::ptr::eq(b, data)) {
+            (true, true) => {
+                for index in 0..len {
+                    let value = *data.add(index);
+                    *output.add(index) = function.apply(value, value);
+                }
             }
-            output.add(index).cast::<[U; BLOCK]>().write_unaligned(block);
-            index += BLOCK;
-        }
-        while index < len {
-            let x = if A { *a.add(index) } else { a_value };
-            let y = if B { *b.add(index) } else { b_value };
-            *output.add(index) = function.apply(x, y);
-            index += 1;
+            (true, false) => {
+                for index in 0..len {
+                    let other = if B { *b.add(index) } else { b_value };
+                    *output.add(index) = function.apply(*data.add(index), other);
+                }
+            }
+            (false, true) => {
+                for index in 0..len {
+                    let other = if A { *a.add(index) } else { a_value };
+                    *output.add(index) = function.apply(other, *data.add(index));
+                }
+            }
+            (false, false) => {
+                for index in 0..len {
+                    let x = if A { *a.add(index) } else { a_value };
+                    let y = if B { *b.add(index) } else { b_value };
+                    *output.add(index) = function.apply(x, y);
+                }
+            }
         }
     }
 }

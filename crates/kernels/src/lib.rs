@@ -35,6 +35,7 @@ mod math;
 mod simd;
 #[cfg(test)]
 mod testing;
+mod tile;
 
 pub use error::KernelError;
 pub use isa::{Isa, Tier};

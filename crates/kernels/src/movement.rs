@@ -3,6 +3,7 @@
 
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
+use crate::tile::{SIDE, transpose};
 
 /// The most axes a copy keeps after collapsing.
 const MOST_AXES: usize = 10;
@@ -279,22 +280,10 @@ impl StridedCopy {
                 let output = cursor.output + first as isize * across_axis.output;
                 for start in (0..inner.size).step_by(TILE) {
                     let wide = TILE.min(inner.size - start);
-                    for row in 0..high as isize {
-                        for column in start as isize..(start + wide) as isize {
-                            // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be
-                            // distinct.
-                            unsafe {
-                                let value = pointers
-                                    .from
-                                    .offset(input + row + column * inner.input)
-                                    .read_unaligned();
-                                pointers
-                                    .to
-                                    .offset(output + row * across_axis.output + column)
-                                    .write_unaligned(value);
-                            }
-                        }
-                    }
+                    let input = input + start as isize * inner.input;
+                    let output = output + start as isize;
+                    // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
+                    unsafe { pointers.tile([high, wide], input, inner.input, output, across_axis.output) };
                 }
             }
         });
@@ -329,6 +318,48 @@ struct Pointers<T> {
 unsafe impl<T> Sync for Pointers<T> {}
 
 impl<T: Copy> Pointers<T> {
+    /// Moves a tile of `high` rows and `wide` columns, at most [`TILE`] each: rows are contiguous in the output and
+    /// columns in the input. It passes through the stack, so that every line of memory is visited once.
+    ///
+    /// # Safety
+    /// The tile lies inside both slices, which do not overlap.
+    #[inline(always)]
+    unsafe fn tile(
+        &self,
+        [high, wide]: [usize; 2],
+        input: isize,
+        input_step: isize,
+        output: isize,
+        output_step: isize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (from, to) = (self.from.offset(input), self.to.offset(output));
+            if high == TILE && wide == TILE && size_of::<T>() == 4 && input_step > 0 && output_step > 0 {
+                let isa = crate::isa::detect();
+                for (row, column) in [(0, 0), (0, SIDE), (SIDE, 0), (SIDE, SIDE)] {
+                    let from = from.offset(column as isize * input_step).add(row).cast::<f32>();
+                    let to = to.offset(row as isize * output_step).add(column).cast::<f32>();
+                    transpose(isa, from, input_step as usize, to, output_step as usize);
+                }
+                return;
+            }
+            let mut buffer = [from.read_unaligned(); TILE * TILE];
+            for column in 0..wide {
+                let line = from.offset(column as isize * input_step);
+                for row in 0..high {
+                    buffer[row * TILE + column] = line.add(row).read_unaligned();
+                }
+            }
+            for row in 0..high {
+                let line = to.offset(row as isize * output_step);
+                for column in 0..wide {
+                    line.add(column).write_unaligned(buffer[row * TILE + column]);
+                }
+            }
+        }
+    }
+
     /// Moves a line.
     ///
     /// # Safety

@@ -89,6 +89,20 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
                 }
             }
             let mut column = 0;
+            while steps == 4 && column + S::LANES <= n {
+                for row in 0..ROWS {
+                    // SAFETY: a vector of columns from this one on lies in C and in every line of B.
+                    unsafe {
+                        let place = c.add(row * c_row + column);
+                        let mut sum = s.load(place);
+                        for index in 0..4 {
+                            sum = s.fma(left[row][index], s.load(lines[index].add(column)), sum);
+                        }
+                        s.store(place, sum);
+                    }
+                }
+                column += S::LANES;
+            }
             while column < n {
                 let count = (n - column).min(S::LANES);
                 for row in 0..ROWS {
@@ -96,16 +110,9 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
                     unsafe {
                         let place = c.add(row * c_row + column);
                         let mut sum = s.load_partial(place, count);
-                        if steps == 4 {
-                            for index in 0..4 {
-                                let right = s.load_partial(lines[index].add(column), count);
-                                sum = s.fma(left[row][index], right, sum);
-                            }
-                        } else {
-                            for index in 0..steps {
-                                let right = s.load_partial(lines[index].add(column), count);
-                                sum = s.fma(left[row][index], right, sum);
-                            }
+                        for index in 0..steps {
+                            let right = s.load_partial(lines[index].add(column), count);
+                            sum = s.fma(left[row][index], right, sum);
                         }
                         s.store_partial(place, sum, count);
                     }
