@@ -532,3 +532,20 @@ def binary_convolution(p: Pack) -> None:
             return make_model([make_node("BinaryConvolution", "opset1", [data, kernel], attributes)], [data])
 
         p.model(name, build, [{"x0": x}], reference=[{"y0": reference(pad_value, pads)(x, weights)}], example=True, oracles=())
+
+
+@pack("RGBtoNV12-opset17", "BGRtoNV12-opset17")
+def to_nv12(p: Pack) -> None:
+    for single in (True, False):
+        attributes = {"single_plane": single}
+        p.case(f"uint8_{single}", [p.random.integers(0, 256, (1, 4, 6, 3)).astype(U8)], attributes, tolerance={"rtol": 0.0, "atol": 1.0}, note="one step of rounding is free")
+        p.case(f"f32_{single}", [p.random.integers(0, 256, (2, 2, 4, 3)).astype(F32)], attributes, tolerance={"rtol": 1e-3, "atol": 0.05})
+
+
+@pack("Multinomial-opset13")
+def multinomial(p: Pack) -> None:
+    for replacement, logs in itertools.product((True, False), repeat=2):
+        probabilities = p.random.uniform(0.1, 1, (2, 6)).astype(F32)
+        probabilities = np.log(probabilities) if logs else probabilities
+        attributes = {"convert_type": "i32", "with_replacement": replacement, "log_probs": logs, "global_seed": 1, "op_seed": 2}
+        p.case(f"replacement_{replacement}_logs_{logs}", [probabilities, scalar(4)], attributes, constant=(1,))
