@@ -565,3 +565,34 @@ def passes_through(p: Pack) -> None:
         return make_model([a, b], [x])
 
     p.model("two_results", two_results, [{"x0": values}], reference=[{"y0": values + np.float32(1), "y1": (values + np.float32(1)) * np.float32(2)}])
+
+
+def packed(strings):
+    """Begins, ends and symbols of strings in UTF-8."""
+    encoded = [text.encode() for text in np.ravel(strings)]
+    ends = np.cumsum([len(e) for e in encoded]).astype(I32)
+    begins = np.concatenate([[0], ends[:-1]]).astype(I32)
+    symbols = np.frombuffer(b"".join(encoded), U8).copy()
+    return begins.reshape(np.shape(strings)), ends.reshape(np.shape(strings)), symbols
+
+
+STRINGS = {
+    "plain": np.array(["Intel", "Open", "VINO"]),
+    "matrix": np.array([["a", "bc"], ["def", "g"]]),
+    "utf8": np.array(["Gr\u00fc\u00dfe", "\u4f60\u597d", "x"]),
+    "with_empty": np.array(["", "ab", ""]),
+}
+
+
+@pack("StringTensorPack-opset15")
+def string_pack(p: Pack) -> None:
+    for name, strings in STRINGS.items():
+        for kind in (I32, I64):
+            begins, ends, symbols = packed(strings)
+            p.case(f"{name}_{np.dtype(kind).name}", [begins.astype(kind), ends.astype(kind), symbols], constant=(), reference=strings, example=True)
+
+
+@pack("StringTensorUnpack-opset15")
+def string_unpack(p: Pack) -> None:
+    for name, strings in STRINGS.items():
+        p.case(name, [strings], reference=lambda s: list(packed(s)), example=True)
