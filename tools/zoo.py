@@ -47,7 +47,7 @@ RTOL, ATOL = 1e-3, 1e-4
 """Tolerances of every element."""
 
 SEED = 1000
-"""The first model's seed; each next one's is one more."""
+"""The seed of the first source file, by name; each next one's is one more."""
 
 
 def main() -> int:
@@ -459,7 +459,7 @@ def _convert(model: ZooModel, folder: Path, packages: Path) -> int:
     import zoo_convert
 
     source = packages / model.package / model.source
-    seed = SEED + [m.name.removesuffix("_fp16") for m in MODELS].index(model.name.removesuffix("_fp16"))
+    seed = SEED + sorted({m.source for m in MODELS}).index(model.source)
     converted = getattr(zoo_convert, model.convert)(source, seed, **(model.options or {}))
     openvino.save_model(converted, str(folder / "model.xml"), compress_to_fp16=model.compress)
     return 0

@@ -61,6 +61,22 @@ def convert_light(source: Path, seed: int, **_):
         changed.unlink()
 
 
+def convert_light_with_preprocessing(source: Path, seed: int, **_):
+    """A light model that takes photographs as they are: u8, NHWC, of any size.
+    OpenVINO's PrePostProcessor puts conversion, resizing and normalisation in front."""
+    import openvino
+    from openvino import preprocess
+
+    processor = preprocess.PrePostProcessor(convert_light(source, seed))
+    tensor = processor.input().tensor()
+    tensor.set_element_type(openvino.Type.u8).set_layout(openvino.Layout("NHWC")).set_spatial_dynamic_shape()
+    processor.input().model().set_layout(openvino.Layout("NCHW"))
+    steps = processor.input().preprocess()
+    steps.convert_element_type(openvino.Type.f32).resize(preprocess.ResizeAlgorithm.RESIZE_LINEAR)
+    steps.mean([123.675, 116.28, 103.53]).scale([58.395, 57.12, 57.375]).convert_layout(openvino.Layout("NCHW"))
+    return processor.build()
+
+
 def convert_onnx(source: Path, seed: int, shapes: dict | None = None):
     """Convert an ONNX model with its own weights, for other input shapes if given."""
     import openvino

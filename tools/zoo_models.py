@@ -88,6 +88,8 @@ MODELS = [
     _light("bvlc_alexnet", "data_0"),
     _light("zfnet512", "gpu_0/data_0"),
     _light("resnet50", "gpu_0/data_0", True, "_fp16"),
+    ZooModel("squeezenet_preprocessed", "onnx", "onnx/backend/test/data/light/light_squeezenet.onnx", "Apache-2.0",
+             "convert_light_with_preprocessing", inputs.whole_photographs("data_0"), note="with a saved PrePostProcessor in front"),
     _ocr("ppocr_v4_det", "rapidocr-openvino", "ch_PP-OCRv4_det_infer.onnx", inputs.text_detection),
     _ocr("ppocr_v4_rec", "rapidocr-openvino", "ch_PP-OCRv4_rec_infer.onnx", inputs.text_recognition),
     _ocr("ppocr_v4_rec_fp16", "rapidocr-openvino", "ch_PP-OCRv4_rec_infer.onnx", inputs.text_recognition, True),

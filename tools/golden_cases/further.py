@@ -511,6 +511,25 @@ def col2im(p: Pack) -> None:
     add("pads", (1,), 2, (5, 5), (3, 3), begin=(1, 1), end=(1, 1))
 
 
+@pack("GroupedMatMul-opset17")
+def grouped_matmul(p: Pack) -> None:
+    """OpenVINO 2026.4.1 infers shapes for weights [groups, N, K] but cannot
+    compute the operation; the values follow from its formula."""
+
+    def batched(a, b):
+        return a @ np.swapaxes(b, -1, -2)
+
+    def routed(a, b, offsets):
+        begins = [0, *offsets[:-1]]
+        return np.concatenate([a[int(s) : int(e)] @ w.T for s, e, w in zip(begins, offsets, b)])
+
+    note = "weights are [groups, N, K]"
+    p.case("batched", [p.normal(2, 3, 4), p.normal(2, 5, 4)], reference=exact(batched), example=True, note=note, tolerance=SUMS)
+    for kind in (I32, I64):
+        p.case(f"routed_{np.dtype(kind).name}", [p.normal(10, 4), p.normal(3, 5, 4), ints(3, 8, 10, dtype=kind)], reference=exact(routed), example=True, note=note, tolerance=SUMS)
+    p.case("empty_group", [p.normal(4, 3), p.normal(3, 2, 3), ints(2, 2, 4)], reference=exact(routed), example=True, note=note, tolerance=SUMS)
+
+
 @pack("ConvertPromoteTypes-opset14")
 def promote(p: Pack) -> None:
     base = {"promote_unsafe": False, "pytorch_scalar_promotion": False, "u64_integer_promotion_target": "f32"}
@@ -546,3 +565,34 @@ def passes_through(p: Pack) -> None:
         return make_model([a, b], [x])
 
     p.model("two_results", two_results, [{"x0": values}], reference=[{"y0": values + np.float32(1), "y1": (values + np.float32(1)) * np.float32(2)}])
+
+
+def packed(strings):
+    """Begins, ends and symbols of strings in UTF-8."""
+    encoded = [text.encode() for text in np.ravel(strings)]
+    ends = np.cumsum([len(e) for e in encoded]).astype(I32)
+    begins = np.concatenate([[0], ends[:-1]]).astype(I32)
+    symbols = np.frombuffer(b"".join(encoded), U8).copy()
+    return begins.reshape(np.shape(strings)), ends.reshape(np.shape(strings)), symbols
+
+
+STRINGS = {
+    "plain": np.array(["Intel", "Open", "VINO"]),
+    "matrix": np.array([["a", "bc"], ["def", "g"]]),
+    "utf8": np.array(["Gr\u00fc\u00dfe", "\u4f60\u597d", "x"]),
+    "with_empty": np.array(["", "ab", ""]),
+}
+
+
+@pack("StringTensorPack-opset15")
+def string_pack(p: Pack) -> None:
+    for name, strings in STRINGS.items():
+        for kind in (I32, I64):
+            begins, ends, symbols = packed(strings)
+            p.case(f"{name}_{np.dtype(kind).name}", [begins.astype(kind), ends.astype(kind), symbols], constant=(), reference=strings, example=True)
+
+
+@pack("StringTensorUnpack-opset15")
+def string_unpack(p: Pack) -> None:
+    for name, strings in STRINGS.items():
+        p.case(name, [strings], reference=lambda s: list(packed(s)), example=True)

@@ -532,3 +532,44 @@ def binary_convolution(p: Pack) -> None:
             return make_model([make_node("BinaryConvolution", "opset1", [data, kernel], attributes)], [data])
 
         p.model(name, build, [{"x0": x}], reference=[{"y0": reference(pad_value, pads)(x, weights)}], example=True, oracles=())
+
+
+@pack("RGBtoNV12-opset17", "BGRtoNV12-opset17")
+def to_nv12(p: Pack) -> None:
+    """OpenVINO 2026.4.1 cannot compute these. The images are of blocks of 2 x 2
+    equal pixels, so that it does not matter how chroma is sampled."""
+
+    def reference(single):
+        def apply(image):
+            r, g, b = np.moveaxis(image.astype(np.float64), -1, 0)
+            if p.kind.startswith("BGR"):
+                r, b = b, r
+            luma = 0.257 * r + 0.504 * g + 0.098 * b + 16
+            chroma = np.stack([-0.148 * r - 0.291 * g + 0.439 * b + 128, 0.439 * r - 0.368 * g - 0.071 * b + 128], -1)[:, ::2, ::2]
+            planes = [np.clip(v, 0, 255) for v in (luma[..., None], chroma)]
+            if image.dtype == U8:
+                planes = [np.rint(v) for v in planes]
+            if single:
+                n, h, w, _ = planes[0].shape
+                planes = [np.concatenate([planes[0], planes[1].reshape(n, h // 2, w, 1)], 1)]
+            return [v.astype(image.dtype) for v in planes]
+
+        return apply
+
+    def blocks(n, h, w, dtype):
+        small = p.random.integers(0, 256, (n, h // 2, w // 2, 3))
+        return small.repeat(2, 1).repeat(2, 2).astype(dtype)
+
+    for single in (True, False):
+        attributes = {"single_plane": single}
+        p.case(f"uint8_{single}", [blocks(1, 4, 6, U8)], attributes, reference=reference(single), example=True, tolerance={"rtol": 0.0, "atol": 1.0}, note="one step of rounding is free")
+        p.case(f"f32_{single}", [blocks(2, 2, 4, F32)], attributes, reference=reference(single), example=True, tolerance={"rtol": 1e-3, "atol": 0.05})
+
+
+@pack("Multinomial-opset13")
+def multinomial(p: Pack) -> None:
+    for replacement, logs in itertools.product((True, False), repeat=2):
+        probabilities = p.random.uniform(0.1, 1, (2, 6)).astype(F32)
+        probabilities = np.log(probabilities) if logs else probabilities
+        attributes = {"convert_type": "i32", "with_replacement": replacement, "log_probs": logs, "global_seed": 1, "op_seed": 2}
+        p.case(f"replacement_{replacement}_logs_{logs}", [probabilities, scalar(4)], attributes, constant=(1,))
