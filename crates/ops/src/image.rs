@@ -5,6 +5,4 @@ use crate::OpDef;
 pub mod interpolate;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &interpolate::INTERPOLATE,
-];
+pub static OPERATIONS: &[&OpDef] = &[&interpolate::INTERPOLATE];

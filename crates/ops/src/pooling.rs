@@ -6,7 +6,4 @@ pub mod avg_pool;
 pub mod max_pool;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &avg_pool::AVG_POOL,
-    &max_pool::MAX_POOL,
-];
+pub static OPERATIONS: &[&OpDef] = &[&avg_pool::AVG_POOL, &max_pool::MAX_POOL];

@@ -2,7 +2,5 @@
 
 use crate::OpDef;
 
-
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-];
+pub static OPERATIONS: &[&OpDef] = &[];

@@ -1,6 +1,8 @@
 //! What the reductions share: axes, shapes, folding.
 
-use ovir_tensor::{Bounds, Dim, ElementClass, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, SmallVec, Value, dispatch};
+use ovir_tensor::{
+    Bounds, Dim, ElementClass, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, SmallVec, Value, dispatch,
+};
 
 use super::axes::{Slices, infer_axes, read_axes, reduced_shape};
 use super::elementwise::unsupported;
