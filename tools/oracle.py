@@ -43,6 +43,9 @@ SETTINGS = {
 NATIVE_TYPES = ("float32", "int32", "uint8", "int8", "bool")
 """Element types that the CPU plugin computes in themselves."""
 
+SMALL = 2**20
+"""The plugin narrows i64 to i32; values as small as indices survive that."""
+
 ORACLES = ("cpu", "evaluate")
 
 Outputs = list[dict[str, np.ndarray]]
@@ -115,7 +118,7 @@ def settle(answer: Answer, tolerance: dict[str, float] | None = None) -> Verdict
         return _verdict(answer, stable["evaluate"], "evaluate")
     if "cpu" not in stable:
         return _no_verdict(answer, json.dumps(answer.failures))
-    if not all(str(a.dtype) in NATIVE_TYPES for o in stable["cpu"] for a in o.values()):
+    if not all(_native(array) for step in stable["cpu"] for array in step.values()):
         return _no_verdict(answer, "the CPU plugin computes this element type in another")
     return _verdict(answer, stable["cpu"], "cpu")
 
@@ -211,6 +214,12 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds")
     parser.add_argument("--worker", choices=ORACLES, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def _native(array: np.ndarray) -> bool:
+    if array.dtype == np.int64:
+        return bool((np.abs(array) < SMALL).all())
+    return str(array.dtype) in NATIVE_TYPES
 
 
 def _verdict(answer: Answer, outputs: Outputs, oracle: str) -> Verdict:

@@ -46,7 +46,7 @@ def randomise_light_weights(onnx_model, seed: int) -> None:
     graph.input.extend(kept_inputs)
 
 
-def convert_light(source: Path, seed: int):
+def convert_light(source: Path, seed: int, **_):
     """Read a light ONNX model, draw its weights and convert it."""
     import onnx
     import openvino
@@ -61,21 +61,16 @@ def convert_light(source: Path, seed: int):
         changed.unlink()
 
 
-def convert_onnx(source: Path, seed: int):
-    """Convert an ONNX model with its own weights."""
+def convert_onnx(source: Path, seed: int, shapes: dict | None = None):
+    """Convert an ONNX model with its own weights, for other input shapes if given."""
     import openvino
 
-    return openvino.convert_model(str(source))
+    if shapes is None:
+        return openvino.convert_model(str(source))
+    return openvino.convert_model(str(source), input=list(shapes.items()))
 
 
-def read_ir(source: Path, seed: int):
-    """Read an OpenVINO IR as it is."""
-    import openvino
-
-    return openvino.Core().read_model(str(source))
-
-
-def build_minilm(source: Path, seed: int):
+def build_minilm(source: Path, seed: int, **_):
     """Build the BERT encoder of all-MiniLM-L6-v2 from its safetensors file.
 
     The graph has the form that Hugging Face exporters give it: embeddings by
@@ -86,14 +81,16 @@ def build_minilm(source: Path, seed: int):
     return _MiniLmBuilder(_read_safetensors(source)).build()
 
 
-def op_histogram(model) -> dict[tuple[str, str], int]:
-    """Count (type, version) over a model and all its bodies."""
-    counts: dict[tuple[str, str], int] = {}
-    for operation in model.get_ops():
-        info = operation.get_type_info()
-        key = (info.name, info.version_id)
-        counts[key] = counts.get(key, 0) + 1
-    return counts
+def build_minilm_u8(source: Path, seed: int, **_):
+    """The same encoder with its matrices stored in u8."""
+    return _CompressedMiniLmBuilder(_read_safetensors(source)).build()
+
+
+def build_minilm_decoder(source: Path, seed: int, **_):
+    """A stateful decoder over the encoder's weights: every layer keeps its keys
+    and values in states, as exporters of language models write it (ReadValue,
+    Gather by beam_idx, Concat, attention, Assign); logits over the vocabulary."""
+    return _DecoderBuilder(_read_safetensors(source)).build()
 
 
 def _parameter_shapes(graph) -> dict[str, tuple[int, ...]]:
@@ -127,6 +124,11 @@ def _parameter_roles(graph) -> dict[str, str]:
                     roles[name] = role
         if node.op_type == "Mul" and node.input[1] in through:
             roles[through[node.input[1]]] = "scale"
+    added = {name for node in graph.node if node.op_type == "Sum" for name in node.input}
+    for node in graph.node:
+        if node.op_type == "BatchNormalization" and node.output[0] in added:
+            # Residual sums would grow without bound and saturate the softmax.
+            roles[node.input[1]] = "residual scale"
     return roles
 
 
@@ -136,6 +138,8 @@ def _draw(generator, role: str, shape: tuple[int, ...]) -> np.ndarray:
         value = generator.normal(0.0, np.sqrt(2.0 / fan_in), shape)
     elif role == "scale":
         value = generator.uniform(0.8, 1.2, shape)
+    elif role == "residual scale":
+        value = generator.uniform(0.2, 0.4, shape)
     elif role == "variance":
         value = generator.uniform(0.8, 1.5, shape)
     else:
@@ -268,3 +272,101 @@ class _MiniLmBuilder:
         return ops.normalize_l2(
             ops.divide(total, count), self._constant([1], np.int64), 1e-12, "max"
         )
+
+
+class _CompressedMiniLmBuilder(_MiniLmBuilder):
+    """Matrices as u8 with zero point and scale for each row."""
+
+    def _linear(self, value, prefix: str):
+        import openvino
+
+        ops = self.ops
+        weight = self.weights[f"{prefix}.weight"]
+        low, high = weight.min(1, keepdims=True), weight.max(1, keepdims=True)
+        scale = ((high - low) / 255).astype(np.float32)
+        zero = np.rint(-low / scale).astype(np.uint8)
+        stored = np.clip(np.rint(weight / scale) + zero, 0, 255).astype(np.uint8)
+        wide = ops.convert(ops.constant(stored), openvino.Type.f32)
+        centred = ops.subtract(wide, ops.convert(ops.constant(zero), openvino.Type.f32))
+        restored = ops.multiply(centred, ops.constant(scale))
+        product = ops.matmul(value, restored, False, True)
+        return ops.add(product, self._constant(self.weights[f"{prefix}.bias"]))
+
+
+class _DecoderBuilder(_MiniLmBuilder):
+    """The encoder's layers with causal attention over cached keys and values."""
+
+    def build(self):
+        import openvino
+
+        ops = self.ops
+        ids = self._input("input_ids", [-1, -1], np.int64)
+        positions = self._input("position_ids", [-1, -1], np.int64)
+        self.beams = self._input("beam_idx", [-1], np.int32)
+        self.batch = ops.gather(ops.shape_of(ids), self._constant([0], np.int64), self._constant(0, np.int64))
+        self.sinks = []
+        axis = self._constant(0, np.int64)
+        table = "embeddings.{}_embeddings.weight"
+        vocabulary = self._constant(self.weights[table.format("word")])
+        places = self._constant(self.weights[table.format("position")])
+        embedded = ops.add(ops.gather(vocabulary, ids, axis), ops.gather(places, positions, axis))
+        hidden = self._layer_norm(embedded, "embeddings.LayerNorm")
+        for layer in range(self.LAYERS):
+            hidden = self._layer(hidden, None, f"encoder.layer.{layer}")
+        logits = ops.matmul(hidden, vocabulary, False, True)
+        logits.output(0).tensor.set_names({"logits"})
+        parameters = [ids, positions, self.beams]
+        return openvino.Model([ops.result(logits)], self.sinks, parameters, "minilm_decoder")
+
+    def _input(self, name: str, shape: list[int], dtype):
+        node = self.ops.parameter(shape, dtype, name=name)
+        node.output(0).tensor.set_names({name})
+        return node
+
+    def _layer(self, hidden, bias, prefix: str):
+        ops = self.ops
+        inner = f"{prefix}.attention.self"
+        query, key, value = (
+            self._heads(self._linear(hidden, f"{inner}.{part}")) for part in ("query", "key", "value")
+        )
+        key, value = self._cached(key, f"{prefix}.key"), self._cached(value, f"{prefix}.value")
+        context = ops.scaled_dot_product_attention(query, key, value, self._causal_mask(query, key))
+        merged = ops.reshape(
+            ops.transpose(context, self._constant([0, 2, 1, 3], np.int64)),
+            self._constant([0, 0, self.HIDDEN], np.int64),
+            True,
+        )
+        attended = self._linear(merged, f"{prefix}.attention.output.dense")
+        hidden = self._layer_norm(ops.add(attended, hidden), f"{prefix}.attention.output.LayerNorm")
+        grown = ops.gelu(self._linear(hidden, f"{prefix}.intermediate.dense"), "erf")
+        shrunk = self._linear(grown, f"{prefix}.output.dense")
+        return self._layer_norm(ops.add(shrunk, hidden), f"{prefix}.output.LayerNorm")
+
+    def _cached(self, fresh, name: str):
+        """The state's rows, reordered by beam_idx, with the fresh ones after them."""
+        import openvino
+
+        ops, width = self.ops, self.HIDDEN // self.HEADS
+        tail = self._constant([self.HEADS, 0, width], np.int64)
+        empty = ops.broadcast(self._constant(0.0), ops.concat([self.batch, tail], 0))
+        shape = openvino.PartialShape([-1, self.HEADS, -1, width])
+        old = ops.read_value(empty, name, openvino.Type.f32, shape)
+        picked = ops.gather(old, self.beams, self._constant(0, np.int64))
+        whole = ops.concat([picked, fresh], 2)
+        self.sinks.append(ops.assign(whole, name))
+        return whole
+
+    def _causal_mask(self, query, key):
+        """[length, total]: 0 where a key is not later than its query, else lowest f32."""
+        ops = self.ops
+        length, total = (self._length(v) for v in (query, key))
+        zero, one = self._constant(0, np.int64), self._constant(1, np.int64)
+        columns = ops.range(zero, total, one, "i64")
+        rows = ops.range(ops.subtract(total, length), total, one, "i64")
+        visible = ops.less_equal(columns, ops.unsqueeze(rows, self._constant([1], np.int64)))
+        return ops.select(visible, self._constant(0.0), self._constant(np.finfo(np.float32).min))
+
+    def _length(self, value):
+        ops = self.ops
+        shape = ops.shape_of(value)
+        return ops.gather(shape, self._constant(2, np.int64), self._constant(0, np.int64))

@@ -5,7 +5,7 @@
     chardecoder.py train r-cran-janeaustenr_*.deb weights.npz     wants torch besides
     chardecoder.py build weights.npz
 
-The text is Jane Austen's six novels out of Debian's package. `train` runs on one thread from fixed seeds.
+The text is Jane Austen's Pride and Prejudice out of Debian's package. `train` runs on one thread from fixed seeds.
 """
 import argparse
 import io
@@ -30,8 +30,11 @@ VOCABULARY = "\n !\"'(),-.:;?" + "ABCDEFGHIJKLMNOPQRSTUVWXYZ" + "abcdefghijklmno
 LAYERS, WIDTH, HEADS, CONTEXT = 4, 96, 4, 256
 SEED = 1811
 STEPS = 6000
+# The step at which the falling learning rate would reach its floor.
+DECAY = 6500
 BATCH = 8
-PROMPT = "It would be well for the eldest sister if "
+# Out of the part of the novel that the network was not trained on.
+PROMPT = '"It did. Bingley is most unaffectedly modest. '
 GREEDY = 64
 
 
@@ -94,10 +97,10 @@ def train(package, target):
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     random = np.random.default_rng(SEED)
-    texts = [np.array(encode(clean(t)), np.int64) for t in novels(package)]
-    # The last twentieth of every novel is held out.
-    training = np.concatenate([t[: len(t) * 19 // 20] for t in texts])
-    held_out = np.concatenate([t[len(t) * 19 // 20 :] for t in texts])
+    [novel] = (text for text in novels(package) if text.startswith("PRIDE AND PREJUDICE"))
+    text = np.array(encode(clean(novel)), np.int64)
+    # The last twentieth of the novel is held out.
+    training, held_out = np.split(text, [len(text) * 19 // 20])
     print(f"{len(training)} characters to train on, {len(held_out)} held out, {len(VOCABULARY)} different ones")
 
     def matrix(rows, columns, scale=1.0):
@@ -143,7 +146,7 @@ def train(package, target):
     optimizer = torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)
     momenta = [torch.zeros_like(v) for v in hidden]
     for step in range(STEPS):
-        rate = min((step + 1) / 100, 0.01 + 0.99 * min(1.0, 1.5 * (1 - step / STEPS)))
+        rate = min((step + 1) / 100, 0.01 + 0.99 * min(1.0, 1.5 * (1 - step / DECAY)))
         optimizer.param_groups[0]["lr"] = 4e-3 * rate
         loss = loss_of(training, random.integers(0, len(training) - CONTEXT - 1, BATCH))
         for v in p.values():
@@ -157,7 +160,7 @@ def train(package, target):
                 v.sub_(0.02 * rate * math.sqrt(max(1, v.shape[1] / v.shape[0])) * orthogonal(v.grad + 0.95 * momentum))
         if step % 100 == 0:
             print(f"step {step}  loss {loss.item():.3f}", flush=True)
-        if step % 1000 == 999:
+        if step % 1000 == 999 or step == STEPS - 1:
             print(f"step {step + 1}  held out {held_out_loss():.4f} nats a character", flush=True)
             np.savez(target, **{name: value.detach().numpy() for name, value in p.items()})
 

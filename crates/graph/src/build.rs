@@ -15,7 +15,7 @@ use ovir_ops::{
     AttributeReader, BackEdge, BodyPorts, BuildContext, InputMap, OpDef, OpVersion, Operation, OutputMap, RawAttribute,
     Registry, Resolution, Slicing, infrastructure::constant::Const,
 };
-use ovir_tensor::ElementType;
+use ovir_tensor::{ElementType, MAX_BOUNDS_ELEMENTS};
 
 use crate::locate::diagnose;
 use crate::order::topological;
@@ -43,6 +43,9 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
     let mut model = builder.body(&document.body).model;
     model.name = document.name.value.to_string();
     model.ir_version = document.version.value;
+    if document.version.value == 10 {
+        legacy::widen_interface(&mut model);
+    }
     legacy::apply_preprocessing(document, &mut model, weights, &mut builder.diagnostics);
     Built { model, diagnostics: builder.diagnostics }
 }
@@ -423,6 +426,11 @@ impl Builder<'_> {
         };
         match weights.constant(attributes.element_type, &attributes.shape, attributes.offset, attributes.size) {
             Ok(tensor) => {
+                // Shapes, axes and scalars are read directly during inference; large constants stay where they are.
+                let tensor = match tensor.elements() <= MAX_BOUNDS_ELEMENTS {
+                    true => tensor.aligned().unwrap_or(tensor),
+                    false => tensor,
+                };
                 node.operation = Arc::new(Const { attributes, tensor: Some(tensor) });
                 true
             }

@@ -9,6 +9,7 @@ mod locate;
 mod model;
 mod order;
 mod reshape;
+mod save;
 mod validate;
 
 pub use build::{BuildOptions, Built, build};
@@ -17,4 +18,5 @@ pub use locate::diagnose;
 pub use model::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, Preprocessing, Source, Unresolved};
 pub use order::topological;
 pub use reshape::{ReshapeError, reshape};
+pub use save::to_document;
 pub use validate::{Validated, Validation, validate};

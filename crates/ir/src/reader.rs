@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
     fn item(&mut self) -> Result<Item<'a>> {
         match self.xml.next_item() {
             Ok(item) => Ok(item),
-            Err(error) => self.stop(syntax(error)),
+            Err(error) => self.stop(syntax(&error)),
         }
     }
 
@@ -301,8 +301,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn syntax(error: XmlError) -> Diagnostic {
-    Diagnostic::new(Code::XmlSyntax, error.message).at(error.span, "damaged here")
+fn syntax(error: &XmlError) -> Diagnostic {
+    Diagnostic::new(Code::XmlSyntax, error.message.as_str()).at(error.span, "damaged here")
 }
 
 /// The text, if it is UTF-8 of a bearable size.

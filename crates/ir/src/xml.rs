@@ -7,9 +7,12 @@ use quick_xml::XmlVersion;
 use quick_xml::events::Event;
 use quick_xml::events::attributes::{AttrError, Attributes};
 
-/// What makes the rest of the text meaningless.
+/// A place where the text is not XML. It is boxed because results are passed around for every element.
+pub(crate) type XmlError = Box<XmlDefect>;
+
+/// What is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct XmlError {
+pub(crate) struct XmlDefect {
     pub(crate) span: Span,
     pub(crate) message: String,
 }
@@ -35,6 +38,8 @@ pub(crate) struct RawAttribute<'a> {
     /// The text between the quotes, before references are resolved.
     pub(crate) raw: &'a str,
     pub(crate) value_span: Span,
+    /// Whether the value is what is written: no references, and no white space but spaces.
+    is_verbatim: bool,
 }
 
 /// What the text holds next.
@@ -79,6 +84,11 @@ impl<'a> XmlReader<'a> {
         self.offset(self.reader.buffer_position())
     }
 
+    /// Bytes of the text.
+    pub(crate) fn size(&self) -> usize {
+        self.text.len()
+    }
+
     /// Whether the whole text is ASCII.
     pub(crate) fn is_ascii(&self) -> bool {
         self.text.is_ascii()
@@ -119,10 +129,7 @@ impl<'a> XmlReader<'a> {
                     match resolve_reference(&reference) {
                         Some(text) => Item::Text(Cow::Owned(text), span),
                         None => {
-                            return Err(XmlError {
-                                span,
-                                message: format!("the entity `&{};` is not defined", &*reference),
-                            });
+                            return Err(defect(span, format!("the entity `&{};` is not defined", &*reference)));
                         }
                     }
                 }
@@ -148,12 +155,16 @@ impl<'a> XmlReader<'a> {
             let attribute = attribute.map_err(|error| attribute_error(&error, base))?;
             let name = attribute.key.into_inner();
             let Cow::Borrowed(raw) = attribute.value else {
-                return Err(XmlError {
-                    span: Span::new(base, base),
-                    message: "an attribute cannot be read".to_owned(),
-                });
+                return Err(defect(Span::new(base, base), "an attribute cannot be read"));
             };
-            let attribute = RawAttribute { name, name_span: span_in(text, name), raw, value_span: span_in(text, raw) };
+            let is_special = |b: u8| b < 0x20 || b == b'&' || b == b'<';
+            let attribute = RawAttribute {
+                name,
+                name_span: span_in(text, name),
+                raw,
+                value_span: span_in(text, raw),
+                is_verbatim: !raw.bytes().any(is_special),
+            };
             check_attribute(text, &attribute)?;
             Ok(attribute)
         })
@@ -186,30 +197,29 @@ impl<'a> XmlReader<'a> {
         let position = self.offset(self.reader.error_position());
         let start = floor_boundary(self.text, position);
         let end = ceil_boundary(self.text, start.saturating_add(1));
-        XmlError { span: Span::new(start, end), message: error.to_string() }
+        defect(Span::new(start, end), error.to_string())
     }
 }
 
 /// The value of an attribute: line ends and tabs become spaces, references are resolved.
 pub(crate) fn attribute_value<'a>(attribute: &RawAttribute<'a>) -> Result<Cow<'a, str>, XmlError> {
     let raw = attribute.raw;
-    if !raw.bytes().any(|b| matches!(b, b'&' | b'\n' | b'\r' | b'\t')) {
+    if attribute.is_verbatim {
         return Ok(Cow::Borrowed(raw));
     }
     let whole = quick_xml::events::attributes::Attribute {
         key: quick_xml::name::QName(attribute.name),
         value: Cow::Borrowed(raw),
     };
-    whole
-        .normalized_value(XmlVersion::Implicit1_0)
-        .map_err(|error| XmlError { span: attribute.value_span, message: error.to_string() })
+    whole.normalized_value(XmlVersion::Implicit1_0).map_err(|error| defect(attribute.value_span, error.to_string()))
 }
 
 /// Whether a text can be the name of an element or attribute. Non-ASCII letters are all allowed.
 pub(crate) fn is_xml_name(text: &str) -> bool {
     let mut bytes = text.bytes();
-    let starts_well = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_' || b == b':' || b >= 0x80);
-    starts_well && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':' | b'-' | b'.') || b >= 0x80)
+    let starts = |b: u8| b.is_ascii_alphabetic() || b == b'_' || b == b':' || b >= 0x80;
+    bytes.next().is_some_and(starts)
+        && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':' | b'-' | b'.') || b >= 0x80)
 }
 
 /// The place of the first control character that XML 1.0 forbids.
@@ -223,40 +233,35 @@ pub(crate) fn find_control_character(text: &str) -> Option<usize> {
     Some(start + within)
 }
 
+fn defect(span: Span, message: impl Into<String>) -> XmlError {
+    Box::new(XmlDefect { span, message: message.into() })
+}
+
 fn check_attribute(text: &str, attribute: &RawAttribute<'_>) -> Result<(), XmlError> {
     if !is_xml_name(attribute.name) {
-        return Err(XmlError {
-            span: attribute.name_span,
-            message: format!("`{}` is not an attribute name", shorten(attribute.name)),
-        });
+        return Err(defect(attribute.name_span, format!("`{}` is not an attribute name", shorten(attribute.name))));
     }
     let before = attribute.name_span.range().start.checked_sub(1);
     let before = before.and_then(|index| text.as_bytes().get(index));
     if !before.is_some_and(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r')) {
-        return Err(XmlError {
-            span: attribute.name_span,
-            message: "white space is missing before an attribute".to_owned(),
-        });
+        return Err(defect(attribute.name_span, "white space is missing before an attribute"));
     }
-    if attribute.raw.bytes().any(|b| b == b'<') {
-        return Err(XmlError {
-            span: attribute.value_span,
-            message: "`<` stands in an attribute; it must be written as `&lt;`".to_owned(),
-        });
+    if !attribute.is_verbatim && attribute.raw.contains('<') {
+        return Err(defect(attribute.value_span, "`<` stands in an attribute; it must be written as `&lt;`"));
     }
     Ok(())
 }
 
 fn attribute_error(error: &AttrError, base: usize) -> XmlError {
     let (position, message) = match error {
-        AttrError::ExpectedEq(at) => (*at, "an attribute has no `=`".to_owned()),
-        AttrError::ExpectedValue(at) => (*at, "an attribute has no value".to_owned()),
-        AttrError::UnquotedValue(at) => (*at, "the value of an attribute is not in quotes".to_owned()),
-        AttrError::ExpectedQuote(at, _) => (*at, "the closing quote of an attribute is missing".to_owned()),
-        AttrError::Duplicated(at, _) => (*at, "an attribute is given twice".to_owned()),
+        AttrError::ExpectedEq(at) => (*at, "an attribute has no `=`"),
+        AttrError::ExpectedValue(at) => (*at, "an attribute has no value"),
+        AttrError::UnquotedValue(at) => (*at, "the value of an attribute is not in quotes"),
+        AttrError::ExpectedQuote(at, _) => (*at, "the closing quote of an attribute is missing"),
+        AttrError::Duplicated(at, _) => (*at, "an attribute is given twice"),
     };
     let start = base.saturating_add(position);
-    XmlError { span: Span::new(start, start.saturating_add(1)), message }
+    defect(Span::new(start, start.saturating_add(1)), message)
 }
 
 fn resolve_reference(reference: &quick_xml::events::BytesRef<'_>) -> Option<String> {

@@ -3,7 +3,9 @@
 //! Prints the median time and the rate with one and with two threads.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
-use ovir_kernels::epilogue::Epilogue;
+use ovir_kernels::blocked::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_depthwise};
+use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
+use ovir_kernels::epilogue::{Activation, Epilogue};
 use ovir_kernels::gemm::{self, MatMulGeometry, PackedB};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::unary::{UnaryOp, unary_f32};
@@ -14,6 +16,8 @@ fn main() {
     for isa in Isa::available() {
         if isa == isa::detect() || filter.contains("tiers") {
             gemm_rows(isa, &filter);
+            convolution_rows(isa, &filter);
+            depthwise_rows(isa, &filter);
             unary_rows(isa, &filter);
         }
     }
@@ -48,6 +52,118 @@ fn gemm_rows(isa: Isa, filter: &str) {
         report(filter, &format!("gemm plain {isa} {m}x{k}x{n}"), flops, "GFLOP/s", || {
             gemm::matmul(isa, &geometry, &a, &b, &mut c, &Epilogue::default(), &mut scratch).unwrap();
         });
+    }
+}
+
+fn convolution_rows(isa: Isa, filter: &str) {
+    let rows = [
+        ("conv1 7x7/2", 3, 64, 224, 7, 2),
+        ("L1 3x3", 64, 64, 56, 3, 1),
+        ("L2 3x3", 128, 128, 28, 3, 1),
+        ("L3 3x3", 256, 256, 14, 3, 1),
+        ("L4 3x3", 512, 512, 7, 3, 1),
+        ("L1 1x1e", 64, 256, 56, 1, 1),
+        ("L1 1x1r", 256, 64, 56, 1, 1),
+        ("L2 1x1e", 128, 512, 28, 1, 1),
+        ("L3 1x1e", 256, 1024, 14, 1, 1),
+        ("L4 1x1e", 512, 2048, 7, 1, 1),
+        ("L4 1x1r", 2048, 512, 7, 1, 1),
+        ("L2 3x3/2", 128, 128, 56, 3, 2),
+        ("L2 1x1/2", 256, 512, 56, 1, 2),
+    ];
+    for (name, inputs, outputs, side, kernel, stride) in rows {
+        let pad = kernel / 2;
+        let geometry = ConvolutionGeometry::new(
+            1,
+            1,
+            inputs,
+            outputs,
+            [1, side, side],
+            [1, kernel, kernel],
+            [1, stride, stride],
+            [1; 3],
+            [0, pad, pad],
+            [0, pad, pad],
+        )
+        .unwrap();
+        let (input, weights, bias) = (
+            values(geometry.input_len()),
+            values(geometry.weights_len()),
+            values(outputs),
+        );
+        let epilogue = ConvolutionEpilogue {
+            bias: Some(&bias),
+            activation: Activation::Unary(UnaryOp::Relu),
+            ..ConvolutionEpilogue::default()
+        };
+        let mut output = vec![0.0; geometry.output_len()];
+        let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
+        report(
+            filter,
+            &format!("conv plain {isa} {name}"),
+            geometry.flops() as f64,
+            "GFLOP/s",
+            || {
+                convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+            },
+        );
+        let layout = if inputs < 16 {
+            BlockedInput::Plain
+        } else {
+            BlockedInput::Blocked
+        };
+        let packed = BlockedConvolution::pack(&geometry, layout, &weights).unwrap();
+        report(
+            filter,
+            &format!("conv blocked {isa} {name}"),
+            geometry.flops() as f64,
+            "GFLOP/s",
+            || {
+                blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+            },
+        );
+    }
+}
+
+fn depthwise_rows(isa: Isa, filter: &str) {
+    for (channels, side, kernel, stride) in [(64, 112, 3, 1), (128, 56, 3, 2), (512, 14, 3, 1), (240, 28, 5, 1)] {
+        let pad = kernel / 2;
+        let geometry = ConvolutionGeometry::new(
+            1,
+            channels,
+            channels,
+            channels,
+            [1, side, side],
+            [1, kernel, kernel],
+            [1, stride, stride],
+            [1; 3],
+            [0, pad, pad],
+            [0, pad, pad],
+        )
+        .unwrap();
+        let (input, weights) = (values(geometry.input_len()), values(geometry.weights_len()));
+        let epilogue = ConvolutionEpilogue::default();
+        let mut output = vec![0.0; geometry.output_len()];
+        let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
+        let name = format!("{channels}x{side}x{side} {kernel}x{kernel}/{stride}");
+        report(
+            filter,
+            &format!("depthwise plain {isa} {name}"),
+            geometry.flops() as f64,
+            "GFLOP/s",
+            || {
+                convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+            },
+        );
+        report(
+            filter,
+            &format!("depthwise blocked {isa} {name}"),
+            geometry.flops() as f64,
+            "GFLOP/s",
+            || {
+                blocked_depthwise(isa, &geometry, &weights, &input, &mut output, &epilogue).unwrap();
+            },
+        );
     }
 }
 

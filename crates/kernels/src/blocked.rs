@@ -10,6 +10,7 @@ mod planes;
 
 pub(crate) use direct::PlaneView;
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution};
+pub(crate) use planes::window;
 pub use planes::{BlockedPooling, PoolingKind, blocked_depthwise, blocked_pooling};
 
 use crate::error::{KernelError, check_exact, product};

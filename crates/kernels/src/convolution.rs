@@ -383,6 +383,7 @@ fn run_groups(
                 right: &right,
                 c,
                 c_row: n,
+                accumulate: false,
                 epilogue: &epilogue,
             };
             // SAFETY: lengths were checked on entry, and tasks are disjoint blocks of the output.

@@ -425,6 +425,65 @@ unsafe fn binary_raw<T: Number>(
     run!(Add Sub Mul Div FloorDiv Max Min Power SquaredDifference Mod FloorMod PRelu);
 }
 
+/// One line of f32 on the caller's thread; an operand that is not contiguous is a single value.
+///
+/// # Safety
+/// `len` values are readable (one, where not contiguous) and writable; an operand that overlaps the output equals it.
+pub(crate) unsafe fn line_f32(
+    isa: Isa,
+    op: BinaryOp,
+    (a, a_contiguous): (*const f32, bool),
+    (b, b_contiguous): (*const f32, bool),
+    output: *mut f32,
+    len: usize,
+) {
+    macro_rules! run {
+        ($($name:ident)*) => {
+            match op {
+                $(BinaryOp::$name => {
+                    let function = binary_functions::$name;
+                    dispatch(isa, Single { function, a, a_contiguous, b, b_contiguous, output, len });
+                })*
+            }
+        };
+    }
+    run!(Add Sub Mul Div FloorDiv Max Min Power SquaredDifference Mod FloorMod PRelu);
+}
+
+struct Single<F> {
+    function: F,
+    a: *const f32,
+    a_contiguous: bool,
+    b: *const f32,
+    b_contiguous: bool,
+    output: *mut f32,
+    len: usize,
+}
+
+impl<F: Function<f32, f32>> Kernel for Single<F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _s: S) {
+        let Self {
+            function,
+            a,
+            b,
+            output,
+            len,
+            ..
+        } = self;
+        // SAFETY: `line_f32` was promised what a line needs.
+        unsafe {
+            match (self.a_contiguous, self.b_contiguous) {
+                (true, true) => line::<f32, f32, F, true, true>(function, a, b, output, len),
+                (true, false) => line::<f32, f32, F, true, false>(function, a, b, output, len),
+                (false, true) => line::<f32, f32, F, false, true>(function, a, b, output, len),
+                (false, false) => line::<f32, f32, F, false, false>(function, a, b, output, len),
+            }
+        }
+    }
+}
+
 /// Pointers that chunks share.
 #[derive(Clone, Copy)]
 struct Shared<P>(P);

@@ -12,16 +12,21 @@
 //! * Work is split by size only. A call forks only when it runs inside a rayon pool of more than one thread (enter
 //!   the pool once per inference) and has enough work to pay for the fork; see [`parallel`].
 
+pub mod attention;
 pub mod blocked;
+pub mod chain;
 pub mod convolution;
 pub mod elementwise;
 pub mod epilogue;
 pub mod error;
 pub mod gemm;
+pub mod interpolate;
 pub mod isa;
 pub mod movement;
 pub mod normalization;
 pub mod parallel;
+pub mod pooling;
+pub mod recurrent;
 pub mod reduce;
 pub mod softmax;
 pub mod unary;

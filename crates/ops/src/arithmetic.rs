@@ -13,6 +13,7 @@ pub mod atanh;
 pub mod ceiling;
 pub mod cos;
 pub mod cosh;
+pub mod cum_sum;
 pub mod divide;
 pub mod erf;
 pub mod floor;
@@ -24,6 +25,7 @@ pub mod modulo;
 pub mod multiply;
 pub mod negative;
 pub mod power;
+pub mod round;
 pub mod sign;
 pub mod sin;
 pub mod sinh;
@@ -46,6 +48,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &ceiling::CEILING,
     &cos::COS,
     &cosh::COSH,
+    &cum_sum::CUM_SUM,
     &divide::DIVIDE,
     &erf::ERF,
     &floor::FLOOR,
@@ -57,6 +60,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &multiply::MULTIPLY,
     &negative::NEGATIVE,
     &power::POWER,
+    &round::ROUND,
     &sign::SIGN,
     &sin::SIN,
     &sinh::SINH,

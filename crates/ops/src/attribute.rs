@@ -263,7 +263,7 @@ macro_rules! attributes {
 macro_rules! attribute_enum {
     (
         $(#[$meta:meta])*
-        pub enum $name:ident { $( $(#[$variant_meta:meta])* $variant:ident = $text:literal ),* $(,)? }
+        pub enum $name:ident { $( $(#[$variant_meta:meta])* $variant:ident = $text:literal $(| $alias:literal)* ),* $(,)? }
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -275,7 +275,9 @@ macro_rules! attribute_enum {
 
             fn parse(text: &str) -> Result<Self, String> {
                 let trimmed = text.trim();
-                $(if trimmed.eq_ignore_ascii_case($text) { return Ok($name::$variant); })*
+                $(if [$text, $($alias),*].iter().any(|word| trimmed.eq_ignore_ascii_case(word)) {
+                    return Ok($name::$variant);
+                })*
                 Err(format!("it must be one of {}", Self::KIND.allowed.join(", ")))
             }
 

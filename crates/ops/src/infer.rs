@@ -318,7 +318,7 @@ pub(crate) fn integers_of_view(view: ovir_tensor::TensorView<'_>) -> Option<Smal
 }
 
 /// The numbers that an integer type can hold, as far as i64 can.
-fn integer_range(element_type: ElementType) -> (i64, i64) {
+pub(crate) fn integer_range(element_type: ElementType) -> (i64, i64) {
     match element_type {
         ElementType::Boolean => (0, 1),
         ElementType::U8 => (0, i64::from(u8::MAX)),

@@ -21,6 +21,8 @@ pub mod bitwise;
 pub mod comparison;
 pub mod condition;
 pub mod convolution;
+pub mod fused;
+pub mod detection;
 pub mod generation;
 pub mod image;
 pub mod infrastructure;
@@ -33,7 +35,9 @@ pub mod quantization;
 pub mod reduction;
 pub mod sequence;
 pub mod shape;
+pub mod signals;
 pub mod sort;
+pub mod sparse;
 pub mod r#type;
 
 pub use attribute::{

@@ -2,5 +2,9 @@
 
 use crate::OpDef;
 
+pub mod fake_quantize;
+
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
+pub static OPERATIONS: &[&OpDef] = &[
+    &fake_quantize::FAKE_QUANTIZE,
+];

@@ -14,6 +14,7 @@ pub static BUILT_IN: &[&[&OpDef]] = &[
     crate::comparison::OPERATIONS,
     crate::condition::OPERATIONS,
     crate::convolution::OPERATIONS,
+    crate::detection::OPERATIONS,
     crate::generation::OPERATIONS,
     crate::image::OPERATIONS,
     crate::infrastructure::OPERATIONS,
@@ -26,7 +27,9 @@ pub static BUILT_IN: &[&[&OpDef]] = &[
     crate::reduction::OPERATIONS,
     crate::sequence::OPERATIONS,
     crate::shape::OPERATIONS,
+    crate::signals::OPERATIONS,
     crate::sort::OPERATIONS,
+    crate::sparse::OPERATIONS,
     crate::r#type::OPERATIONS,
 ];
 

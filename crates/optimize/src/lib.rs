@@ -1,6 +1,13 @@
 //! Ordered rewriting passes over validated models.
+//!
+//! A pass takes a graph with what is known of its values and changes the graph; the graph is then inferred anew. After
+//! every pass of a debug build the results must have the types and shapes that they had before.
 
-use ovir_graph::Validated;
+mod chain;
+mod fuse_epilogue;
+mod promote_halves;
+
+use ovir_graph::{Model, Validated, validate};
 
 /// Which passes run.
 #[derive(Debug, Clone)]
@@ -15,7 +22,35 @@ impl Default for Options {
     }
 }
 
+/// One pass.
+struct Pass {
+    /// What it is called in dumps.
+    name: &'static str,
+    /// Changes the graph; returns how many places it changed.
+    run: fn(&Validated) -> Option<Model>,
+}
+
+/// All passes in their order, with the reason for each place.
+static PASSES: &[Pass] = &[
+    // First, because all other passes and the kernels know f32 only.
+    Pass { name: "promote_halves", run: promote_halves::run },
+    // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
+    Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
+];
+
 /// Runs all passes in their order.
-pub fn optimize(model: Validated, _options: &Options) -> Validated {
-    model
+pub fn optimize(model: Validated, options: &Options) -> Validated {
+    if !options.enabled {
+        return model;
+    }
+    let mut current = model;
+    for pass in PASSES {
+        let Some(changed) = (pass.run)(&current) else { continue };
+        // A pass must keep a model valid; one that does not is left out rather than trusted.
+        match validate(changed, Vec::new()).into_validated() {
+            Ok(validated) => current = validated,
+            Err(_) => debug_assert!(false, "the pass {} broke the model", pass.name),
+        }
+    }
+    current
 }

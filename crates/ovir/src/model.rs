@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ovir_diagnostics::Diagnostic;
-use ovir_graph::{Preprocessing, Validated, reshape, validate};
+use ovir_graph::{Preprocessing, Validated, reshape, to_document, validate};
+use ovir_ir::{AtomicFile, WeightsWriter, write_document};
 use ovir_runtime::RunError;
 use ovir_tensor::{ElementType, PartialShape};
 
@@ -176,6 +177,27 @@ impl Model {
             Ok(validated) => Ok(Model { validated: Arc::new(validated), source: self.source.clone(), warnings }),
             Err(diagnostics) => Err(Error::InvalidModel { file: self.source.path.clone(), diagnostics }),
         }
+    }
+
+    /// Writes the model as IR version 11: the XML file at `path`, the weights beside it with the ending `.bin`. Both files
+    /// are written completely or not at all.
+    ///
+    /// # Errors
+    /// Files that cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let (xml, bin) = (path.as_ref().to_owned(), path.as_ref().with_extension("bin"));
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::Io { path, source }
+        };
+        let mut weights_file = AtomicFile::create(&bin).map_err(at(&bin))?;
+        let mut weights = WeightsWriter::new(std::io::BufWriter::new(&mut weights_file));
+        let document = to_document(&self.validated, &mut weights).map_err(at(&bin))?;
+        weights.finish().and_then(|mut buffer| std::io::Write::flush(&mut buffer)).map_err(at(&bin))?;
+        let mut xml_file = AtomicFile::create(&xml).map_err(at(&xml))?;
+        std::io::Write::write_all(&mut xml_file, write_document(&document).as_bytes()).map_err(at(&xml))?;
+        weights_file.commit().map_err(at(&bin))?;
+        xml_file.commit().map_err(at(&xml))
     }
 
     /// The text of an entry of the model's `rt_info`, by path: `["model_info", "labels"]`.

@@ -33,6 +33,8 @@ pub struct Compiled {
     /// For each variable, the ReadValue layers that read it.
     pub(crate) readers: Vec<Vec<NodeId>>,
     pub(crate) pool: Pool,
+    /// Whether a layer depends on constants only.
+    is_static: Vec<bool>,
 }
 
 /// One step of the plan.
@@ -90,6 +92,18 @@ impl Compiled {
         self.pool.threads()
     }
 
+    /// The tensor of a value that depends on constants only, made anew if it was packed: for a step whose kernel does
+    /// not do the shapes at hand.
+    pub(crate) fn constant(&self, source: Source) -> Option<Tensor> {
+        if let Some(tensor) = self.constants.get(&source) {
+            return Some(tensor.clone());
+        }
+        if !self.is_static[source.node.index()] {
+            return None;
+        }
+        static_value(&self.model, source, &mut Known::new()).ok()?.aligned().ok()
+    }
+
     /// The number of a value.
     pub(crate) fn value(&self, source: Source) -> usize {
         self.first_value[source.node.index()] as usize + source.port as usize
@@ -115,7 +129,11 @@ fn compile(
     let order = order(&model);
     let inference =
         infer_model(&model, &open_parameters(&model, is_body), &mut SymbolSource::default(), &mut Vec::new());
+    let computed: Vec<bool> = model.nodes.iter().map(|node| !node.is("Const")).collect();
+    let graph = packed.new_graph();
     let mut builder = Builder {
+        graph,
+        computed: &computed,
         model: &model,
         is_static: &is_static,
         variables: &variables,
@@ -137,7 +155,8 @@ fn compile(
         }
     }
     let constants = builder.constants;
-    Ok(Compiled { steps, first_value, value_count: value_count as usize, constants, variables, readers, pool, model })
+    let value_count = value_count as usize;
+    Ok(Compiled { steps, first_value, value_count, constants, variables, readers, pool, is_static, model })
 }
 
 /// In a body, shapes come from outside; what its Parameters declare may be narrower than what arrives.
@@ -162,6 +181,9 @@ struct Builder<'b> {
     known: Known,
     constants: HashMap<Source, Tensor>,
     pool: &'b Pool,
+    /// The number of the graph, and whether each of its layers computes its value.
+    graph: usize,
+    computed: &'b [bool],
 }
 
 impl Builder<'_> {
@@ -223,8 +245,15 @@ impl Builder<'_> {
             }
             static_value(model, source, known).ok()
         };
-        let claim =
-            claim(&mut ClaimContext { model, node, inputs, outputs, constant: &mut constant, packed: self.packed });
+        let claim = claim(&mut ClaimContext {
+            node,
+            inputs,
+            outputs,
+            constant: &mut constant,
+            packed: self.packed,
+            graph: self.graph,
+            computed: self.computed,
+        });
         // What was evaluated for packing is not kept: large weights would otherwise be in memory twice.
         self.known.clear();
         let claim = claim?;

@@ -3,10 +3,15 @@
 //! A claim takes a layer and offers a [`Kernel`] for it; a layer that nobody claims runs its reference evaluation. A
 //! kernel is made once for a compiled model: it packs its constant operands, and reads shapes when it runs.
 
+mod convolution;
+mod matmul;
+mod parts;
+mod unary;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ovir_graph::{Model, Node};
+use ovir_graph::{Node, Source};
 use ovir_ops::{OpResult, ValueFacts};
 use ovir_tensor::{Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
@@ -67,8 +72,6 @@ pub(crate) struct Claim {
 
 /// What a claim sees of a layer.
 pub(crate) struct ClaimContext<'a> {
-    /// The model.
-    pub model: &'a Model,
     /// The layer.
     pub node: &'a Node,
     /// What is known of the inputs for all shapes that the model may get.
@@ -79,25 +82,57 @@ pub(crate) struct ClaimContext<'a> {
     pub constant: &'a mut dyn FnMut(usize) -> Option<Tensor>,
     /// Packed constants that several layers share.
     pub packed: &'a mut PackStore,
+    /// The number of the graph.
+    pub graph: usize,
+    /// Whether a layer of the graph computes its value (it is no Const).
+    pub computed: &'a [bool],
+}
+
+impl ClaimContext<'_> {
+    /// What tells the constant `tensor` at input `port` from all others.
+    pub fn key(&self, port: usize, tensor: &Tensor) -> PackKey {
+        let (address, length) = tensor.identity();
+        match self.node.inputs.get(port) {
+            Some(source) if self.computed.get(source.node.index()).copied().unwrap_or(true) => {
+                PackKey::Value(self.graph, *source)
+            }
+            _ => PackKey::Bytes(address, length),
+        }
+    }
 }
 
 /// Packed constants, once per source and format.
 #[derive(Default)]
 pub(crate) struct PackStore {
-    entries: HashMap<(usize, usize, String), Arc<dyn std::any::Any + Send + Sync>>,
+    entries: HashMap<(PackKey, String), Arc<dyn std::any::Any + Send + Sync>>,
+    graphs: usize,
+}
+
+/// What tells one constant from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum PackKey {
+    /// The bytes of a Const: address and length. They live as long as the model.
+    Bytes(usize, usize),
+    /// A value that is computed from constants: the number of the graph, and the value.
+    Value(usize, Source),
 }
 
 impl PackStore {
+    /// The number of a graph that is compiled now.
+    pub fn new_graph(&mut self) -> usize {
+        self.graphs += 1;
+        self.graphs
+    }
+
     /// The packed form of a constant, made by `pack` if it is not there yet. `format` tells everything besides the
-    /// bytes that the packed form depends on.
+    /// values that the packed form depends on.
     pub fn get<T: Send + Sync + 'static>(
         &mut self,
-        tensor: &Tensor,
+        key: PackKey,
         format: String,
         pack: impl FnOnce() -> Option<T>,
     ) -> Option<Arc<T>> {
-        let (address, length) = tensor.identity();
-        let key = (address, length, format);
+        let key = (key, format);
         if let Some(found) = self.entries.get(&key).and_then(|entry| Arc::clone(entry).downcast::<T>().ok()) {
             return Some(found);
         }
@@ -107,7 +142,10 @@ impl PackStore {
     }
 }
 
+/// All claims, in the order in which they are asked; what a layer is decides which of them can answer at all.
+static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[convolution::claim, matmul::claim, unary::claim];
+
 /// Offers a kernel for a layer.
-pub(crate) fn claim(_context: &mut ClaimContext<'_>) -> Option<Claim> {
-    None
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    CLAIMS.iter().find_map(|claim| claim(context))
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use ovir_diagnostics::Diagnostic;
 use ovir_graph::{Inference, NodeId, Source, infer_model_into};
 use ovir_ops::{SymbolSource, ValueFacts};
-use ovir_tensor::{ElementType, Shape, SmallVec};
+use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
 
 use crate::RunError;
 use crate::compile::{Action, Compiled, Step};
@@ -25,6 +25,8 @@ pub(crate) enum Place {
     None,
     /// A constant of the compiled model.
     Constant(Source),
+    /// A constant that was packed for a kernel which does not do the shapes at hand: a number among those of the plan.
+    Late(usize),
     /// An input of the request.
     Input(usize),
     /// A range of the arena.
@@ -58,6 +60,8 @@ pub(crate) struct Instance {
     pub arena_bytes: usize,
     /// Whether some step is worth entering the pool.
     pub uses_pool: bool,
+    /// Constants that were packed for kernels which do not do the shapes at hand.
+    pub late: Vec<Tensor>,
     inference: Inference,
     diagnostics: Vec<Diagnostic>,
     last_read: Vec<u32>,
@@ -163,6 +167,7 @@ impl Instance {
         self.places.resize(compiled.value_count, Place::None);
         self.steps.clear();
         self.free.clear();
+        self.late.clear();
         self.arena_bytes = 0;
         self.uses_pool = false;
         for source in compiled.constants.keys() {
@@ -235,6 +240,7 @@ impl Instance {
             plan.scratch = self.take(fit.scratch_bytes);
         }
         if !plan.use_kernel {
+            self.unpack(compiled, node);
             candidates.extend(node.operation.in_place_input());
         }
         plan.in_place = candidates.into_iter().find(|port| self.can_take_over(compiled, position, *port));
@@ -244,6 +250,19 @@ impl Instance {
                 Some(input) if port == 0 => self.places[compiled.value(node.inputs[input])].clone(),
                 _ => self.new_place(compiled, value),
             };
+        }
+    }
+
+    /// Gives the packed constants that a layer reads a place again.
+    fn unpack(&mut self, compiled: &Compiled, node: &ovir_graph::Node) {
+        for source in &node.inputs {
+            let value = compiled.value(*source);
+            if self.places[value] == Place::None
+                && let Some(tensor) = compiled.constant(*source)
+            {
+                self.places[value] = Place::Late(self.late.len());
+                self.late.push(tensor);
+            }
         }
     }
 

@@ -31,10 +31,11 @@ type Inputs<'a> = SmallVec<[TensorView<'a>; 8]>;
 
 impl Memory {
     /// The tensor that holds the value at `place`, if it is not in the arena.
-    fn tensor<'a>(&'a self, compiled: &'a Compiled, place: &Place) -> Option<&'a Tensor> {
+    fn tensor<'a>(&'a self, compiled: &'a Compiled, instance: &'a Instance, place: &Place) -> Option<&'a Tensor> {
         match place {
             Place::None | Place::Arena(_) => None,
             Place::Constant(source) => compiled.constants.get(source),
+            Place::Late(index) => instance.late.get(*index),
             Place::Input(index) => self.inputs.get(*index)?.as_ref(),
             Place::Output(index) => self.outputs.get(*index)?.as_ref(),
             Place::Current(index) => self.variables.get(*index)?.current.as_ref(),
@@ -64,7 +65,8 @@ impl Memory {
             let parts = self.arena.parts(std::slice::from_ref(range), &[])?;
             return Ok(Tensor::from_bytes(instance.types[value], shape, parts.reads[0])?);
         }
-        let tensor = self.tensor(compiled, place).cloned().ok_or_else(|| nothing(compiled.model.node(source.node)))?;
+        let tensor =
+            self.tensor(compiled, instance, place).cloned().ok_or_else(|| nothing(compiled.model.node(source.node)))?;
         match shape {
             Some(shape) if *tensor.shape() != shape => Ok(tensor.reshaped(shape)?),
             _ => Ok(tensor),
@@ -204,7 +206,7 @@ fn run_taken(
     }
     let Memory { arena, inputs, outputs, variables, dynamic, journal } = memory;
     let parts = arena.parts(&reads, writes)?;
-    let rest = TensorSlots { compiled, inputs, outputs, variables, dynamic };
+    let rest = TensorSlots { compiled, instance, inputs, outputs, variables, dynamic };
     let mut arena_reads = parts.reads.into_iter();
     let mut views: Inputs<'_> = SmallVec::new();
     for (port, source) in node.inputs.iter().enumerate() {
@@ -261,6 +263,7 @@ fn run_taken(
 /// The places of a request that are tensors, borrowed apart from the arena.
 struct TensorSlots<'a> {
     compiled: &'a Compiled,
+    instance: &'a Instance,
     inputs: &'a [Option<Tensor>],
     outputs: &'a [Option<Tensor>],
     variables: &'a [Variable],
@@ -272,6 +275,7 @@ impl<'a> TensorSlots<'a> {
         match place {
             Place::None | Place::Arena(_) => None,
             Place::Constant(source) => self.compiled.constants.get(source),
+            Place::Late(index) => self.instance.late.get(*index),
             Place::Input(index) => self.inputs.get(*index)?.as_ref(),
             Place::Output(index) => self.outputs.get(*index)?.as_ref(),
             Place::Current(index) => self.variables.get(*index)?.current.as_ref(),
@@ -356,11 +360,43 @@ fn run_dynamic(
         }
         _ => None,
     };
+    if kernel.is_none() && tensors.iter().any(Option::is_none) {
+        return run_unpacked(compiled, step, tensors.clone(), memory, bodies, environment);
+    }
     let produced: Vec<Tensor> = match kernel {
         Some((kernel, scratch)) => run_kernel(&**kernel, &views, given, scratch),
         None => run_reference(compiled, step, &views, given, &promised, bodies, environment),
     }
     .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
+    for (port, tensor) in produced.into_iter().enumerate() {
+        memory.dynamic[first + port] = Some(tensor);
+    }
+    Ok(())
+}
+
+/// A step of unknown shapes whose kernel does not do the shapes that have come, after its constants were packed.
+fn run_unpacked(
+    compiled: &Compiled,
+    step: &Step,
+    mut tensors: SmallVec<[Option<Tensor>; 4]>,
+    memory: &mut Memory,
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<(), RunError> {
+    let node = compiled.model.node(step.node);
+    for (tensor, source) in tensors.iter_mut().zip(&node.inputs) {
+        if tensor.is_none() {
+            *tensor = compiled.constant(*source);
+        }
+    }
+    let tensors: Option<Vec<Tensor>> = tensors.into_iter().collect();
+    let tensors = tensors.ok_or_else(|| nothing(node))?;
+    let views: Inputs<'_> = tensors.iter().map(Tensor::view).collect();
+    let promised = infer_now(compiled, node, &views)?;
+    let given = promised.iter().map(|_| None).collect();
+    let produced = run_reference(compiled, step, &views, given, &promised, bodies, environment)
+        .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
+    let first = compiled.value(Source { node: step.node, port: 0 });
     for (port, tensor) in produced.into_iter().enumerate() {
         memory.dynamic[first + port] = Some(tensor);
     }

@@ -74,6 +74,13 @@ impl AlignedBuffer {
     }
 }
 
+/// Bytes as elements: the longest slice of whole elements from the first aligned byte on.
+pub fn cast_mut<T: bytemuck::Pod>(bytes: &mut [u8]) -> &mut [T] {
+    let skipped = bytes.as_ptr().align_offset(align_of::<T>()).min(bytes.len());
+    let usable = (bytes.len() - skipped) / size_of::<T>() * size_of::<T>();
+    bytemuck::try_cast_slice_mut(&mut bytes[skipped..skipped + usable]).unwrap_or(&mut [])
+}
+
 /// A type of the buffer's alignment, for an aligned dangling pointer.
 #[repr(align(64))]
 struct Line(#[allow(dead_code)] [u8; 64]);

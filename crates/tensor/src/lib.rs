@@ -20,7 +20,7 @@ mod value;
 mod view;
 
 pub use arena::{Arena, ArenaParts};
-pub use buffer::AlignedBuffer;
+pub use buffer::{AlignedBuffer, cast_mut};
 pub use dim::{Dim, INFINITE, Symbol};
 pub use element_type::{ElementClass, ElementType, NativeElement};
 pub use error::TensorError;

@@ -1,10 +1,12 @@
-//! What version 10 does in its own way: `<pre-process>` sections.
+//! What version 10 does in its own way: `<pre-process>` sections, and f16 at the interface.
 
 use std::sync::Arc;
 
 use ovir_diagnostics::{Code, Diagnostic};
 use ovir_ir::{Document, PreProcess, Weights};
-use ovir_ops::{AttributeReader, BuildContext, RawAttribute, Registry, Resolution};
+use ovir_ops::infrastructure::parameter::Parameter;
+use ovir_ops::r#type::convert::{Convert, ConvertAttributes};
+use ovir_ops::{AttributeReader, BuildContext, OpVersion, RawAttribute, Registry, Resolution, SymbolSource};
 use ovir_tensor::{ElementType, Shape, Tensor};
 
 use crate::{Model, Node, NodeId, Source};
@@ -30,6 +32,58 @@ pub(super) fn apply_preprocessing(
         Err(reason) => {
             let message = format!("the pre-process section cannot be applied: {reason}");
             diagnostics.push(Diagnostic::new(Code::InvalidConstant, message).at(section.span, ""));
+        }
+    }
+}
+
+/// Parameters and Results of f16 are f32 for the user of a version 10 model, as in OpenVINO: the data is rounded behind
+/// the Parameter and widened before the Result.
+pub(super) fn widen_interface(model: &mut Model) {
+    let inference = crate::infer_model(model, &[], &mut SymbolSource::default(), &mut Vec::new());
+    let is_half = |id: NodeId, port: u32| inference.get(Source { node: id, port }).element_type == ElementType::F16;
+    let parameters: Vec<NodeId> = model.parameters.iter().copied().filter(|id| is_half(*id, 0)).collect();
+    let results: Vec<NodeId> = model.results.iter().copied().filter(|id| is_half(*id, 0)).collect();
+    for id in &parameters {
+        let converted = add_convert(model, *id, ElementType::F16);
+        for node in model.nodes.iter_mut().take(converted.index()) {
+            for source in node.inputs.iter_mut().filter(|source| source.node == *id) {
+                *source = Source { node: converted, port: 0 };
+            }
+        }
+        let node = &mut model.nodes[id.index()];
+        if let Some(parameter) = node.operation.downcast_ref::<Parameter>() {
+            let shape = parameter.shape.clone();
+            node.operation = Arc::new(Parameter { element_type: ElementType::F32, shape });
+        }
+        forget_precision(node);
+    }
+    for id in &results {
+        let Some(source) = model.node(*id).inputs.first().copied() else { continue };
+        let converted = add_convert(model, source.node, ElementType::F32);
+        model.nodes[converted.index()].inputs = vec![source];
+        model.nodes[converted.index()].outputs = model.node(source.node).outputs.clone();
+        model.nodes[converted.index()].friendly_name = model.node(source.node).friendly_name.clone();
+        model.nodes[id.index()].inputs = vec![Source { node: converted, port: 0 }];
+        forget_precision(&mut model.nodes[id.index()]);
+    }
+    if !parameters.is_empty() || !results.is_empty() {
+        model.sort();
+    }
+}
+
+fn add_convert(model: &mut Model, from: NodeId, element_type: ElementType) -> NodeId {
+    let version = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
+    let operation = Arc::new(Convert { attributes: ConvertAttributes { destination_type: element_type } });
+    let name = format!("{}/{element_type}", model.node(from).friendly_name);
+    let id = NodeId(model.nodes.len() as u32);
+    model.nodes.push(Node::new(name, "Convert", version, operation, vec![Source { node: from, port: 0 }], 1));
+    id
+}
+
+fn forget_precision(node: &mut Node) {
+    if let Some(location) = &mut node.location {
+        for port in location.outputs.iter_mut().chain(&mut location.inputs) {
+            port.declared.element_type = None;
         }
     }
 }

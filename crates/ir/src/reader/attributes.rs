@@ -10,22 +10,34 @@ use crate::document::{Attribute, Located, Text};
 use crate::limits::{MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES};
 use crate::xml::{Tag, attribute_value, shorten};
 
-/// The attributes of a tag that nobody has taken yet, in the order of the file.
+/// The attributes of a tag, in the order of the file. One that was taken has an empty name, which no attribute has.
 #[derive(Default)]
 pub(super) struct AttributeSet<'a> {
-    items: SmallVec<[Attribute<'a>; 6]>,
+    items: SmallVec<[Attribute<'a>; 4]>,
 }
 
 impl<'a> AttributeSet<'a> {
     /// Takes the attribute with this name out.
     pub(super) fn take(&mut self, name: &str) -> Option<Text<'a>> {
-        let index = self.items.iter().position(|attribute| attribute.name.value == name)?;
-        Some(self.items.remove(index).value)
+        let attribute = self.items.iter_mut().find(|attribute| attribute.name.value == name)?;
+        attribute.name = Text::default();
+        Some(std::mem::take(&mut attribute.value))
     }
 
-    /// All that is left.
+    /// All that nobody took.
+    fn rest(&self) -> impl Iterator<Item = &Attribute<'a>> {
+        self.items.iter().filter(|attribute| !attribute.name.value.is_empty())
+    }
+
+    /// All that nobody took.
     pub(super) fn into_vec(self) -> Vec<Attribute<'a>> {
-        self.items.into_vec()
+        let left = self.rest().count();
+        if left == self.items.len() {
+            return self.items.into_vec();
+        }
+        let mut rest = Vec::with_capacity(left);
+        rest.extend(self.items.into_iter().filter(|attribute| !attribute.name.value.is_empty()));
+        rest
     }
 }
 
@@ -37,7 +49,7 @@ impl<'a> Reader<'a> {
             let attribute = match attribute {
                 Ok(attribute) => attribute,
                 Err(error) => {
-                    self.report(syntax(error));
+                    self.report(syntax(&error));
                     continue;
                 }
             };
@@ -53,7 +65,7 @@ impl<'a> Reader<'a> {
                     name: Located::new(attribute.name.into(), attribute.name_span),
                     value: Located::new(value, attribute.value_span),
                 }),
-                Err(error) => self.report(syntax(error)),
+                Err(error) => self.report(syntax(&error)),
             }
         }
         Ok(set)
@@ -61,7 +73,7 @@ impl<'a> Reader<'a> {
 
     /// Reports the attributes that nobody took.
     pub(super) fn no_more(&mut self, attributes: &AttributeSet<'a>, tag: &Tag<'a>) {
-        for attribute in &attributes.items {
+        for attribute in attributes.rest() {
             let message = format!("<{}> has no attribute `{}`", tag.name, shorten(&attribute.name.value));
             self.report(Diagnostic::new(Code::UnknownXmlAttribute, message).at(attribute.span(), "ignored"));
         }
@@ -106,26 +118,47 @@ impl<'a> Reader<'a> {
 
     /// Reads a precision as OpenVINO spells it. Another spelling is reported, and understood where its meaning is plain.
     pub(super) fn precision(&mut self, text: &Text<'a>) -> Option<Located<ElementType>> {
-        let parsed = ElementType::from_str(&text.value).ok();
         let spelling = text.as_str();
-        let is_accepted = parsed.is_some_and(|element_type| match element_type {
-            ElementType::Dynamic => ["dynamic", "undefined", "UNSPECIFIED"].contains(&spelling),
-            known => {
-                spelling == known.precision_name()
-                    || spelling == known.name()
-                    || spelling == known.name().to_ascii_uppercase() && known == ElementType::U1
-            }
-        });
-        if !is_accepted {
-            let message = format!("`{}` is not a precision", shorten(spelling));
-            let mut diagnostic = Diagnostic::new(Code::UnknownPrecision, message).at(text.span, "unknown");
-            if let Some(known) = parsed {
-                diagnostic = diagnostic.help(format!("write `{}`", known.precision_name()));
-            }
-            self.report(diagnostic);
+        if let Some(element_type) = accepted_precision(spelling) {
+            return Some(Located::new(element_type, text.span));
         }
+        let parsed = ElementType::from_str(spelling).ok();
+        let message = format!("`{}` is not a precision", shorten(spelling));
+        let mut diagnostic = Diagnostic::new(Code::UnknownPrecision, message).at(text.span, "unknown");
+        if let Some(known) = parsed {
+            diagnostic = diagnostic.help(format!("write `{}`", known.precision_name()));
+        }
+        self.report(diagnostic);
         parsed.map(|element_type| Located::new(element_type, text.span))
     }
+}
+
+/// The element type that OpenVINO reads from a precision. Case matters.
+fn accepted_precision(spelling: &str) -> Option<ElementType> {
+    match spelling {
+        "FP32" => return Some(ElementType::F32),
+        "I64" => return Some(ElementType::I64),
+        "dynamic" | "undefined" | "UNSPECIFIED" => return Some(ElementType::Dynamic),
+        "U1" => return Some(ElementType::U1),
+        _ => {}
+    }
+    let is_spelt = |known: &ElementType| spelling == known.precision_name() || spelling == known.name();
+    ElementType::ALL.into_iter().find(is_spelt)
+}
+
+/// A number of one to nine digits and nothing else, as nearly all are written.
+pub(super) fn short_number(text: &str) -> Option<u32> {
+    if text.is_empty() || text.len() > 9 {
+        return None;
+    }
+    let mut number = 0;
+    for byte in text.bytes() {
+        if !byte.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + u32::from(byte - b'0');
+    }
+    Some(number)
 }
 
 /// A number in an attribute.
@@ -141,6 +174,9 @@ impl Number for u64 {
     const WORDS: &'static str = "a non-negative integer";
 
     fn read(text: &str) -> Option<u64> {
+        if let Some(number) = short_number(text) {
+            return Some(number.into());
+        }
         let text = text.trim();
         // `parse` would also take a leading plus sign.
         if !text.starts_with(|c: char| c.is_ascii_digit()) {
@@ -154,6 +190,9 @@ impl Number for i64 {
     const WORDS: &'static str = "an integer";
 
     fn read(text: &str) -> Option<i64> {
+        if let Some(number) = short_number(text) {
+            return Some(number.into());
+        }
         let text = text.trim();
         if !text.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
             return None;

@@ -7,6 +7,12 @@ use crate::document::{Body, Document, Edge, Located, MeanChannel, MeanImage, Pre
 use crate::limits::{MAX_BODY_DEPTH, MAX_EDGES, MAX_LAYERS};
 use crate::xml::Tag;
 
+/// Bytes of XML that a layer takes with its edges. Too much room costs nothing, since it is not touched.
+const TYPICAL_LAYER_BYTES: usize = 512;
+
+/// Layers for which room is made before they are seen.
+const MOST_RESERVED: usize = 1 << 16;
+
 impl<'a> Reader<'a> {
     pub(super) fn read_net(&mut self, tag: &Tag<'a>, document: &mut Document<'a>) -> Result<()> {
         let mut seen = Seen::default();
@@ -89,7 +95,12 @@ impl<'a> Reader<'a> {
                 return self.limit(child.span, format!("the file has more than {MAX_LAYERS} layers"));
             }
             match self.read_layer(&child, depth)? {
-                Some(layer) => layers.push(layer),
+                Some(layer) => {
+                    if layers.is_empty() && depth == 0 {
+                        layers.reserve((self.xml.size() / TYPICAL_LAYER_BYTES).min(MOST_RESERVED));
+                    }
+                    layers.push(layer);
+                }
                 None => self.is_incomplete = true,
             }
         }

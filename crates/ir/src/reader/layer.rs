@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use ovir_diagnostics::{Code, Diagnostic, Span};
 use ovir_tensor::MAX_RANK;
 
+use super::attributes::Number;
 use super::{LayerContext, Reader, Result, Seen};
 use crate::document::{
     BackEdge, ControlFlow, DeclaredDim, DeclaredDims, Layer, Located, Port, PortMap, PortMapEntry, Text,
@@ -119,7 +120,13 @@ impl<'a> Reader<'a> {
                 return self.limit(child.span, format!("a layer has more than {MAX_PORTS} ports"));
             }
             match self.read_port(&child, is_output)? {
-                Some(port) => ports.push(port),
+                Some(port) => {
+                    // Most layers have one or two ports; a vector would start with room for four.
+                    if ports.is_empty() {
+                        ports.reserve_exact(1);
+                    }
+                    ports.push(port);
+                }
                 None => self.is_incomplete = true,
             }
         }
@@ -158,16 +165,12 @@ impl<'a> Reader<'a> {
         if dims.len() == MAX_RANK {
             return self.limit(port.span, format!("a port has more than {MAX_RANK} dimensions"));
         }
-        let value = match text.value.trim().parse::<i64>() {
-            Ok(value) if value >= -1 && !text.value.trim().starts_with('+') => value,
-            _ => {
-                let message = format!("`{}` is not a dimension", shorten(&text.value));
-                self.report(
-                    Diagnostic::new(Code::InvalidNumber, message).at(text.span, "a size, or -1 where it is unknown"),
-                );
-                -1
-            }
-        };
+        let value = i64::read(&text.value).filter(|value| *value >= -1).unwrap_or_else(|| {
+            let message = format!("`{}` is not a dimension", shorten(&text.value));
+            let diagnostic = Diagnostic::new(Code::InvalidNumber, message);
+            self.report(diagnostic.at(text.span, "a size, or -1 where it is unknown"));
+            -1
+        });
         dims.push(DeclaredDim { value, span: text.span });
         Ok(())
     }

@@ -318,66 +318,199 @@ impl<const POSITIONS: usize, const VECTORS: usize> Kernel for Fixed<POSITIONS, V
         if POSITIONS * VECTORS > 28 || VECTORS > 2 * per_block {
             return;
         }
-        let output_wide = call.view.output[1];
-        let mut places = [(0usize, 0usize); POSITIONS];
-        for (index, place) in places.iter_mut().enumerate() {
-            *place = (
-                (call.position + index) / output_wide,
-                (call.position + index) % output_wide,
-            );
-        }
-        let weight_of = |vector: usize| vector / per_block * call.weights_block + vector % per_block * S::LANES;
         // SAFETY: `run_tile` was promised that the pointers cover what the geometry asks for.
         unsafe {
-            let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
-            for vector in 0..VECTORS {
-                let bias = s.load(call.bias.add(vector * S::LANES));
-                for position in 0..POSITIONS {
-                    sums[position][vector] = bias;
-                }
-            }
-            for tap in 0..call.taps[0] * call.taps[1] {
-                let (ky, kx) = (tap / call.taps[1], tap % call.taps[1]);
-                let mut pointers = [ZEROS.as_ptr(); POSITIONS];
-                let mut steps = [0usize; POSITIONS];
-                let mut inside = false;
-                for position in 0..POSITIONS {
-                    let (y, x) = places[position];
-                    if let (Some(y), Some(x)) = (call.view.at(0, y, ky), call.view.at(1, x, kx)) {
-                        pointers[position] = call.input.add((y * call.view.input[1] + x) * call.lanes);
-                        steps[position] = call.channel_step;
-                        inside = true;
-                    }
-                }
-                if !inside {
-                    continue;
-                }
-                let mut weights = call.weights.add(tap * call.channels * BLOCK);
-                let mut channel = 0;
-                while channel < call.channels {
-                    let lanes = call.lanes.min(call.channels - channel);
-                    for lane in 0..lanes {
-                        let mut right = [s.splat(0.0); VECTORS];
-                        for vector in 0..VECTORS {
-                            right[vector] = s.load(weights.add(weight_of(vector)));
-                        }
-                        for position in 0..POSITIONS {
-                            let left = s.splat(*pointers[position].add(lane));
-                            for vector in 0..VECTORS {
-                                sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
-                            }
-                        }
-                        weights = weights.add(BLOCK);
-                    }
-                    for position in 0..POSITIONS {
-                        pointers[position] = pointers[position].wrapping_add(steps[position]);
-                    }
-                    channel += lanes;
-                }
-            }
+            let sums = accumulate::<S, POSITIONS, VECTORS>(s, &call);
             finish(s, &call, sums);
         }
     }
+}
+
+/// The sums of all products and the bias.
+///
+/// # Safety
+/// As of [`run_tile`].
+#[inline(always)]
+unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let places = Places::<POSITIONS>::new(call);
+    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+    for vector in 0..VECTORS {
+        // SAFETY: the bias has a value for each lane.
+        let bias = unsafe { s.load(call.bias.add(vector * S::LANES)) };
+        for position in 0..POSITIONS {
+            sums[position][vector] = bias;
+        }
+    }
+    if places.interior {
+        // SAFETY: every tap of every position lies inside the input.
+        return unsafe { interior::<S, POSITIONS, VECTORS>(s, call, &places.pointers, sums) };
+    }
+    for tap in 0..call.taps[0] * call.taps[1] {
+        let down = (tap / call.taps[1] * call.view.dilation[0]) as isize;
+        let right = (tap % call.taps[1] * call.view.dilation[1]) as isize;
+        let offset = (down * call.view.input[1] as isize + right) * call.lanes as isize;
+        // SAFETY: the tap lies in the kernel, and each pointer leads to the channels of a position or to zeros.
+        unsafe {
+            let weights = call.weights.add(tap * call.channels * BLOCK);
+            let mut pointers = [ZEROS.as_ptr(); POSITIONS];
+            let mut steps = [0usize; POSITIONS];
+            let mut inside = false;
+            for position in 0..POSITIONS {
+                let y = places.rows[position].wrapping_add(down) as usize;
+                let x = places.columns[position].wrapping_add(right) as usize;
+                if (y < call.view.input[0]) & (x < call.view.input[1]) {
+                    pointers[position] = places.pointers[position].wrapping_offset(offset);
+                    steps[position] = call.channel_step;
+                    inside = true;
+                }
+            }
+            if inside {
+                sums = channels::<S, POSITIONS, VECTORS>(s, call, weights, pointers, &steps, sums);
+            }
+        }
+    }
+    sums
+}
+
+/// Where the positions of a tile read at their first tap.
+struct Places<const POSITIONS: usize> {
+    /// The line, which may lie in the padding.
+    rows: [isize; POSITIONS],
+    /// The column, which may lie in the padding.
+    columns: [isize; POSITIONS],
+    /// The address, meaningful where the line and column are inside.
+    pointers: [*const f32; POSITIONS],
+    /// Whether every tap of every position lies inside.
+    interior: bool,
+}
+
+impl<const POSITIONS: usize> Places<POSITIONS> {
+    #[inline(always)]
+    fn new(call: &Call) -> Self {
+        let view = &call.view;
+        let (high, wide) = (view.input[0] as isize, view.input[1] as isize);
+        let reach = [0, 1].map(|axis| ((call.taps[axis] - 1) * view.dilation[axis]) as isize);
+        let (mut y, mut x) = (call.position / view.output[1], call.position % view.output[1]);
+        let mut places = Self {
+            rows: [0; POSITIONS],
+            columns: [0; POSITIONS],
+            pointers: [call.input; POSITIONS],
+            interior: true,
+        };
+        for position in 0..POSITIONS {
+            let row = (y * view.stride[0]) as isize - view.pad[0] as isize;
+            let column = (x * view.stride[1]) as isize - view.pad[1] as isize;
+            places.rows[position] = row;
+            places.columns[position] = column;
+            places.pointers[position] = call.input.wrapping_offset((row * wide + column) * call.lanes as isize);
+            places.interior &= (row >= 0) & (row + reach[0] < high) & (column >= 0) & (column + reach[1] < wide);
+            x += 1;
+            if x == view.output[1] {
+                (y, x) = (y + 1, 0);
+            }
+        }
+        places
+    }
+}
+
+/// Adds the products of all taps of a tile that lies inside the input; sums stay in registers throughout.
+///
+/// # Safety
+/// Every tap of every position lies inside the input.
+#[inline(always)]
+unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+    pointers: &[*const f32; POSITIONS],
+    mut sums: [[S::F; VECTORS]; POSITIONS],
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let mut weights = call.weights;
+    let down = call.view.dilation[0] * call.view.input[1] * call.lanes;
+    let right = call.view.dilation[1] * call.lanes;
+    for ky in 0..call.taps[0] {
+        for kx in 0..call.taps[1] {
+            let mut offset = ky * down + kx * right;
+            let mut channel = 0;
+            while channel < call.channels {
+                let lanes = call.lanes.min(call.channels - channel);
+                for lane in 0..lanes {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        sums = step(s, call, weights, pointers, offset + lane, sums);
+                        weights = weights.add(BLOCK);
+                    }
+                }
+                offset += call.channel_step;
+                channel += lanes;
+            }
+        }
+    }
+    sums
+}
+
+/// Adds the products of one tap, whose sums stay in registers throughout.
+///
+/// # Safety
+/// The weights are those of the tap, and each pointer leads to the channels of a position, or to zeros and has no step.
+#[inline(always)]
+unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+    mut weights: *const f32,
+    mut pointers: [*const f32; POSITIONS],
+    steps: &[usize; POSITIONS],
+    mut sums: [[S::F; VECTORS]; POSITIONS],
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let mut channel = 0;
+    while channel < call.channels {
+        let lanes = call.lanes.min(call.channels - channel);
+        for lane in 0..lanes {
+            // SAFETY: the caller's promise.
+            unsafe {
+                sums = step(s, call, weights, &pointers, lane, sums);
+                weights = weights.add(BLOCK);
+            }
+        }
+        for (pointer, step) in pointers.iter_mut().zip(steps) {
+            *pointer = pointer.wrapping_add(*step);
+        }
+        channel += lanes;
+    }
+    sums
+}
+
+/// Adds the products of one input channel and tap.
+///
+/// # Safety
+/// The weights are those of the channel and tap, and each pointer leads to a value at the offset.
+#[inline(always)]
+unsafe fn step<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+    weights: *const f32,
+    pointers: &[*const f32; POSITIONS],
+    offset: usize,
+    mut sums: [[S::F; VECTORS]; POSITIONS],
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let per_block = BLOCK / S::LANES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut right = [s.splat(0.0); VECTORS];
+        for vector in 0..VECTORS {
+            right[vector] =
+                s.load(weights.add(vector / per_block * call.weights_block + vector % per_block * S::LANES));
+        }
+        for position in 0..POSITIONS {
+            let left = s.splat(*pointers[position].wrapping_add(offset));
+            for vector in 0..VECTORS {
+                sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
+            }
+        }
+    }
+    sums
 }
 
 /// Adds the residual, applies slopes or limits and stores.

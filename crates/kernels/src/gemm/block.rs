@@ -154,6 +154,8 @@ pub(crate) struct Block<'a, P> {
     pub(crate) c: *mut f32,
     /// Elements from one row of the result to the next.
     pub(crate) c_row: usize,
+    /// Whether to add to what the result holds instead of the bias.
+    pub(crate) accumulate: bool,
     /// What happens before the last store; its residual's row stride is its own.
     pub(crate) epilogue: &'a Epilogue<'a>,
 }
@@ -248,7 +250,7 @@ impl<P: PanelSource> Block<'_, P> {
                 c: self.c.wrapping_add(row * self.c_row + column),
                 c_row: self.c_row,
                 columns,
-                accumulate: first > 0,
+                accumulate: self.accumulate || first > 0,
                 row_bias: advance(row_bias, row),
                 column_bias: advance(column_bias, column),
                 residual,

@@ -114,7 +114,9 @@ mod tests {
         let case = Case::new("Gelu", "opset7").attribute("approximation_mode", "fast");
         assert_eq!(
             case.attribute_errors(1),
-            ["attribute `approximation_mode`: `approximation_mode=\"fast\"` is not allowed: it must be one of ERF, TANH"]
+            [
+                "attribute `approximation_mode`: `approximation_mode=\"fast\"` is not allowed: it must be one of ERF, TANH"
+            ]
         );
     }
 

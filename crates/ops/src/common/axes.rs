@@ -4,7 +4,7 @@ use ovir_tensor::{ElementClass, Shape, SmallVec};
 
 use super::broadcast::for_each_offset;
 use crate::infer::normalize_axis;
-use crate::{Blame, EvaluateContext, InferContext, OpError, OpResult};
+use crate::{Blame, EvaluateContext, InferContext, OpResult};
 
 /// Axes counted from the front, in ascending order, each once.
 pub(crate) type Axes = SmallVec<[usize; 8]>;
@@ -109,11 +109,6 @@ pub(crate) fn reduced_shape(shape: &Shape, axes: &[usize], keep_dims: bool) -> S
             (true, false) => None,
         })
         .collect()
-}
-
-/// The error of a tensor that needs more dimensions.
-pub(crate) fn too_few_dimensions(port: usize, shape: impl std::fmt::Display, rank: usize) -> OpError {
-    OpError::shape(Blame::Input(port), format!("shape {shape} must have a rank of at least {rank}"))
 }
 
 #[cfg(test)]

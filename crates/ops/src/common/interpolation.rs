@@ -248,7 +248,7 @@ fn triangle(distance: f64) -> f64 {
 }
 
 /// The weights of the four neighbours of a coordinate with fraction `s`.
-fn cubic_weights(s: f64, a: f64) -> [f64; 4] {
+pub(crate) fn cubic_weights(s: f64, a: f64) -> [f64; 4] {
     [cubic_filter(1.0 + s, a), cubic_filter(s, a), cubic_filter(1.0 - s, a), cubic_filter(2.0 - s, a)]
 }
 

@@ -19,7 +19,7 @@ use ovir_tensor::{ElementClass, ElementType, Shape, SmallVec, dispatch};
 
 use crate::common::elementwise::unsupported;
 use crate::common::number::Number;
-use crate::common::pooling::{for_each_window, infer_pooling, pooling_geometry};
+use crate::common::pooling::{for_each_window, infer_pooling, is_nan, pooling_geometry};
 use crate::common::window::{AutoPad, RoundingType, WindowAxis, WindowLists, check_range};
 use crate::infer::normalize_axis;
 use crate::{
@@ -164,11 +164,6 @@ fn maximum<T: Number + PartialOrd>(
             *target = position;
         }
     });
-}
-
-#[allow(clippy::eq_op)]
-fn is_nan<T: PartialOrd>(value: T) -> bool {
-    value != value
 }
 
 /// The lowest number of a type: the largest negative finite one for floating-point types.

@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn integers_stay_integers() {
-        let output = Case::new("ReduceL1", "opset4").run(&[tensor(&[1i32, 2, 4, -9], [4]), tensor(&[0i64], [1])]).unwrap();
+        let output =
+            Case::new("ReduceL1", "opset4").run(&[tensor(&[1i32, 2, 4, -9], [4]), tensor(&[0i64], [1])]).unwrap();
         assert_eq!(output[0], tensor(&[16i32], []));
     }
 }

@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use ovir_tensor::{ElementClass, Value};
 
-use crate::common::reduction::{Reduction, ReductionAttributes, evaluate_reduction, infer_reduction, propagate_reduction};
+use crate::common::reduction::{
+    Reduction, ReductionAttributes, evaluate_reduction, infer_reduction, propagate_reduction,
+};
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
 
 /// The definition of ReduceMax.
@@ -115,7 +117,9 @@ mod tests {
 
     #[test]
     fn integers_stay_integers() {
-        let output = Case::new("ReduceMax", "opset1").run(&[tensor(&[1i64, 2, 9_223_372_036_854_775_807, -9], [4]), tensor(&[0i64], [1])]).unwrap();
+        let output = Case::new("ReduceMax", "opset1")
+            .run(&[tensor(&[1i64, 2, 9_223_372_036_854_775_807, -9], [4]), tensor(&[0i64], [1])])
+            .unwrap();
         assert_eq!(output[0], tensor(&[9_223_372_036_854_775_807i64], []));
     }
 

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use ovir_tensor::{ElementClass, Value};
 
-use crate::common::reduction::{Reduction, ReductionAttributes, evaluate_reduction, infer_reduction, propagate_reduction};
+use crate::common::reduction::{
+    Reduction, ReductionAttributes, evaluate_reduction, infer_reduction, propagate_reduction,
+};
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
 
 /// The definition of ReduceProd.
@@ -114,7 +116,8 @@ mod tests {
 
     #[test]
     fn integers_stay_integers() {
-        let output = Case::new("ReduceProd", "opset1").run(&[tensor(&[1i32, 2, 4, -9], [4]), tensor(&[0i64], [1])]).unwrap();
+        let output =
+            Case::new("ReduceProd", "opset1").run(&[tensor(&[1i32, 2, 4, -9], [4]), tensor(&[0i64], [1])]).unwrap();
         assert_eq!(output[0], tensor(&[-72i32], []));
     }
 

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use ovir_tensor::{ElementClass, Value};
 
-use crate::common::reduction::{Reduction, ReductionAttributes, evaluate_reduction, infer_reduction, propagate_reduction};
+use crate::common::reduction::{
+    Reduction, ReductionAttributes, evaluate_reduction, infer_reduction, propagate_reduction,
+};
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
 
 /// The definition of ReduceSum.
@@ -114,7 +116,8 @@ mod tests {
 
     #[test]
     fn integers_stay_integers() {
-        let output = Case::new("ReduceSum", "opset1").run(&[tensor(&[200u8, 100, 1, 1], [4]), tensor(&[0i64], [1])]).unwrap();
+        let output =
+            Case::new("ReduceSum", "opset1").run(&[tensor(&[200u8, 100, 1, 1], [4]), tensor(&[0i64], [1])]).unwrap();
         assert_eq!(output[0], tensor(&[46u8], []));
     }
 

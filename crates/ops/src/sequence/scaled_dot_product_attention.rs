@@ -62,7 +62,7 @@ impl Operation for ScaledDotProductAttention {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
         let element_type = self.check_types(context)?;
         for port in 0..3 {
-            context.require_rank(port, 2..=usize::MAX)?;
+            context.require_rank(port, 3..=usize::MAX)?;
         }
         if context.input_count() > 4 {
             context.require_one_element(4)?;

@@ -1,0 +1,258 @@
+//! Resizing of f32 planes by tables of positions and weights computed once per size.
+
+use crate::error::{KernelError, check_exact, product};
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// Output elements a parallel chunk covers at least.
+const CHUNK: usize = 1 << 13;
+
+/// For each output position of one axis, the two input positions it mixes and the weight of the second:
+/// `output = (1 - weight) * input[first] + weight * input[second]`. Nearest neighbours have weight zero.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InterpolationTable {
+    input: usize,
+    first: Vec<u32>,
+    second: Vec<u32>,
+    weight: Vec<f32>,
+    nearest: bool,
+}
+
+impl InterpolationTable {
+    /// A table over an input axis of `input` positions from each output position's pair and weight.
+    ///
+    /// # Errors
+    /// A position lies outside the axis, or the axis is longer than u32 holds.
+    pub fn new(input: usize, entries: &[(usize, usize, f32)]) -> Result<Self, KernelError> {
+        if u32::try_from(input).is_err() || entries.iter().any(|&(a, b, _)| a >= input || b >= input) {
+            return Err(KernelError::invalid("entries", "a position lies outside the axis"));
+        }
+        Ok(Self {
+            input,
+            first: entries.iter().map(|entry| entry.0 as u32).collect(),
+            second: entries.iter().map(|entry| entry.1 as u32).collect(),
+            weight: entries.iter().map(|entry| entry.2).collect(),
+            nearest: entries.iter().all(|entry| entry.2 == 0.0),
+        })
+    }
+
+    /// A table of nearest neighbours.
+    ///
+    /// # Errors
+    /// As of [`InterpolationTable::new`].
+    pub fn nearest(input: usize, positions: &[usize]) -> Result<Self, KernelError> {
+        let entries: Vec<_> = positions.iter().map(|&position| (position, position, 0.0)).collect();
+        Self::new(input, &entries)
+    }
+
+    /// A table of linear interpolation at real coordinates of the input, clamped to its edges.
+    ///
+    /// # Errors
+    /// The axis is empty while there are coordinates, or as of [`InterpolationTable::new`].
+    pub fn linear(input: usize, coordinates: &[f32]) -> Result<Self, KernelError> {
+        let last = input.saturating_sub(1);
+        let entries: Vec<_> = coordinates
+            .iter()
+            .map(|&coordinate| {
+                let inside = coordinate.clamp(0.0, last as f32);
+                let first = (inside as usize).min(last);
+                (first, (first + 1).min(last), inside - first as f32)
+            })
+            .collect();
+        Self::new(input, &entries)
+    }
+
+    /// Output positions.
+    #[must_use]
+    pub fn output(&self) -> usize {
+        self.first.len()
+    }
+}
+
+/// Elements of scratch that [`interpolate`] needs: one line for each chunk of the result.
+#[must_use]
+pub fn interpolate_scratch_len(planes: usize, rows: &InterpolationTable, columns: &InterpolationTable) -> usize {
+    if rows.nearest {
+        return 0;
+    }
+    let lines = planes.saturating_mul(rows.output());
+    lines.div_ceil(grain(columns)).saturating_mul(columns.input)
+}
+
+/// Resizes `planes` planes: `input` is `[planes, rows.input, columns.input]` and `output`
+/// `[planes, rows.output, columns.output]`. Lines are mixed first, then columns.
+///
+/// # Errors
+/// A slice has the wrong length.
+pub fn interpolate(
+    isa: Isa,
+    planes: usize,
+    rows: &InterpolationTable,
+    columns: &InterpolationTable,
+    input: &[f32],
+    output: &mut [f32],
+    scratch: &mut [f32],
+) -> Result<(), KernelError> {
+    check_exact(
+        "input",
+        input.len(),
+        product("input", &[planes, rows.input, columns.input])?,
+    )?;
+    check_exact(
+        "output",
+        output.len(),
+        product("output", &[planes, rows.output(), columns.output()])?,
+    )?;
+    let needed = interpolate_scratch_len(planes, rows, columns);
+    crate::error::check_len("scratch", scratch.len(), needed)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let (lines, line) = (rows.output(), columns.output());
+    let grain = grain(columns);
+    let work = output.len() as u64;
+    let (shared, spare) = (SharedMut::new(output), SharedMut::new(scratch));
+    parallel_for(planes * lines, grain, work, |range| {
+        let chunk = range.start / grain;
+        for index in range {
+            let (plane, y) = (index / lines, index % lines);
+            let source = |row: u32| &input[(plane * rows.input + row as usize) * columns.input..][..columns.input];
+            // SAFETY: lines are disjoint, and so are the chunks' parts of the scratch.
+            let (target, mixed) = unsafe {
+                let part = if rows.nearest {
+                    0..0
+                } else {
+                    chunk * columns.input..(chunk + 1) * columns.input
+                };
+                (shared.slice(index * line..(index + 1) * line), spare.slice(part))
+            };
+            let first = source(rows.first[y]);
+            let from = if rows.weight[y] == 0.0 {
+                first
+            } else {
+                let second = source(rows.second[y]);
+                dispatch(
+                    isa,
+                    Mix {
+                        first,
+                        second,
+                        weight: rows.weight[y],
+                        output: &mut *mixed,
+                    },
+                );
+                &*mixed
+            };
+            spread(columns, from, target);
+        }
+    });
+    Ok(())
+}
+
+fn grain(columns: &InterpolationTable) -> usize {
+    CHUNK.div_ceil(columns.output().max(1))
+}
+
+/// Reads a line at the positions of the table.
+fn spread(table: &InterpolationTable, from: &[f32], target: &mut [f32]) {
+    if table.nearest {
+        for (place, &position) in target.iter_mut().zip(&table.first) {
+            *place = from[position as usize];
+        }
+        return;
+    }
+    let pairs = table.first.iter().zip(&table.second).zip(&table.weight);
+    for (place, ((&first, &second), &weight)) in target.iter_mut().zip(pairs) {
+        let (a, b) = (from[first as usize], from[second as usize]);
+        *place = a * (1.0 - weight) + b * weight;
+    }
+}
+
+/// A weighted mean of two lines.
+struct Mix<'a> {
+    first: &'a [f32],
+    second: &'a [f32],
+    weight: f32,
+    output: &'a mut [f32],
+}
+
+impl Kernel for Mix<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (near, far) = (s.splat(1.0 - self.weight), s.splat(self.weight));
+        let len = self.output.len().min(self.first.len()).min(self.second.len());
+        let mut index = 0;
+        while index < len {
+            let count = (len - index).min(S::LANES);
+            // SAFETY: `count` values from the index on lie in all three slices.
+            unsafe {
+                let a = s.mul(s.load_partial(self.first.as_ptr().add(index), count), near);
+                let b = s.mul(s.load_partial(self.second.as_ptr().add(index), count), far);
+                s.store_partial(self.output.as_mut_ptr().add(index), s.add(a, b), count);
+            }
+            index += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, assert_close, in_pool};
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn linear_and_nearest() {
+        let (planes, high, wide, to_high, to_wide) = (3, 5, 7, 60, 90);
+        let input = Random::new(1).values(planes * high * wide);
+        let coordinates = |from: usize, to: usize| -> Vec<f32> {
+            (0..to)
+                .map(|x| (x as f32 + 0.5) * from as f32 / to as f32 - 0.5)
+                .collect()
+        };
+        let (ys, xs) = (coordinates(high, to_high), coordinates(wide, to_wide));
+        let rows = InterpolationTable::linear(high, &ys).unwrap();
+        let columns = InterpolationTable::linear(wide, &xs).unwrap();
+        let value = |plane: usize, y: usize, x: usize| f64::from(input[(plane * high + y) * wide + x]);
+        let mut expected = Vec::new();
+        for (plane, y, x) in
+            (0..planes).flat_map(|p| (0..to_high).flat_map(move |y| (0..to_wide).map(move |x| (p, y, x))))
+        {
+            let (y, x) = (f64::from(ys[y]).clamp(0.0, 4.0), f64::from(xs[x]).clamp(0.0, 6.0));
+            let (y0, x0) = (y.floor() as usize, x.floor() as usize);
+            let (y1, x1) = ((y0 + 1).min(4), (x0 + 1).min(6));
+            let (v, u) = (y - y.floor(), x - x.floor());
+            expected.push(
+                (value(plane, y0, x0) * (1.0 - u) + value(plane, y0, x1) * u) * (1.0 - v)
+                    + (value(plane, y1, x0) * (1.0 - u) + value(plane, y1, x1) * u) * v,
+            );
+        }
+        for isa in Isa::available() {
+            let run = || {
+                let mut output = vec![f32::NAN; expected.len()];
+                let mut scratch = vec![f32::NAN; interpolate_scratch_len(planes, &rows, &columns)];
+                interpolate(isa, planes, &rows, &columns, &input, &mut output, &mut scratch).unwrap();
+                output
+            };
+            assert_close(&run(), &expected, 4, "linear");
+            assert_eq!(run(), in_pool(2, run));
+        }
+        let rows = InterpolationTable::nearest(2, &[0, 0, 1]).unwrap();
+        let columns = InterpolationTable::nearest(2, &[1, 0]).unwrap();
+        let mut output = [0.0; 6];
+        interpolate(
+            Isa::portable(),
+            1,
+            &rows,
+            &columns,
+            &[1.0, 2.0, 3.0, 4.0],
+            &mut output,
+            &mut [],
+        )
+        .unwrap();
+        assert_eq!(output, [2.0, 1.0, 2.0, 1.0, 4.0, 3.0]);
+        assert!(InterpolationTable::nearest(2, &[2]).is_err());
+        assert!(InterpolationTable::linear(0, &[0.0]).is_err());
+    }
+}

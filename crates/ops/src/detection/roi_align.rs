@@ -1,0 +1,281 @@
+//! # ROIAlign
+//! Pools regions of feature maps to a fixed size, sampling between elements.
+//!
+//! Specification: `detection/roi-align-3`, `detection/roi-align-9`.
+//!
+//! | port | name | types | shape |
+//! |---|---|---|---|
+//! | in 0 | data | f16 bf16 f32 f64 | `[N, C, H, W]` |
+//! | in 1 | rois | that of `data` | `[regions, 4]`: x1, y1, x2, y2 |
+//! | in 2 | batch_indices | any integer type | `[regions]` |
+//! | out 0 | | that of `data` | `[regions, C, pooled_h, pooled_w]` |
+//!
+//! Version 9 adds `aligned_mode`; version 3 is `asymmetric`. A sample more than one element outside of the map is zero. As
+//! in OpenVINO, `max` starts from zero. Coordinates are computed in f32, sums in f64, rounded once.
+
+use std::sync::Arc;
+
+use ovir_tensor::{Dim, ElementClass, PartialShape, Shape};
+
+use crate::common::memory::{filled, widened_view, write_rounded};
+use crate::common::window::MAX_WINDOW_NUMBER;
+use crate::{
+    Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
+};
+
+/// The most samples along one axis of a region. Larger regions than any feature map would only repeat zeros.
+const MAX_SAMPLES: usize = 1 << 22;
+
+/// The definition of ROIAlign.
+pub static ROI_ALIGN: OpDef = OpDef {
+    type_name: "ROIAlign",
+    category: Category::Detection,
+    versions: &[OpVersion::new(3, (3, 8), (3, 3), (1, 1)), OpVersion::new(9, (9, 16), (3, 3), (1, 1))],
+    attributes: ROIAlignAttributes::DEFINITIONS,
+    build,
+};
+
+crate::attribute_enum! {
+    /// How samples become one element.
+    pub enum ROIAlignMode {
+        /// The mean.
+        #[default]
+        Avg = "avg",
+        /// The largest.
+        Max = "max",
+    }
+}
+
+crate::attribute_enum! {
+    /// Where the coordinates of regions stand.
+    pub enum AlignedMode {
+        /// `x * scale`; regions have at least one element.
+        #[default]
+        Asymmetric = "asymmetric",
+        /// `x * scale - 0.5`.
+        HalfPixelForNn = "half_pixel_for_nn",
+        /// `(x + 0.5) * scale - 0.5`.
+        HalfPixel = "half_pixel",
+    }
+}
+
+crate::attributes! {
+    /// Attributes of ROIAlign.
+    pub struct ROIAlignAttributes {
+        /// The height of the output.
+        pooled_h: i64 = "pooled_h", required true;
+        /// The width of the output.
+        pooled_w: i64 = "pooled_w", required true;
+        /// The samples of an output element along each axis; 0 takes as many as the region has elements.
+        sampling_ratio: i64 = "sampling_ratio", required true;
+        /// The factor from coordinates of regions to those of the map.
+        spatial_scale: f32 = "spatial_scale", required true;
+        /// How samples become one element.
+        mode: ROIAlignMode = "mode", required true;
+        /// Where the coordinates of regions stand.
+        aligned_mode: AlignedMode = "aligned_mode", default "asymmetric", since 9;
+    }
+}
+
+/// A ROIAlign layer.
+#[derive(Debug)]
+pub struct ROIAlign {
+    /// The attributes.
+    pub attributes: ROIAlignAttributes,
+    /// The class version.
+    pub class_version: u8,
+}
+
+/// The samples of a region along one axis: for every sample two elements and the weight of the second.
+struct Samples {
+    /// `None` where the sample lies outside of the map.
+    taps: Vec<Option<(usize, usize, f64)>>,
+    per_bin: usize,
+}
+
+impl ROIAlign {
+    fn samples(&self, start: f64, end: f64, bins: usize, size: usize) -> OpResult<Samples> {
+        let scale = self.attributes.spatial_scale;
+        let (before, after) = match self.attributes.aligned_mode {
+            AlignedMode::Asymmetric => (0.0, 0.0),
+            AlignedMode::HalfPixelForNn => (0.0, -0.5),
+            AlignedMode::HalfPixel => (0.5, -0.5),
+        };
+        let place = |x: f64| (x as f32 + before) * scale + after;
+        let first = place(start);
+        let mut extent = place(end) - first;
+        if self.attributes.aligned_mode == AlignedMode::Asymmetric {
+            extent = extent.max(1.0);
+        }
+        let bin = extent / bins as f32;
+        let per_bin = match self.attributes.sampling_ratio {
+            0 => bin.ceil().max(0.0) as usize,
+            ratio => usize::try_from(ratio).unwrap_or(1),
+        };
+        let count = per_bin.saturating_mul(bins);
+        if count > MAX_SAMPLES {
+            let message = format!("a region from {start} to {end} needs {count} samples along one axis");
+            return Err(OpError::value(Blame::Input(1), message).note(format!("the limit is {MAX_SAMPLES}")));
+        }
+        let distance = bin / per_bin as f32;
+        let tap = |i: usize| {
+            let (b, s) = (i / per_bin, i % per_bin);
+            let x = first + b as f32 * bin + distance * (s as f32 + 0.5);
+            // NaN lies nowhere.
+            if !(x >= -1.0 && x <= size as f32) {
+                return None;
+            }
+            let x = x.max(0.0);
+            let low = (x as usize).min(size - 1);
+            if low + 1 >= size { Some((low, low, 0.0)) } else { Some((low, low + 1, f64::from(x - low as f32))) }
+        };
+        Ok(Samples { taps: (0..count).map(tap).collect(), per_bin })
+    }
+
+    /// One element of the output.
+    fn pool(&self, plane: &[f64], width: usize, rows: &[Option<Tap>], columns: &[Option<Tap>]) -> f64 {
+        let mut pooled = 0.0f64;
+        for row in rows {
+            for column in columns {
+                let value = match (row, column) {
+                    (Some((top, bottom, down)), Some((left, right, across))) => {
+                        let line =
+                            |y: usize| plane[y * width + left] * (1.0 - across) + plane[y * width + right] * across;
+                        line(*top) * (1.0 - down) + line(*bottom) * down
+                    }
+                    _ => 0.0,
+                };
+                match self.attributes.mode {
+                    ROIAlignMode::Max if value > pooled || value.is_nan() => pooled = value,
+                    ROIAlignMode::Max => {}
+                    ROIAlignMode::Avg => pooled += value,
+                }
+            }
+        }
+        let count = rows.len() * columns.len();
+        if self.attributes.mode == ROIAlignMode::Avg && count > 0 { pooled / count as f64 } else { pooled }
+    }
+}
+
+impl Operation for ROIAlign {
+    fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
+        context.require_class(0, ElementClass::Float)?;
+        context.require_class(2, ElementClass::Integer)?;
+        let element_type = context.require_same_type(&[0, 1])?;
+        context.require_rank(0, 4..=4)?;
+        context.require_rank(1, 2..=2)?;
+        context.require_rank(2, 1..=1)?;
+        let (rois, indices) = (context.shape(1), context.shape(2));
+        if !rois.dim(1).contains(4) {
+            return Err(OpError::shape(Blame::Input(1), format!("the last dimension of shape {rois} must be 4")));
+        }
+        let regions = rois.dim(0).merge(indices.dim(0)).ok_or_else(|| {
+            let message = format!("shape {indices} has {} indices for {} regions", indices.dim(0), rois.dim(0));
+            OpError::shape(Blame::Input(2), message)
+        })?;
+        let size = |value: i64| Dim::fixed(value.max(0) as usize);
+        let dims = [regions, context.shape(0).dim(1), size(self.attributes.pooled_h), size(self.attributes.pooled_w)];
+        context.set_output(0, element_type, PartialShape::from_dims(dims));
+        Ok(())
+    }
+
+    fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
+        let (data, rois) = (context.input(0)?, context.input(1)?);
+        let indices = context.integers(2)?;
+        let [batch, channels, height, width] = [data.shape()[0], data.shape()[1], data.shape()[2], data.shape()[3]];
+        let (bins_y, bins_x) = (self.attributes.pooled_h as usize, self.attributes.pooled_w as usize);
+        let regions = rois.shape()[0];
+        let shape = Shape::from([regions, channels, bins_y, bins_x]);
+        context.output(0, &shape)?;
+        if height * width == 0 && shape.elements() > 0 {
+            return Err(OpError::shape(Blame::Input(0), "a feature map without elements cannot be pooled"));
+        }
+        let (values, boxes) = (widened_view(data)?, widened_view(rois)?);
+        let mut result = filled::<f64>(shape.elements())?;
+        let mut target = result.iter_mut();
+        for region in 0..regions {
+            let image = image_of(indices[region], region, batch, 2)?;
+            let corners = &boxes[region * 4..][..4];
+            let columns = self.samples(corners[0], corners[2], bins_x, width)?;
+            let rows = self.samples(corners[1], corners[3], bins_y, height)?;
+            for c in 0..channels {
+                let plane = &values[(image * channels + c) * height * width..][..height * width];
+                for y in 0..bins_y {
+                    for x in 0..bins_x {
+                        let across = &columns.taps[x * columns.per_bin..][..columns.per_bin];
+                        let down = &rows.taps[y * rows.per_bin..][..rows.per_bin];
+                        if let Some(target) = target.next() {
+                            *target = self.pool(plane, width, down, across);
+                        }
+                    }
+                }
+            }
+        }
+        write_rounded(context.output(0, &shape)?, &result)
+    }
+
+    fn attributes(&self) -> Vec<(&'static str, String)> {
+        self.attributes.print(self.class_version)
+    }
+}
+
+/// Two elements and the weight of the second.
+type Tap = (usize, usize, f64);
+
+/// The image that a region belongs to.
+///
+/// # Errors
+/// When there is no such image.
+pub(crate) fn image_of(index: i64, region: usize, batch: usize, port: usize) -> OpResult<usize> {
+    usize::try_from(index).ok().filter(|i| *i < batch).ok_or_else(|| {
+        let message = format!("batch index {index} of region {region} is out of range [0, {}]", batch as i64 - 1);
+        OpError::index(Blame::Input(port), message)
+    })
+}
+
+fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
+    let attributes = ROIAlignAttributes::read(context.attributes);
+    for (name, value, min) in [
+        ("pooled_h", attributes.pooled_h, 1),
+        ("pooled_w", attributes.pooled_w, 1),
+        ("sampling_ratio", attributes.sampling_ratio, 0),
+    ] {
+        if !(min..=MAX_WINDOW_NUMBER).contains(&value) {
+            let message = format!("`{name}` {value} is out of range [{min}, {MAX_WINDOW_NUMBER}]");
+            context.attributes.report(OpError::attribute(name, message));
+        }
+    }
+    Arc::new(ROIAlign { attributes, class_version: context.class_version })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Case, tensor};
+    use pretty_assertions::assert_eq;
+
+    fn case() -> Case {
+        Case::new("ROIAlign", "opset9")
+            .attribute("pooled_h", "1")
+            .attribute("pooled_w", "2")
+            .attribute("sampling_ratio", "1")
+            .attribute("spatial_scale", "1")
+            .attribute("mode", "avg")
+    }
+
+    #[test]
+    fn samples_the_middle_of_bins() {
+        let data = tensor(&[0f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [1, 1, 2, 4]);
+        let rois = tensor(&[0f32, 0.0, 2.0, 1.0], [1, 4]);
+        let output = case().run(&[data.clone(), rois.clone(), tensor(&[0i32], [1])]).unwrap();
+        assert_eq!(output[0], tensor(&[2.5f32, 3.5], [1, 1, 1, 2]));
+        assert_eq!(
+            case().run(&[data, rois, tensor(&[1i32], [1])]).unwrap_err().to_string(),
+            "input 2: batch index 1 of region 0 is out of range [0, 0]"
+        );
+    }
+
+    #[test]
+    fn shapes_come_from_regions_and_channels() {
+        assert_eq!(case().infer(&["f32[?,256,200,200]", "f32[?,4]", "i64[1000]"]), ["f32[1000,256,1,2]"]);
+    }
+}

@@ -1,0 +1,16 @@
+//! Signal processing.
+
+use crate::OpDef;
+
+pub mod dft;
+pub mod idft;
+pub mod irdft;
+pub mod rdft;
+
+/// The operations of this category.
+pub static OPERATIONS: &[&OpDef] = &[
+    &dft::DFT,
+    &idft::IDFT,
+    &irdft::IRDFT,
+    &rdft::RDFT,
+];

@@ -1,0 +1,106 @@
+//! Replacing chains of layers by fused layers.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ovir_graph::{Model, Node, NodeId, Source};
+use ovir_ops::OpVersion;
+use ovir_ops::fused::{Fused, Stage, StageInput};
+
+/// Which layers read each value.
+pub(crate) struct Uses {
+    readers: HashMap<Source, Vec<NodeId>>,
+}
+
+impl Uses {
+    /// The readers of all values of a model.
+    pub fn new(model: &Model) -> Uses {
+        let mut readers: HashMap<Source, Vec<NodeId>> = HashMap::new();
+        for (id, node) in model.iter() {
+            for source in &node.inputs {
+                readers.entry(*source).or_default().push(id);
+            }
+        }
+        Uses { readers }
+    }
+
+    /// The only layer that reads the first output of `node`, if there is just one that reads it once.
+    pub fn only_reader(&self, node: NodeId) -> Option<NodeId> {
+        match self.readers.get(&Source { node, port: 0 })?.as_slice() {
+            [reader] => Some(*reader),
+            _ => None,
+        }
+    }
+}
+
+/// Replaces each chain (layers in order, each the only reader of the one before) by one fused layer, which takes the
+/// place and the name of its last layer.
+pub(crate) fn fuse(model: &Model, chains: &[Vec<NodeId>]) -> Model {
+    let mut changed = model.clone();
+    let mut removed: HashSet<NodeId> = HashSet::new();
+    for chain in chains {
+        let Some((last, inner)) = chain.split_last() else { continue };
+        changed.nodes[last.index()] = fused_node(model, chain);
+        removed.extend(inner);
+    }
+    remove(&mut changed, &removed);
+    changed
+}
+
+fn fused_node(model: &Model, chain: &[NodeId]) -> Node {
+    let mut outside: Vec<Source> = Vec::new();
+    let mut stages = Vec::with_capacity(chain.len());
+    for id in chain {
+        let node = model.node(*id);
+        let inputs = node.inputs.iter().map(|source| {
+            if let Some(stage) = chain.iter().position(|member| *member == source.node) {
+                return StageInput::Stage(stage);
+            }
+            let port = outside.iter().position(|s| s == source).unwrap_or_else(|| {
+                outside.push(*source);
+                outside.len() - 1
+            });
+            StageInput::Outside(port)
+        });
+        let inputs = inputs.collect();
+        stages.push(Stage { type_name: node.type_name.to_string(), operation: node.operation.clone(), inputs });
+    }
+    let last = chain.last().map(|id| model.node(*id).clone());
+    let version = OpVersion::new(1, (1, 1), (0, usize::MAX), (1, 1));
+    let mut node =
+        last.unwrap_or_else(|| Node::new("", "Fused", version, Arc::new(Fused { stages: Vec::new() }), Vec::new(), 1));
+    node.type_name = Cow::Borrowed("Fused");
+    node.opset = Cow::Borrowed("ovir");
+    node.version = version;
+    node.operation = Arc::new(Fused { stages });
+    node.inputs = outside;
+    node
+}
+
+/// Removes layers that nobody reads any more.
+pub(crate) fn remove(model: &mut Model, removed: &HashSet<NodeId>) {
+    if removed.is_empty() {
+        return;
+    }
+    let mut position = vec![NodeId(0); model.nodes.len()];
+    let mut next = 0u32;
+    for (index, place) in position.iter_mut().enumerate() {
+        *place = NodeId(next);
+        next += u32::from(!removed.contains(&NodeId(index as u32)));
+    }
+    let mut index = 0u32;
+    model.nodes.retain(|_| {
+        index += 1;
+        !removed.contains(&NodeId(index - 1))
+    });
+    for source in model.nodes.iter_mut().flat_map(|n| n.inputs.iter_mut()) {
+        source.node = position[source.node.index()];
+    }
+    for id in model.parameters.iter_mut().chain(&mut model.results) {
+        *id = position[id.index()];
+    }
+    for body in model.nodes.iter_mut().flat_map(|n| n.bodies.iter_mut()) {
+        debug_assert!(body.nodes.iter().all(|n| n.inputs.iter().all(|s| s.node.index() < body.nodes.len())));
+    }
+}

@@ -1,0 +1,144 @@
+//! Fuses what follows a convolution or a matrix product into it: bias, residual sum, activation.
+//!
+//! `Convolution → Add(bias) → Add(residual) → activation`, each step optional, where every layer but the last has one
+//! reader. The kernels apply the epilogue while they store their tiles, so that the result is written once.
+
+use std::collections::HashSet;
+
+use ovir_graph::{Model, Node, NodeId, Validated};
+use ovir_tensor::{ElementType, PartialShape};
+
+use crate::chain::{Uses, fuse};
+
+/// Activations that kernels apply in place.
+const ACTIVATIONS: &[&str] = &[
+    "ReLU",
+    "Clamp",
+    "Sigmoid",
+    "Tanh",
+    "HSwish",
+    "HSigmoid",
+    "HardSigmoid",
+    "Gelu",
+    "Swish",
+    "Elu",
+    "PReLU",
+    "Mish",
+    "SoftPlus",
+];
+
+/// Fuses all chains; `None` if there is none.
+pub(crate) fn run(validated: &Validated) -> Option<Model> {
+    let model = validated.model();
+    let uses = Uses::new(model);
+    let mut taken: HashSet<NodeId> = HashSet::new();
+    let mut chains = Vec::new();
+    for (id, node) in model.iter() {
+        let is_root =
+            matches!(&*node.type_name, "Convolution" | "GroupConvolution" | "ConvolutionBackpropData" | "MatMul");
+        if !is_root || taken.contains(&id) || !is_f32(validated, id) {
+            continue;
+        }
+        let chain = chain_from(validated, &uses, id, &taken);
+        if chain.len() > 1 {
+            taken.extend(&chain);
+            chains.push(chain);
+        }
+    }
+    (!chains.is_empty()).then(|| fuse(model, &chains))
+}
+
+fn chain_from(validated: &Validated, uses: &Uses, root: NodeId, taken: &HashSet<NodeId>) -> Vec<NodeId> {
+    let model = validated.model();
+    let mut chain = vec![root];
+    let (mut has_bias, mut has_residual) = (false, false);
+    let mut at = root;
+    while let Some(next) = uses.only_reader(at) {
+        let node = model.node(next);
+        if taken.contains(&next) || !is_f32(validated, next) || shape(validated, next) != shape(validated, root) {
+            break;
+        }
+        if ACTIVATIONS.contains(&&*node.type_name) {
+            if parameters_are_constant(model, node) && node.inputs.first().is_some_and(|s| s.node == at) {
+                chain.push(next);
+            }
+            break;
+        }
+        let Some(other) = other_operand(model, next, at).filter(|_| node.is("Add")) else { break };
+        let is_constant = is_constant(model, other);
+        if is_constant && !has_bias && !has_residual && is_per_channel(validated, root, other) {
+            has_bias = true;
+        } else if !is_constant
+            && !has_residual
+            && allows_residual(model.node(root))
+            && is_same_shape(validated, root, other)
+        {
+            has_residual = true;
+        } else {
+            break;
+        }
+        chain.push(next);
+        at = next;
+    }
+    chain
+}
+
+/// Kernels of transposed convolutions have no residual.
+fn allows_residual(root: &Node) -> bool {
+    !root.is("ConvolutionBackpropData")
+}
+
+fn other_operand(model: &Model, add: NodeId, at: NodeId) -> Option<NodeId> {
+    match model.node(add).inputs.as_slice() {
+        [a, b] if a.node == at && b.node != at => Some(b.node),
+        [a, b] if b.node == at && a.node != at => Some(a.node),
+        _ => None,
+    }
+}
+
+fn parameters_are_constant(model: &Model, node: &Node) -> bool {
+    node.inputs.iter().skip(1).all(|source| is_constant(model, source.node))
+}
+
+/// Whether a value is a constant, or one that is converted or reshaped.
+fn is_constant(model: &Model, id: NodeId) -> bool {
+    let mut at = id;
+    loop {
+        let node = model.node(at);
+        if node.is("Const") {
+            return true;
+        }
+        match node.inputs.as_slice() {
+            [source] if node.is("Convert") => at = source.node,
+            _ => return false,
+        }
+    }
+}
+
+/// Whether a constant holds one value for each channel: along axis 1 of a convolution, along the last axis of a product.
+fn is_per_channel(validated: &Validated, root: NodeId, constant: NodeId) -> bool {
+    let (Some(root_shape), Some(bias)) = (shape(validated, root), shape(validated, constant)) else { return false };
+    let (Some(rank), Some(bias)) = (root_shape.rank(), bias.to_shape()) else { return false };
+    let axis_from_end = if validated.model().node(root).is("MatMul") { 1 } else { rank.saturating_sub(1) };
+    let channel = root_shape.dim(rank.saturating_sub(axis_from_end)).get();
+    let length = bias.elements();
+    bias.rank() <= rank
+        && channel == Some(length)
+        && (length == 1 || bias.rank().checked_sub(axis_from_end).and_then(|i| bias.get(i)) == Some(&length))
+}
+
+fn is_same_shape(validated: &Validated, root: NodeId, other: NodeId) -> bool {
+    let (Some(a), Some(b)) = (shape(validated, root), shape(validated, other)) else { return false };
+    match (a.dims(), b.dims()) {
+        (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.is_same(*y)),
+        _ => false,
+    }
+}
+
+fn is_f32(validated: &Validated, id: NodeId) -> bool {
+    validated.inference().outputs(id).first().is_some_and(|f| f.element_type == ElementType::F32)
+}
+
+fn shape(validated: &Validated, id: NodeId) -> Option<&PartialShape> {
+    validated.inference().outputs(id).first().map(|f| &f.shape)
+}

@@ -1,0 +1,144 @@
+//! Computes f16 and bf16 graphs in f32, as OpenVINO's CPU plugin does: values are rounded to their declared type at
+//! results, variables and explicit Converts only.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ovir_graph::{Model, Node, NodeId, Source, Validated, infer_model};
+use ovir_ops::r#type::convert::{Convert, ConvertAttributes};
+use ovir_ops::{OpVersion, SymbolSource};
+use ovir_tensor::ElementType;
+
+/// Promotes the graph and its bodies; `None` if there is nothing to promote.
+pub(crate) fn run(validated: &Validated) -> Option<Model> {
+    let model = validated.model();
+    let has_halves = |model: &Model| {
+        let inference = infer_model(model, &[], &mut SymbolSource::default(), &mut Vec::new());
+        model.iter().any(|(id, node)| {
+            !node.is("Const") && inference.outputs(id).iter().any(|facts| is_half(facts.element_type))
+        })
+    };
+    let anywhere = has_halves(model) || model.nodes.iter().flat_map(|n| &n.bodies).any(has_halves);
+    anywhere.then(|| promote(model))
+}
+
+fn is_half(element_type: ElementType) -> bool {
+    matches!(element_type, ElementType::F16 | ElementType::Bf16)
+}
+
+/// The new graph while it grows.
+struct Promoted {
+    nodes: Vec<Node>,
+    /// For each old value, the f32 value (or the unchanged one) that stands for it.
+    wide: HashMap<Source, Source>,
+    /// For old f16 and bf16 values that exist as such: constants, parameters, variables.
+    narrow: HashMap<Source, Source>,
+}
+
+fn promote(model: &Model) -> Model {
+    let inference = infer_model(model, &[], &mut SymbolSource::default(), &mut Vec::new());
+    let type_of = |source: &Source| inference.get(*source).element_type;
+    let mut new = Promoted { nodes: Vec::new(), wide: HashMap::new(), narrow: HashMap::new() };
+    let mut position: Vec<NodeId> = Vec::with_capacity(model.nodes.len());
+    for (id, old) in model.iter() {
+        let keeps_type = matches!(&*old.type_name, "Result" | "Assign" | "ReadValue") || !old.bodies.is_empty();
+        let mut node = old.clone();
+        node.bodies = old.bodies.iter().map(promote).collect();
+        if old.is("Convert") {
+            position.push(new.convert(old, &node, id, &type_of));
+            continue;
+        }
+        for input in &mut node.inputs {
+            let element_type = type_of(input);
+            *input = if keeps_type && is_half(element_type) {
+                new.narrowed(*input, element_type)
+            } else {
+                new.wide.get(input).copied().unwrap_or(*input)
+            };
+        }
+        let is_source = keeps_type || matches!(&*old.type_name, "Const" | "Parameter");
+        let place = new.push(node);
+        position.push(place);
+        for port in 0..old.outputs.len() as u32 {
+            let (from, to) = (Source { node: id, port }, Source { node: place, port });
+            if is_source && is_half(type_of(&from)) && !old.is("Result") && !old.is("Assign") {
+                new.narrow.insert(from, to);
+                let wide = new.converted(to, ElementType::F32, &format!("{}/wide.{port}", old.friendly_name));
+                new.wide.insert(from, wide);
+            } else {
+                new.wide.insert(from, to);
+            }
+        }
+    }
+    let mut changed = Model { nodes: new.nodes, ..model.clone() };
+    for id in changed.parameters.iter_mut().chain(&mut changed.results) {
+        *id = position[id.index()];
+    }
+    changed
+}
+
+impl Promoted {
+    fn push(&mut self, node: Node) -> NodeId {
+        self.nodes.push(node);
+        NodeId(self.nodes.len() as u32 - 1)
+    }
+
+    /// A Convert from a half to f32 is the wide value itself; one to a half rounds and widens again.
+    fn convert(&mut self, old: &Node, copy: &Node, id: NodeId, type_of: &dyn Fn(&Source) -> ElementType) -> NodeId {
+        let from = Source { node: id, port: 0 };
+        let (Some(input), target) = (old.inputs.first(), type_of(&from)) else { return NodeId(0) };
+        let wide = self.wide.get(input).copied().unwrap_or(*input);
+        if target == ElementType::F32 && is_half(type_of(input)) {
+            // The constants of compressed models stay as they are: Const, then this Convert.
+            let source = self.narrow.get(input).copied();
+            let place = match source {
+                Some(narrow) => {
+                    let mut node = copy.clone();
+                    node.inputs = vec![narrow];
+                    Source { node: self.push(node), port: 0 }
+                }
+                None => wide,
+            };
+            self.wide.insert(from, place);
+            return place.node;
+        }
+        let mut node = copy.clone();
+        node.inputs = vec![wide];
+        let place = self.push(node);
+        let narrow = Source { node: place, port: 0 };
+        if is_half(target) {
+            self.narrow.insert(from, narrow);
+            let widened = self.converted(narrow, ElementType::F32, &format!("{}/wide", old.friendly_name));
+            self.wide.insert(from, widened);
+        } else {
+            self.wide.insert(from, narrow);
+        }
+        place
+    }
+
+    /// An old f16 or bf16 value as such: the value itself where it exists, else the wide one rounded.
+    fn narrowed(&mut self, old: Source, element_type: ElementType) -> Source {
+        if let Some(narrow) = self.narrow.get(&old) {
+            return *narrow;
+        }
+        let Some(wide) = self.wide.get(&old).copied() else { return old };
+        let name = self.nodes.get(wide.node.index()).map_or(String::new(), |n| n.friendly_name.clone());
+        let narrow = self.converted(wide, element_type, &format!("{name}/rounded.{}", wide.port));
+        // Results are named after what they read.
+        if let (Some(from), Some(to)) = (
+            self.nodes.get(wide.node.index()).and_then(|n| n.outputs.get(wide.port as usize)).cloned(),
+            self.nodes.get_mut(narrow.node.index()),
+        ) {
+            to.outputs = vec![from];
+        }
+        self.narrow.insert(old, narrow);
+        narrow
+    }
+
+    fn converted(&mut self, source: Source, element_type: ElementType, name: &str) -> Source {
+        let version = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
+        let operation = Arc::new(Convert { attributes: ConvertAttributes { destination_type: element_type } });
+        let node = self.push(Node::new(name, "Convert", version, operation, vec![source], 1));
+        Source { node, port: 0 }
+    }
+}

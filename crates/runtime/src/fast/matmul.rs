@@ -1,0 +1,218 @@
+//! Matrix products, f32.
+
+use std::sync::Arc;
+
+use ovir_kernels::epilogue::{Channelwise, Epilogue, Residual};
+use ovir_kernels::gemm::{
+    MatMulGeometry, PackedB, gemm_packed_b, gemm_packed_b_scratch_len, matmul, matmul_scratch_len,
+};
+use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::parallel::nanoseconds_for_flops;
+use ovir_ops::matrix::matmul::MatMul;
+use ovir_ops::{Blame, OpError, OpResult};
+use ovir_tensor::{ElementType, Shape, SmallVec};
+
+use super::parts::{EpilogueParts, Parts, kernel_error, scratch_f32};
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+/// A product with a constant right operand.
+struct PackedProduct {
+    isa: Isa,
+    weights: Arc<PackedB>,
+    epilogue: EpilogueParts,
+    data_port: usize,
+}
+
+/// A product of two computed operands.
+struct Product {
+    isa: Isa,
+    transpose_a: bool,
+    transpose_b: bool,
+    ports: (usize, usize),
+    epilogue: EpilogueParts,
+}
+
+/// Claims f32 products.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let parts = Parts::of(context.node)?;
+    let attributes = parts.root.downcast_ref::<MatMul>()?.attributes.clone();
+    let ports = (*parts.inputs.first()?, *parts.inputs.get(1)?);
+    let is_f32 = |port: usize| context.inputs.get(port).is_some_and(|f| f.element_type == ElementType::F32);
+    if !is_f32(ports.0) || !is_f32(ports.1) {
+        return None;
+    }
+    let isa = isa::detect();
+    let columns = context.outputs.first()?.shape.dims().and_then(|d| d.last()?.get());
+    let constant = match attributes.transpose_a {
+        false => (context.constant)(ports.1),
+        true => None,
+    };
+    if let Some(tensor) = constant
+        && let Some((k, n)) = matrix(tensor.shape(), attributes.transpose_b)
+        && Some(n) == columns
+        && context.inputs[ports.0].shape.rank().is_some_and(|rank| rank >= 2)
+    {
+        let epilogue = parts.epilogue(context, n)?;
+        let values = tensor.aligned().ok()?;
+        let strides = if attributes.transpose_b { (1, k) } else { (n, 1) };
+        let key = context.key(ports.1, &tensor);
+        let weights = context.packed.get(key, format!("matmul {k}x{n} {}", attributes.transpose_b), || {
+            PackedB::pack(isa, k, n, values.slice::<f32>().ok()?, strides.0, strides.1).ok()
+        })?;
+        let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[ports.1]);
+        packed_inputs.extend(parts.packed_ports(&epilogue));
+        let kernel = PackedProduct { isa, weights, epilogue, data_port: ports.0 };
+        return Some(Claim { kernel: Box::new(kernel), packed_inputs });
+    }
+    let epilogue = match columns {
+        Some(columns) => parts.epilogue(context, columns)?,
+        None if parts.bias.is_none() && parts.activation.is_none() && parts.residual.is_none() => {
+            EpilogueParts::default()
+        }
+        None => return None,
+    };
+    let packed_inputs = parts.packed_ports(&epilogue).into_iter().collect();
+    let kernel =
+        Product { isa, transpose_a: attributes.transpose_a, transpose_b: attributes.transpose_b, ports, epilogue };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+/// Rows and columns of a constant that is one matrix, whatever leading ones its shape has.
+fn matrix(shape: &Shape, transposed: bool) -> Option<(usize, usize)> {
+    let (batch, matrix) = shape.split_at(shape.rank().checked_sub(2)?);
+    let is_single = batch.iter().all(|size| *size == 1) && !matrix.contains(&0);
+    is_single.then_some(if transposed { (matrix[1], matrix[0]) } else { (matrix[0], matrix[1]) })
+}
+
+fn as_epilogue<'e>(parts: &'e EpilogueParts, residual: Option<&'e [f32]>, columns: usize) -> Epilogue<'e> {
+    Epilogue {
+        bias: parts.bias.as_deref().map_or(Channelwise::None, Channelwise::PerColumn),
+        residual: residual.map(|values| Residual { values, row_stride: columns }),
+        activation: parts.activation.view(false),
+    }
+}
+
+fn same_residual(epilogue: &EpilogueParts, shapes: &StepShapes<'_>) -> bool {
+    epilogue
+        .residual
+        .is_none_or(|port| shapes.inputs.get(port).map(|s| &s[..]) == shapes.outputs.first().map(|s| &s[..]))
+}
+
+fn residual<'a>(epilogue: &EpilogueParts, io: &StepIo<'_, 'a>) -> OpResult<Option<&'a [f32]>> {
+    match epilogue.residual {
+        Some(port) => Ok(Some(io.inputs[port].slice::<f32>()?)),
+        None => Ok(None),
+    }
+}
+
+impl PackedProduct {
+    fn rows(&self, shapes: &StepShapes<'_>) -> usize {
+        shapes.outputs.first().map_or(0, |s| s.elements()) / self.weights.n().max(1)
+    }
+}
+
+impl Kernel for PackedProduct {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let data = shapes.inputs.get(self.data_port);
+        let fits = data.is_some_and(|s| s.last() == Some(&self.weights.k()) && s.rank() >= 2);
+        fits && shapes.outputs.first().is_some_and(|s| s.last() == Some(&self.weights.n()))
+            && data.is_some_and(|s| s.elements() / self.weights.k().max(1) == self.rows(shapes))
+            && same_residual(&self.epilogue, shapes)
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        4 * gemm_packed_b_scratch_len(self.isa, self.rows(shapes), self.weights.k(), self.weights.k())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let weights = self.weights.k() as u64 * self.weights.n() as u64;
+        nanoseconds_for_flops(2 * self.rows(shapes) as u64 * weights).max(weights / 4)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let (k, n) = (self.weights.k(), self.weights.n());
+        let residual = residual(&self.epilogue, &io)?;
+        let [output] = io.outputs else { return Ok(()) };
+        let target = output.slice_mut::<f32>()?;
+        let rows = target.len() / n.max(1);
+        let epilogue = as_epilogue(&self.epilogue, residual, n);
+        let data = io.inputs[self.data_port].slice::<f32>()?;
+        gemm_packed_b(self.isa, rows, data, k, &self.weights, target, n, &epilogue, scratch_f32(io.scratch))
+            .map_err(kernel_error)
+    }
+}
+
+impl Product {
+    /// The geometry, if it has at most four batch axes that matter.
+    fn geometry(&self, a: &[usize], b: &[usize], c: &[usize]) -> Option<MatMulGeometry> {
+        if a.len() < 2 || b.len() < 2 || c.len() < 2 {
+            return None;
+        }
+        let (a_batch, a_matrix) = a.split_at(a.len() - 2);
+        let (b_batch, _) = b.split_at(b.len() - 2);
+        let (c_batch, c_matrix) = c.split_at(c.len() - 2);
+        let (m, n) = (c_matrix[0], c_matrix[1]);
+        let k = if self.transpose_a { a_matrix[0] } else { a_matrix[1] };
+        let axes: SmallVec<[(usize, usize, usize); 8]> = (0..c_batch.len())
+            .map(|i| {
+                let of = |batch: &[usize]| (i + batch.len()).checked_sub(c_batch.len()).map_or(1, |k| batch[k]);
+                (c_batch[i], of(a_batch), of(b_batch))
+            })
+            .filter(|(size, ..)| *size != 1)
+            .collect();
+        if axes.len() > 4 {
+            return None;
+        }
+        let mut geometry = MatMulGeometry::dense(1, m, k, n, self.transpose_a, self.transpose_b, true, true);
+        let (mut a_step, mut b_step, mut c_step) = (m * k, k * n, m * n);
+        for (place, (size, a_size, b_size)) in (0..4).rev().zip(axes.iter().rev()) {
+            geometry.batch[place] = *size;
+            geometry.a_batch[place] = if *a_size == 1 { 0 } else { a_step };
+            geometry.b_batch[place] = if *b_size == 1 { 0 } else { b_step };
+            geometry.c_batch[place] = c_step;
+            a_step *= a_size;
+            b_step *= b_size;
+            c_step *= size;
+        }
+        if axes.is_empty() {
+            geometry.batch = [1; 4];
+        }
+        Some(geometry)
+    }
+
+    fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<MatMulGeometry> {
+        let (a, b) = (shapes.inputs.get(self.ports.0)?, shapes.inputs.get(self.ports.1)?);
+        self.geometry(a, b, shapes.outputs.first()?)
+    }
+}
+
+impl Kernel for Product {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        self.of_shapes(shapes).is_some() && same_residual(&self.epilogue, shapes)
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        self.of_shapes(shapes).map_or(0, |g| 4 * matmul_scratch_len(self.isa, &g))
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        self.of_shapes(shapes).map_or(0, |g| {
+            let batch: usize = g.batch.iter().product();
+            nanoseconds_for_flops(2 * batch as u64 * g.m as u64 * g.n as u64 * g.k as u64)
+        })
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let residual = residual(&self.epilogue, &io)?;
+        let (a, b) = (&io.inputs[self.ports.0], &io.inputs[self.ports.1]);
+        let [output] = io.outputs else { return Ok(()) };
+        let geometry = self.geometry(a.shape(), b.shape(), output.shape());
+        let geometry = geometry.ok_or_else(|| OpError::shape(Blame::Node, "the product has too many batch axes"))?;
+        let columns = geometry.n;
+        let target = output.slice_mut::<f32>()?;
+        let epilogue = as_epilogue(&self.epilogue, residual, columns);
+        let scratch = scratch_f32(io.scratch);
+        matmul(self.isa, &geometry, a.slice::<f32>()?, b.slice::<f32>()?, target, &epilogue, scratch)
+            .map_err(kernel_error)
+    }
+}

