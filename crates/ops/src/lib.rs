@@ -11,6 +11,7 @@ mod error;
 mod evaluate;
 mod infer;
 mod registry;
+mod specified;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -49,3 +50,4 @@ pub use error::{Blame, OpError, OpResult};
 pub use evaluate::{EvaluateContext, OutputSlot, OutputSlots, Outputs};
 pub use infer::{InferContext, SymbolSource, ValueFacts};
 pub use registry::{Registry, Resolution};
+pub use specified::{SPECIFIED, Specified};

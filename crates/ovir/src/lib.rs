@@ -19,6 +19,7 @@
 mod compiled;
 mod core;
 mod error;
+mod keys;
 mod model;
 mod request;
 
@@ -32,6 +33,8 @@ pub use ovir_diagnostics as diagnostics;
 /// Lower-level access: the graph of a model.
 pub use ovir_graph as graph;
 pub use ovir_graph::{Inference, Preprocessing};
+/// Lower-level access: documents, weights and files that appear whole or not at all.
+pub use ovir_ir as ir;
 pub use ovir_ops as ops;
 pub use ovir_runtime::{Profile, ProfileEntry, RunError, VariableInfo, available_threads};
 /// Lower-level access: tensors, npy and npz files.
