@@ -75,5 +75,17 @@ fn steady_state_allocates_nothing() {
     }
     let state = counted(|| request.infer().unwrap());
 
+    // A cache that grows by a token each step: every step has shapes of its own.
+    let (model, mut request, folder) = open("tests/models/growing_decoder");
+    set_inputs(&model, &mut request, &folder.join("inputs-2.npz"));
+    for _ in 0..40 {
+        request.infer().unwrap();
+    }
+    let mut growing = Vec::new();
+    for _ in 0..20 {
+        growing.push(counted(|| request.infer().unwrap()));
+    }
+    println!("growing decoder, allocations and bytes of 20 steps: {growing:?}");
+
     assert_eq!((digits, state), ((0, 0), (0, 0)), "allocations and bytes: digits, 32 MB state");
 }

@@ -11,6 +11,9 @@ use crate::fast::{ClaimContext, Kernel, PackStore, claim};
 use crate::pool::Pool;
 use crate::{RunError, VariableInfo};
 
+/// Constants of so many bytes are packed by all threads.
+const POOL_BYTES: usize = 1 << 20;
+
 /// How a model is compiled.
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions {
@@ -74,7 +77,12 @@ impl Compiled {
     /// A constant expression that cannot be evaluated, or an operation that is not implemented.
     pub fn new(validated: Validated, options: &CompileOptions) -> Result<Compiled, RunError> {
         let pool = Pool::new(options.threads);
-        compile(validated.into_model(), options, pool, &mut PackStore::default(), false)
+        let constants = validated.model().nodes.iter().filter_map(|node| node.tensor());
+        let constant_bytes: usize = constants.map(|tensor| tensor.bytes().len()).sum();
+        let (model, inner) = (validated.into_model(), pool.clone());
+        let work = move || compile(model, options, inner, &mut PackStore::default(), false);
+        // Packing large constants is worth waking the threads, which the first inference needs anyway.
+        if constant_bytes >= POOL_BYTES { pool.install(work) } else { work() }
     }
 
     /// The model.

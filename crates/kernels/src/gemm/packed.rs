@@ -45,6 +45,9 @@ pub struct PackedB {
     values: Vec<f32>,
 }
 
+/// Rows that packing takes at a time: the elements of a cache line.
+const PACK_ROWS: usize = 16;
+
 impl PackedB {
     /// Packs `B[k, n]` whose element `(row, column)` is `values[row * row_stride + column * column_stride]`: weights
     /// laid out `[K, N]` have the strides `(n, 1)`, weights `[N, K]` have `(1, k)`.
@@ -67,11 +70,14 @@ impl PackedB {
         crate::parallel::parallel_chunks_mut(&mut packed, (k * width).max(1), nanoseconds, |panel, target| {
             let first = panel * width;
             let columns = width.min(n - first);
-            for row in 0..k {
-                let line = &mut target[row * width..row * width + columns];
-                let from = row * row_stride + first * column_stride;
-                for (column, place) in line.iter_mut().enumerate() {
-                    *place = values[from + column * column_stride].widen();
+            // Blocks of rows, so that a cache line of weights laid out [N, K] is read once and not once for each row.
+            for start in (0..k).step_by(PACK_ROWS) {
+                let rows = start..k.min(start + PACK_ROWS);
+                for column in 0..columns {
+                    let from = (first + column) * column_stride;
+                    for row in rows.clone() {
+                        target[row * width + column] = values[from + row * row_stride].widen();
+                    }
                 }
             }
         });
