@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ovir_graph::{Model, NodeId, Source, Validated, infer_model, topological};
+use ovir_graph::{Inference, Model, NodeId, Source, Validated, infer_model, topological};
 use ovir_ops::{Effects, Environment, SymbolSource, ValueFacts, infrastructure::read_value::ReadValue};
 use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 
@@ -37,7 +37,9 @@ pub struct Compiled {
     pub(crate) readers: Vec<Vec<NodeId>>,
     pub(crate) pool: Pool,
     /// Whether a layer depends on constants only.
-    is_static: Vec<bool>,
+    pub(crate) is_static: Vec<bool>,
+    /// What is known of the values for all shapes that the model may get.
+    pub(crate) inference: Inference,
 }
 
 /// One step of the plan.
@@ -164,7 +166,7 @@ fn compile(
     }
     let constants = builder.constants;
     let value_count = value_count as usize;
-    Ok(Compiled { steps, first_value, value_count, constants, variables, readers, pool, is_static, model })
+    Ok(Compiled { steps, first_value, value_count, constants, variables, readers, pool, is_static, inference, model })
 }
 
 /// In a body, shapes come from outside; what its Parameters declare may be narrower than what arrives.
