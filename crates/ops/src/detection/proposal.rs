@@ -213,7 +213,7 @@ impl Proposal {
 
     fn finish(&self, corners: [f32; 4], image: &Image) -> [f64; 4] {
         [0, 1, 2, 3].map(|i: usize| {
-            let limit = if i % 2 == 0 { image.width } else { image.height };
+            let limit = if i.is_multiple_of(2) { image.width } else { image.height };
             let cut = if self.attributes.clip_after_nms { corners[i].min(limit).max(0.0) } else { corners[i] };
             f64::from(if self.attributes.normalize { cut / limit } else { cut })
         })
