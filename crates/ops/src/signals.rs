@@ -6,6 +6,7 @@ pub mod dft;
 pub mod idft;
 pub mod irdft;
 pub mod rdft;
+pub mod stft;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[
@@ -14,3 +15,4 @@ pub static OPERATIONS: &[&OpDef] = &[
     &irdft::IRDFT,
     &rdft::RDFT,
 ];
+pub static OPERATIONS: &[&OpDef] = &[&dft::DFT, &idft::IDFT, &irdft::IRDFT, &rdft::RDFT, &stft::STFT];
