@@ -174,9 +174,12 @@ impl Plane<'_> {
             }
             return;
         }
-        for (index, value) in source[..count].iter().enumerate() {
-            let position = skip + index;
-            line[position % wide.stride * phase + position / wide.stride] = *value;
+        for part in 0..wide.stride.min(count) {
+            let position = skip + part;
+            let target = &mut line[position % wide.stride * phase + position / wide.stride..];
+            for (place, value) in target.iter_mut().zip(source[part..count].iter().step_by(wide.stride)) {
+                *place = *value;
+            }
         }
     }
 
