@@ -247,7 +247,7 @@ impl Task<'_> {
         };
         let (mut tops, mut sums) = ([f32::NEG_INFINITY; QUERIES], [0.0f32; QUERIES]);
         let visible = g.causal.map_or(g.keys, |offset| {
-            usize::try_from((first + count) as isize + offset)
+            usize::try_from(((first + count) as isize).saturating_add(offset))
                 .unwrap_or(0)
                 .min(g.keys)
         });
@@ -404,7 +404,7 @@ impl Task<'_> {
             }
         }
         if let Some(causal) = g.causal {
-            let seen = usize::try_from(query as isize + causal + 1 - start as isize).unwrap_or(0);
+            let seen = usize::try_from((query as isize + 1 - start as isize).saturating_add(causal)).unwrap_or(0);
             for score in line.iter_mut().skip(seen) {
                 *score = f32::NEG_INFINITY;
             }
@@ -517,7 +517,7 @@ mod tests {
                             }
                         }
                     };
-                    let hidden = g.causal.is_some_and(|offset| j as isize > i as isize + offset);
+                    let hidden = g.causal.is_some_and(|offset| (j as isize - i as isize) > offset);
                     if hidden {
                         f64::NEG_INFINITY
                     } else {
@@ -551,7 +551,7 @@ mod tests {
             let shared = random.between(1, 3);
             let heads = shared * random.between(1, 2);
             let sizes = [random.between(1, 80), random.between(1, 300), random.between(1, 40), random.between(1, 40)];
-            let causal = [None, Some(0), Some(sizes[1] as isize - 1)][random.between(0, 2)];
+            let causal = [None, Some(0), Some(sizes[1] as isize - 1), Some(isize::MAX)][random.between(0, 3)];
             let g = AttentionGeometry::dense([random.between(1, 2), heads, shared], sizes, 0.3, causal);
             let q = random.values(g.batch * g.query_strides[0]);
             let k = random.values(g.batch * g.key_strides[0]);

@@ -171,6 +171,9 @@ pub fn recurrent_sequence(
             return Err(KernelError::invalid("lengths", "exceeds the steps"));
         }
     }
+    if batch == 0 || steps == 0 || hidden == 0 {
+        return Ok(());
+    }
     let (products, rest) = scratch.split_at_mut(batch * steps * rows);
     let (states, rest) = rest.split_at_mut(batch * rows);
     let (reset, packing) = rest.split_at_mut(batch * 2 * hidden);

@@ -327,9 +327,9 @@ pub(crate) fn plan_tasks(isa: Isa, m: usize, k: usize, n: usize) -> Tasks {
     const FLOPS: usize = 2_500_000;
     const LEFT_BYTES: usize = 512 << 10;
     let (height, width) = (tile_rows(isa, m), panel_width(isa));
-    let unit = 2 * height * width * k.max(1);
+    let unit = (2 * height * width).saturating_mul(k.max(1));
     let units = (FLOPS / unit).max(1);
-    let by_cache = (LEFT_BYTES / (4 * height * k.max(1))).max(4);
+    let by_cache = (LEFT_BYTES / (4 * height).saturating_mul(k.max(1))).max(4);
     let tiles = m.div_ceil(height).max(1);
     let most = tiles.min(by_cache).min(units.max(12));
     // Equal shares, so that the last block is not a sliver.
