@@ -261,10 +261,7 @@ class _MiniLmBuilder:
     def _layer(self, hidden, bias, prefix: str):
         ops = self.ops
         inner = f"{prefix}.attention.self"
-        query, key, value = (
-            self._heads(self._linear(hidden, f"{inner}.{part}"))
-            for part in ("query", "key", "value")
-        )
+        query, key, value = (self._heads(self._linear(hidden, f"{inner}.{part}")) for part in ("query", "key", "value"))
         context = ops.scaled_dot_product_attention(query, key, value, bias)
         merged = ops.reshape(
             ops.transpose(context, self._constant([0, 2, 1, 3], np.int64)),
@@ -272,9 +269,7 @@ class _MiniLmBuilder:
             True,
         )
         attended = self._linear(merged, f"{prefix}.attention.output.dense")
-        hidden = self._layer_norm(
-            ops.add(attended, hidden), f"{prefix}.attention.output.LayerNorm"
-        )
+        hidden = self._layer_norm(ops.add(attended, hidden), f"{prefix}.attention.output.LayerNorm")
         grown = ops.gelu(self._linear(hidden, f"{prefix}.intermediate.dense"), "erf")
         shrunk = self._linear(grown, f"{prefix}.output.dense")
         return self._layer_norm(ops.add(shrunk, hidden), f"{prefix}.output.LayerNorm")
@@ -285,9 +280,7 @@ class _MiniLmBuilder:
         weight = ops.convert(ops.unsqueeze(mask, self._constant([-1], np.int64)), "f32")
         total = ops.reduce_sum(ops.multiply(hidden, weight), axis, False)
         count = ops.maximum(ops.reduce_sum(weight, axis, False), self._constant(1e-9))
-        return ops.normalize_l2(
-            ops.divide(total, count), self._constant([1], np.int64), 1e-12, "max"
-        )
+        return ops.normalize_l2(ops.divide(total, count), self._constant([1], np.int64), 1e-12, "max")
 
 
 class _CompressedMiniLmBuilder(_MiniLmBuilder):
@@ -342,9 +335,7 @@ class _DecoderBuilder(_MiniLmBuilder):
     def _layer(self, hidden, bias, prefix: str):
         ops = self.ops
         inner = f"{prefix}.attention.self"
-        query, key, value = (
-            self._heads(self._linear(hidden, f"{inner}.{part}")) for part in ("query", "key", "value")
-        )
+        query, key, value = (self._heads(self._linear(hidden, f"{inner}.{part}")) for part in ("query", "key", "value"))
         key, value = self._cached(key, f"{prefix}.key"), self._cached(value, f"{prefix}.value")
         context = ops.scaled_dot_product_attention(query, key, value, self._causal_mask(query, key))
         merged = ops.reshape(
