@@ -8,7 +8,6 @@ pub mod non_zero;
 pub mod select;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[&r#if::IF];
 pub static OPERATIONS: &[&OpDef] = &[
     &bucketize::BUCKETIZE,
     &non_zero::NON_ZERO,

@@ -2,8 +2,6 @@
 
 use crate::OpDef;
 
-/// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[];
 pub mod reduce_l1;
 pub mod reduce_l2;
 pub mod reduce_logical_and;
