@@ -29,7 +29,7 @@ pub struct ReshapeArguments {
     /// Shows layers whose shapes stay the same as well.
     #[arg(long)]
     all: bool,
-    /// Writes the reshaped model: not available in this version.
+    /// Writes the reshaped model; its weights stand beside it.
     #[arg(short, long, value_name = "OUT.xml")]
     output: Option<PathBuf>,
     /// How the table is printed.
@@ -50,13 +50,12 @@ struct Row {
 /// # Errors
 /// See the exit codes of the command; shapes that the model does not take are rendered on standard error.
 pub fn reshape(arguments: &ReshapeArguments, terminal: &Terminal) -> Result<(), Failure> {
-    if let Some(output) = &arguments.output {
-        let message = format!("{} cannot be written: this version of ovir does not write models", output.display());
-        return Err(Failure::usage(message));
-    }
     let core = Core::new();
     let model = arguments.model.load(&core, terminal)?;
     let reshaped = load::reshape(&model, &arguments.shape, "--shape", terminal)?;
+    if let Some(output) = &arguments.output {
+        crate::save::write(&reshaped, output, terminal)?;
+    }
     let rows = rows(&model, &reshaped);
     match arguments.format {
         Format::Human => terminal.print(&table(arguments, &model, &reshaped, &rows, terminal)),
