@@ -3,7 +3,6 @@
 use crate::OpDef;
 
 pub mod binary_convolution;
-#[allow(clippy::module_inception)]
 pub mod convolution;
 pub mod convolution_backprop_data;
 pub mod deformable_convolution;

@@ -14,5 +14,5 @@ pub static OPERATIONS: &[&OpDef] = &[
     &idft::IDFT,
     &irdft::IRDFT,
     &rdft::RDFT,
+    &stft::STFT,
 ];
-pub static OPERATIONS: &[&OpDef] = &[&dft::DFT, &idft::IDFT, &irdft::IRDFT, &rdft::RDFT, &stft::STFT];
