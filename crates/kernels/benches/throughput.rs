@@ -93,11 +93,7 @@ fn convolution_rows(isa: Isa, filter: &str) {
             [0, pad, pad],
         )
         .unwrap();
-        let (input, weights, bias) = (
-            values(geometry.input_len()),
-            values(geometry.weights_len()),
-            values(outputs),
-        );
+        let (input, weights, bias) = (values(geometry.input_len()), values(geometry.weights_len()), values(outputs));
         let epilogue = ConvolutionEpilogue {
             bias: Some(&bias),
             activation: Activation::Unary(UnaryOp::Relu),
@@ -105,30 +101,14 @@ fn convolution_rows(isa: Isa, filter: &str) {
         };
         let mut output = vec![0.0; geometry.output_len()];
         let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
-        report(
-            filter,
-            &format!("conv plain {isa} {name}"),
-            geometry.flops() as f64,
-            "GFLOP/s",
-            || {
-                convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
-            },
-        );
-        let layout = if inputs < 16 {
-            BlockedInput::Plain
-        } else {
-            BlockedInput::Blocked
-        };
+        report(filter, &format!("conv plain {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
+            convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+        });
+        let layout = if inputs < 16 { BlockedInput::Plain } else { BlockedInput::Blocked };
         let packed = BlockedConvolution::pack(&geometry, layout, &weights).unwrap();
-        report(
-            filter,
-            &format!("conv blocked {isa} {name}"),
-            geometry.flops() as f64,
-            "GFLOP/s",
-            || {
-                blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
-            },
-        );
+        report(filter, &format!("conv blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
+            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+        });
     }
 }
 
@@ -153,24 +133,12 @@ fn depthwise_rows(isa: Isa, filter: &str) {
         let mut output = vec![0.0; geometry.output_len()];
         let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
         let name = format!("{channels}x{side}x{side} {kernel}x{kernel}/{stride}");
-        report(
-            filter,
-            &format!("depthwise plain {isa} {name}"),
-            geometry.flops() as f64,
-            "GFLOP/s",
-            || {
-                convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
-            },
-        );
-        report(
-            filter,
-            &format!("depthwise blocked {isa} {name}"),
-            geometry.flops() as f64,
-            "GFLOP/s",
-            || {
-                blocked_depthwise(isa, &geometry, &weights, &input, &mut output, &epilogue).unwrap();
-            },
-        );
+        report(filter, &format!("depthwise plain {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
+            convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+        });
+        report(filter, &format!("depthwise blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
+            blocked_depthwise(isa, &geometry, &weights, &input, &mut output, &epilogue).unwrap();
+        });
     }
 }
 
@@ -200,15 +168,9 @@ fn other_rows(isa: Isa, filter: &str) {
         let (q, k) = (values(heads * queries * depth), values(heads * keys * depth));
         let mut output = vec![0.0; q.len()];
         let flops = 4.0 * (heads * queries * keys * depth) as f64;
-        report(
-            filter,
-            &format!("attention {isa} {heads}x{queries}x{keys}x{depth}"),
-            flops,
-            "GFLOP/s",
-            || {
-                attention(isa, &geometry, &q, &k, &k, AttentionMask::None, &mut output).unwrap();
-            },
-        );
+        report(filter, &format!("attention {isa} {heads}x{queries}x{keys}x{depth}"), flops, "GFLOP/s", || {
+            attention(isa, &geometry, &q, &k, &k, AttentionMask::None, &mut output).unwrap();
+        });
     }
     let input = values(4 << 20);
     let mut output = vec![0.0; input.len()];
@@ -240,11 +202,9 @@ fn other_rows(isa: Isa, filter: &str) {
     report(filter, &format!("copy {isa} 16 MiB"), bytes, "GB/s", || {
         copy(from, to).unwrap();
     });
-    for (shape, order) in [
-        (vec![2048, 2048], vec![1, 0]),
-        (vec![64, 256, 256], vec![1, 2, 0]),
-        (vec![128, 12, 32, 64], vec![0, 2, 1, 3]),
-    ] {
+    for (shape, order) in
+        [(vec![2048, 2048], vec![1, 0]), (vec![64, 256, 256], vec![1, 2, 0]), (vec![128, 12, 32, 64], vec![0, 2, 1, 3])]
+    {
         let transpose = StridedCopy::transpose(&shape, &order).unwrap();
         let bytes = 8.0 * transpose.count() as f64;
         report(filter, &format!("transpose {shape:?} {order:?}"), bytes, "GB/s", || {

@@ -23,9 +23,7 @@ pub const BLOCK: usize = 16;
 /// Elements of the blocked form of `[batch, channels, positions]`.
 #[must_use]
 pub fn blocked_len(batch: usize, channels: usize, positions: usize) -> usize {
-    batch
-        .saturating_mul(channels.next_multiple_of(BLOCK))
-        .saturating_mul(positions)
+    batch.saturating_mul(channels.next_multiple_of(BLOCK)).saturating_mul(positions)
 }
 
 /// Writes the blocked form of a plain `[batch, channels, positions]`; lanes beyond the last channel become zero.
@@ -42,10 +40,7 @@ pub fn from_plain(
     check_exact("input", input.len(), product("input", &[batch, channels, positions])?)?;
     check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
     let isa = crate::isa::detect();
-    let (blocks, work) = (
-        channels.div_ceil(BLOCK),
-        nanoseconds_for_bytes(input.len().saturating_mul(16)),
-    );
+    let (blocks, work) = (channels.div_ceil(BLOCK), nanoseconds_for_bytes(input.len().saturating_mul(16)));
     if output.is_empty() {
         return Ok(());
     }
@@ -56,23 +51,13 @@ pub fn from_plain(
         if count < BLOCK {
             output.fill(0.0);
         }
-        let whole = if count == BLOCK {
-            positions - positions % SIDE
-        } else {
-            0
-        };
+        let whole = if count == BLOCK { positions - positions % SIDE } else { 0 };
         for position in (0..whole).step_by(SIDE) {
             for channel in [0, SIDE] {
                 // SAFETY: eight channels of eight positions lie in both slices.
                 unsafe {
                     let from = input.as_ptr().add(channel * positions + position);
-                    transpose(
-                        isa,
-                        from,
-                        positions,
-                        output.as_mut_ptr().add(position * BLOCK + channel),
-                        BLOCK,
-                    );
+                    transpose(isa, from, positions, output.as_mut_ptr().add(position * BLOCK + channel), BLOCK);
                 }
             }
         }
@@ -97,17 +82,10 @@ pub fn to_plain(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    check_exact(
-        "output",
-        output.len(),
-        product("output", &[batch, channels, positions])?,
-    )?;
+    check_exact("output", output.len(), product("output", &[batch, channels, positions])?)?;
     check_exact("input", input.len(), blocked_len(batch, channels, positions))?;
     let isa = crate::isa::detect();
-    let (blocks, work) = (
-        channels.div_ceil(BLOCK),
-        nanoseconds_for_bytes(output.len().saturating_mul(16)),
-    );
+    let (blocks, work) = (channels.div_ceil(BLOCK), nanoseconds_for_bytes(output.len().saturating_mul(16)));
     if output.is_empty() {
         return Ok(());
     }
@@ -117,11 +95,7 @@ pub fn to_plain(
         parallel_chunks_mut(output, BLOCK * positions, work / batch as u64, |block, output| {
             let input = &input[(image * blocks + block) * positions * BLOCK..][..positions * BLOCK];
             let count = output.len() / positions;
-            let whole = if count == BLOCK {
-                positions - positions % SIDE
-            } else {
-                0
-            };
+            let whole = if count == BLOCK { positions - positions % SIDE } else { 0 };
             for position in (0..whole).step_by(SIDE) {
                 for channel in [0, SIDE] {
                     // SAFETY: eight channels of eight positions lie in both slices.
@@ -134,10 +108,7 @@ pub fn to_plain(
             }
             for channel in 0..count {
                 let line = &mut output[channel * positions + whole..(channel + 1) * positions];
-                for (place, value) in line
-                    .iter_mut()
-                    .zip(input.iter().skip(whole * BLOCK + channel).step_by(BLOCK))
-                {
+                for (place, value) in line.iter_mut().zip(input.iter().skip(whole * BLOCK + channel).step_by(BLOCK)) {
                     *place = *value;
                 }
             }

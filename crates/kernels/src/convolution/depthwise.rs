@@ -115,12 +115,8 @@ impl Plane<'_> {
             return false;
         }
         let (step, stride) = (wide.increment as usize, wide.stride);
-        let span = (high.taps - 1)
-            .saturating_mul(high.increment as usize)
-            .saturating_add(1);
-        let reach = (wide.taps - 1)
-            .saturating_mul(step)
-            .saturating_add((wide.output - 1) * stride + 1);
+        let span = (high.taps - 1).saturating_mul(high.increment as usize).saturating_add(1);
+        let reach = (wide.taps - 1).saturating_mul(step).saturating_add((wide.output - 1) * stride + 1);
         let phase = reach.div_ceil(stride) + 4 * S::LANES;
         let line = phase.saturating_mul(stride);
         if inside(&deep, 0, 0) != Some(0) || span.saturating_mul(line) > RING {

@@ -121,23 +121,14 @@ impl Kernel for Columns<'_> {
             return;
         }
         // Whole tiles of an operand that is contiguous along its rows are transposed in registers.
-        let (whole_columns, whole_steps) = if row_stride == 1 {
-            (self.columns - self.columns % SIDE, self.steps - self.steps % SIDE)
-        } else {
-            (0, 0)
-        };
+        let (whole_columns, whole_steps) =
+            if row_stride == 1 { (self.columns - self.columns % SIDE, self.steps - self.steps % SIDE) } else { (0, 0) };
         for column in (0..whole_columns).step_by(SIDE) {
             for step in (0..whole_steps).step_by(SIDE) {
                 // SAFETY: the tile lies in the operand, and its lines in the buffer.
                 unsafe {
                     let from = values.as_ptr().add(start + step + column * column_stride);
-                    transpose(
-                        self.isa,
-                        from,
-                        column_stride,
-                        self.buffer.add(step * width + column),
-                        width,
-                    );
+                    transpose(self.isa, from, column_stride, self.buffer.add(step * width + column), width);
                 }
             }
         }
@@ -159,18 +150,7 @@ impl Kernel for Columns<'_> {
 impl PanelSource for Unpacked<'_> {
     unsafe fn panel(&self, isa: Isa, first: usize, steps: usize, column: usize, buffer: *mut f32) -> *const f32 {
         let columns = (self.columns - column).min(panel_width(isa));
-        dispatch(
-            isa,
-            Columns {
-                isa,
-                operand: self,
-                first,
-                steps,
-                column,
-                columns,
-                buffer,
-            },
-        );
+        dispatch(isa, Columns { isa, operand: self, first, steps, column, columns, buffer });
         buffer
     }
 }

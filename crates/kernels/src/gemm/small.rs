@@ -63,17 +63,7 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Small {
-            k,
-            n,
-            a,
-            a_row,
-            b,
-            b_row,
-            c,
-            c_row,
-            ..
-        } = self.0;
+        let Small { k, n, a, a_row, b, b_row, c, c_row, .. } = self.0;
         let mut step = 0;
         while step < k {
             let steps = (k - step).min(4);
@@ -131,17 +121,7 @@ impl<const ROWS: usize> Kernel for Dots<ROWS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Small {
-            k,
-            n,
-            a,
-            a_row,
-            b,
-            b_column,
-            c,
-            c_row,
-            ..
-        } = self.0;
+        let Small { k, n, a, a_row, b, b_column, c, c_row, .. } = self.0;
         let mut column = 0;
         while column < n {
             let columns = (n - column).min(2);
@@ -153,10 +133,7 @@ impl<const ROWS: usize> Kernel for Dots<ROWS> {
                 let second = b.add((column + columns - 1) * b_column);
                 while step < k {
                     let count = (k - step).min(S::LANES);
-                    let right = [
-                        s.load_partial(first.add(step), count),
-                        s.load_partial(second.add(step), count),
-                    ];
+                    let right = [s.load_partial(first.add(step), count), s.load_partial(second.add(step), count)];
                     for row in 0..ROWS {
                         let left = s.load_partial(a.add(row * a_row + step), count);
                         for index in 0..2 {

@@ -25,7 +25,9 @@ use ovir_tensor::{ElementClass, ElementType, PartialShape, TensorView};
 
 use crate::common::index::{IndexRange, Indices, known_indices};
 use crate::common::movement::{known_axis, require_axis};
-use crate::common::scatter::{Combine, Places, Reduction, evaluate_scatter, propagate_scatter, single_integer, wrong_ports};
+use crate::common::scatter::{
+    Combine, Places, Reduction, evaluate_scatter, propagate_scatter, single_integer, wrong_ports,
+};
 use crate::infer::normalize_axis;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
