@@ -1,6 +1,6 @@
 //! Steady state allocates nothing: counted by an allocator of our own.
 
-#![allow(missing_docs, unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Cursor;

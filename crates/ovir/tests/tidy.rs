@@ -1,6 +1,6 @@
 //! Invariants of the source tree, written as absences.
 
-#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

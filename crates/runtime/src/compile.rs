@@ -7,7 +7,7 @@ use ovir_ops::{Effects, Environment, SymbolSource, ValueFacts, infrastructure::r
 use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 
 use crate::eager::{Known, compute};
-use crate::fast::{ClaimContext, Kernel, PackStore, claim};
+use crate::fast::{Claim, ClaimContext, Kernel, PackStore, claim};
 use crate::pool::Pool;
 use crate::{RunError, VariableInfo};
 
@@ -209,9 +209,9 @@ impl Builder<'_> {
             Effects::State => self.state_action(id)?,
             _ if node.operation.is_reshape() => Action::Reshape,
             _ => match self.claim(id, inputs, outputs) {
-                Some((kernel, packed)) => {
-                    packed_inputs = packed;
-                    Action::Kernel(kernel)
+                Some(claim) => {
+                    packed_inputs = claim.packed_inputs;
+                    Action::Kernel(claim.kernel)
                 }
                 None => Action::Reference,
             },
@@ -242,7 +242,7 @@ impl Builder<'_> {
         id: NodeId,
         inputs: &[&ValueFacts],
         outputs: &[ValueFacts],
-    ) -> Option<(Box<dyn Kernel>, SmallVec<[usize; 2]>)> {
+    ) -> Option<Claim> {
         if self.options.reference_only {
             return None;
         }
@@ -272,7 +272,7 @@ impl Builder<'_> {
                 tensor.release();
             }
         }
-        Some((claim.kernel, claim.packed_inputs))
+        Some(claim)
     }
 
     /// Evaluates the constant expressions that a step reads when it runs.

@@ -168,7 +168,8 @@ fn resolve(input: &PartialShape, pattern: &[Value], special_zero: bool) -> OpRes
     let given = PartialShape::from_dims(output.iter().copied());
     if unknown == 0 {
         let possible = quotient(input_dims, &slots, usize::MAX).is_some_and(|rest| rest.contains(1));
-        if !possible && !(input.elements().contains(0) && given.elements().contains(0)) {
+        let both_empty = input.elements().contains(0) && given.elements().contains(0);
+        if !possible && !both_empty {
             return Err(mismatch(input, &given));
         }
     }
