@@ -230,17 +230,21 @@ fn report(filter: &str, name: &str, amount: f64, unit: &str, mut body: impl FnMu
     let mut line = format!("{name:<44}");
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let mut times = pool.install(|| {
-            let (start, mut times) = (Instant::now(), vec![]);
+        let (mut times, used) = pool.install(|| {
+            let (start, before, mut times) = (Instant::now(), processor_seconds(), vec![]);
             while start.elapsed().as_secs_f64() < 0.3 || times.len() < 5 {
                 let begin = Instant::now();
                 body();
                 times.push(begin.elapsed().as_secs_f64());
             }
-            times
+            let used = (processor_seconds() - before) / times.len() as f64;
+            (times, used)
         });
         times.sort_by(f64::total_cmp);
         let (median, low) = (times[times.len() / 2], times[times.len() / 10]);
+        if threads == 1 {
+            line += &format!(" {:>7.1} {unit} by processor time;", amount / used / 1e9);
+        }
         line += &format!(
             " {threads}T {:>9.1} us {:>7.1} (p10 {:.1}) {unit}",
             median * 1e6,
@@ -249,4 +253,14 @@ fn report(filter: &str, name: &str, amount: f64, unit: &str, mut body: impl FnMu
         );
     }
     println!("{line}");
+}
+
+/// Seconds this thread has run, which other work on the machine does not count towards; NaN where unknown.
+fn processor_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace()
+        .next()
+        .and_then(|field| field.parse().ok())
+        .unwrap_or(f64::NAN)
+        / 1e9
 }

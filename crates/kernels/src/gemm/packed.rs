@@ -4,18 +4,27 @@ use super::block::{PanelSource, STEP};
 use super::micro::{panel_width, tile_rows};
 use crate::error::{KernelError, check_len, product, span};
 use crate::isa::Isa;
+use crate::tile::{SIDE, transpose};
 use half::{bf16, f16};
 
 /// A value that packing widens to f32.
 pub trait Value: Copy + Sync {
     /// The same value as f32.
     fn widen(self) -> f32;
+    /// The slice itself where values are f32.
+    fn as_f32(values: &[Self]) -> Option<&[f32]> {
+        let _ = values;
+        None
+    }
 }
 
 impl Value for f32 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self
+    }
+    fn as_f32(values: &[Self]) -> Option<&[f32]> {
+        Some(values)
     }
 }
 
@@ -205,9 +214,22 @@ pub(crate) fn pack_left<T: Value>(
         // Steps are taken in groups so that both the source lines and the packed lines stay in cache.
         for start in (0..k).step_by(STEP) {
             let end = k.min(start + STEP);
+            let mut begin = start;
+            if let (Some(values), true) = (T::as_f32(values), column_stride == 1 && rows == height && rows >= SIDE) {
+                // Two tiles that may overlap cover all rows.
+                while begin + SIDE <= end {
+                    for row in [0, height - SIDE] {
+                        let from = &values[(first + row) * row_stride + begin..][..(SIDE - 1) * row_stride + SIDE];
+                        let to = &mut target[begin * height + row..][..(SIDE - 1) * height + SIDE];
+                        // SAFETY: eight rows of eight values lie in both slices.
+                        unsafe { transpose(isa, from.as_ptr(), row_stride, to.as_mut_ptr(), height) };
+                    }
+                    begin += SIDE;
+                }
+            }
             for row in 0..rows {
                 let from = (first + row) * row_stride;
-                for column in start..end {
+                for column in begin..end {
                     target[column * height + row] = values[from + column * column_stride].widen();
                 }
             }
