@@ -9,4 +9,10 @@ pub mod rdft;
 pub mod stft;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[&dft::DFT, &idft::IDFT, &irdft::IRDFT, &rdft::RDFT, &stft::STFT];
+pub static OPERATIONS: &[&OpDef] = &[
+    &dft::DFT,
+    &idft::IDFT,
+    &irdft::IRDFT,
+    &rdft::RDFT,
+    &stft::STFT,
+];

@@ -96,6 +96,8 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
+
     use super::*;
     use pretty_assertions::assert_eq;
 
