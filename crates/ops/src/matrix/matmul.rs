@@ -5,8 +5,8 @@
 //!
 //! | port | name | types | shape |
 //! |---|---|---|---|
-//! | in 0 | A | any numeric type | [..., M, K], or [..., K, M] with `transpose_a`; [K] |
-//! | in 1 | B | that of `A` | [..., K, N], or [..., N, K] with `transpose_b`; [K] |
+//! | in 0 | A | any numeric type | [..., M, K], or [..., K, M] with `transpose_a`; `[K]` |
+//! | in 1 | B | that of `A` | [..., K, N], or [..., N, K] with `transpose_b`; `[K]` |
 //! | out 0 | | that of `A` | [..., M, N]; without M or N where an input is one-dimensional |
 //!
 //! Transposition does not concern one-dimensional inputs. Integers wrap.

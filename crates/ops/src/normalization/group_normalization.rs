@@ -6,8 +6,8 @@
 //! | port | name | types | shape |
 //! |---|---|---|---|
 //! | in 0 | data | any floating-point type | [N, C, ...] |
-//! | in 1 | scale | that of `data` | [C] |
-//! | in 2 | bias | that of `data` | [C] |
+//! | in 1 | scale | that of `data` | `[C]` |
+//! | in 2 | bias | that of `data` | `[C]` |
 //! | out 0 | | that of `data` | that of `data` |
 
 use std::sync::Arc;
