@@ -206,7 +206,8 @@ impl DetectionOutput {
         for class in 0..sizes.location_classes {
             for p in 0..sizes.priors {
                 let corner = |i: usize| {
-                    let extent = if i.is_multiple_of(2) { self.attributes.input_width } else { self.attributes.input_height };
+                    let extent =
+                        if i.is_multiple_of(2) { self.attributes.input_width } else { self.attributes.input_height };
                     let value = priors[p * size + size - 4 + i];
                     if self.attributes.normalized { value } else { value / extent as f32 }
                 };
