@@ -5,6 +5,7 @@ use crate::OpDef;
 pub mod dft;
 pub mod idft;
 pub mod irdft;
+pub mod istft;
 pub mod rdft;
 pub mod stft;
 
@@ -16,3 +17,4 @@ pub static OPERATIONS: &[&OpDef] = &[
     &rdft::RDFT,
     &stft::STFT,
 ];
+pub static OPERATIONS: &[&OpDef] = &[&dft::DFT, &idft::IDFT, &irdft::IRDFT, &istft::ISTFT, &rdft::RDFT, &stft::STFT];
