@@ -359,7 +359,7 @@ def _infer_on_cpu(model_path: Path, steps: list[dict[str, np.ndarray]]) -> Outpu
     for arrays in steps:
         tensors = {inputs.index(k): _tensor(v, model.inputs[inputs.index(k)]) for k, v in arrays.items()}
         request.infer(tensors)
-        values = [np.array(request.get_output_tensor(i).data) for i in range(len(names))]
+        values = [_array(request.get_output_tensor(i)) for i in range(len(names))]
         outputs.append(dict(zip(names, values)))
     return outputs
 
@@ -386,8 +386,17 @@ def _evaluate(model_path: Path, steps: list[dict[str, np.ndarray]]) -> Outputs:
         if not model.evaluate(taken, given):
             raise RuntimeError("evaluate failed")
         names = [port_name(output) for output in model.outputs]
-        outputs.append({n: np.array(t.data) for n, t in zip(names, taken)})
+        outputs.append({n: _array(t) for n, t in zip(names, taken)})
     return outputs
+
+
+def _array(tensor) -> np.ndarray:
+    """A copy of a tensor's elements; strings as NumPy unicode."""
+    import openvino
+
+    if tensor.element_type == openvino.Type.string:
+        return np.array(tensor.str_data)
+    return np.array(tensor.data)
 
 
 def _tensor(array: np.ndarray, port):

@@ -95,6 +95,7 @@ enum Hint {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[allow(clippy::enum_variant_names)]
 enum ReportType {
     /// Nothing more.
     #[value(name = "no_counters")]

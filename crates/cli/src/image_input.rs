@@ -334,8 +334,8 @@ impl Geometry {
             }
         }
         let sizes = Shape::from_slice(&self.sizes);
-        Ok(typed(&values, sizes, element_type)?
-            .ok_or_else(|| Failure::usage(format!("an input of {element_type} cannot be filled with an image")))?)
+        typed(&values, sizes, element_type)?
+            .ok_or_else(|| Failure::usage(format!("an input of {element_type} cannot be filled with an image")))
     }
 }
 
@@ -368,8 +368,11 @@ fn selected(settings: &mut [ImageSettings], index: Option<usize>) -> impl Iterat
     settings.iter_mut().enumerate().filter(move |(i, _)| index.is_none_or(|index| *i == index)).map(|(_, s)| s)
 }
 
+/// Numbers a channel, each list for one input or, without an index, for all.
+type InputNumbers = Vec<(Option<usize>, Vec<f32>)>;
+
 /// Lists of numbers, each for one input or for all.
-fn numbers(model: &Model, text: Option<&str>, flag: &str) -> Result<Vec<(Option<usize>, Vec<f32>)>, Failure> {
+fn numbers(model: &Model, text: Option<&str>, flag: &str) -> Result<InputNumbers, Failure> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let brackets = text.replace('(', "[").replace(')', "]");
     let brackets = if brackets.contains('[') { brackets } else { format!("[{brackets}]") };

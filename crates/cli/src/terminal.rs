@@ -31,7 +31,7 @@ pub struct Terminal {
 impl Terminal {
     /// Decides about colours.
     pub fn new(when: ColorWhen) -> Terminal {
-        let is_wanted = !std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let decide = |is_terminal: bool| match when {
             ColorWhen::Auto => is_terminal && is_wanted,
             ColorWhen::Always => true,

@@ -11,6 +11,8 @@
 //! Commands run in the root of the repository; `$TMP` is a folder of the test's own. `BLESS=1` writes what comes out as
 //! what is expected, and `OVIR_CLI_TESTS=text` selects the tests whose names hold the text.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

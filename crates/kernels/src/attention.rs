@@ -10,6 +10,7 @@ use crate::isa::Isa;
 use crate::math::exp;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
 
 /// Queries in one tile.
@@ -99,34 +100,12 @@ impl AttentionGeometry {
         }
         let key_heads = self.heads / self.heads_per_key_head;
         let view = |argument, strides: [usize; 3], heads: usize, rows: usize, columns: usize| {
-            span(
-                argument,
-                &[
-                    (self.batch, strides[0]),
-                    (heads, strides[1]),
-                    (rows, strides[2]),
-                    (columns, 1),
-                ],
-            )
+            span(argument, &[(self.batch, strides[0]), (heads, strides[1]), (rows, strides[2]), (columns, 1)])
         };
-        check_len(
-            "q",
-            q,
-            view("q", self.query_strides, self.heads, self.queries, self.depth)?,
-        )?;
+        check_len("q", q, view("q", self.query_strides, self.heads, self.queries, self.depth)?)?;
         check_len("k", k, view("k", self.key_strides, key_heads, self.keys, self.depth)?)?;
-        check_len(
-            "v",
-            v,
-            view("v", self.value_strides, key_heads, self.keys, self.value_depth)?,
-        )?;
-        let out = view(
-            "output",
-            self.output_strides,
-            self.heads,
-            self.queries,
-            self.value_depth,
-        )?;
+        check_len("v", v, view("v", self.value_strides, key_heads, self.keys, self.value_depth)?)?;
+        let out = view("output", self.output_strides, self.heads, self.queries, self.value_depth)?;
         check_len("output", output, out)?;
         let (len, strides) = match *mask {
             AttentionMask::None => return self.check_disjoint(),
@@ -134,11 +113,7 @@ impl AttentionGeometry {
             AttentionMask::Boolean(values, strides) => (values.len(), strides),
         };
         let sizes = [self.batch, self.heads, self.queries, self.keys];
-        check_len(
-            "mask",
-            len,
-            span("mask", &[0, 1, 2, 3].map(|axis| (sizes[axis], strides[axis])))?,
-        )?;
+        check_len("mask", len, span("mask", &[0, 1, 2, 3].map(|axis| (sizes[axis], strides[axis])))?)?;
         self.check_disjoint()
     }
 
@@ -171,15 +146,7 @@ pub fn attention(
     output: &mut [f32],
 ) -> Result<(), KernelError> {
     geometry.check(q.len(), k.len(), v.len(), &mask, output.len())?;
-    let AttentionGeometry {
-        batch,
-        heads,
-        queries,
-        keys,
-        depth,
-        value_depth,
-        ..
-    } = *geometry;
+    let AttentionGeometry { batch, heads, queries, keys, depth, value_depth, .. } = *geometry;
     if batch == 0 || heads == 0 || queries == 0 || value_depth == 0 {
         return Ok(());
     }
@@ -189,17 +156,7 @@ pub fn attention(
     parallel_for(batch * heads * tiles, 1, nanoseconds_for_flops(flops), |range| {
         for task in range {
             let (rest, tile) = (task / tiles, task % tiles);
-            let task = Task {
-                isa,
-                geometry,
-                q,
-                k,
-                v,
-                mask,
-                output: &shared,
-                image: rest / heads,
-                head: rest % heads,
-            };
+            let task = Task { isa, geometry, q, k, v, mask, output: &shared, image: rest / heads, head: rest % heads };
             let first = tile * QUERIES;
             // SAFETY: lengths were checked, and tasks own disjoint rows of the result.
             unsafe { task.run(first, QUERIES.min(queries - first)) };
@@ -246,9 +203,7 @@ impl Task<'_> {
         };
         let (mut tops, mut sums) = ([f32::NEG_INFINITY; QUERIES], [0.0f32; QUERIES]);
         let visible = g.causal.map_or(g.keys, |offset| {
-            usize::try_from((first + count) as isize + offset)
-                .unwrap_or(0)
-                .min(g.keys)
+            usize::try_from(((first + count) as isize).saturating_add(offset)).unwrap_or(0).min(g.keys)
         });
         for start in (0..visible).step_by(KEYS) {
             let keys = KEYS.min(visible - start);
@@ -302,24 +257,10 @@ impl Task<'_> {
             unsafe { product.run(self.isa) };
             return;
         }
-        let right = Unpacked {
-            values: k,
-            columns: keys,
-            row_stride: 1,
-            column_stride: g.key_strides[2],
-        };
+        let right = Unpacked { values: k, columns: keys, row_stride: 1, column_stride: g.key_strides[2] };
         let left = Left::in_place(self.isa, q, count, g.query_strides[2]);
         let (isa, epilogue) = (self.isa, &Epilogue::default());
-        let product = Block {
-            isa,
-            k: g.depth,
-            left,
-            right: &right,
-            c,
-            c_row: KEYS,
-            accumulate: false,
-            epilogue,
-        };
+        let product = Block { isa, k: g.depth, left, right: &right, c, c_row: KEYS, accumulate: false, epilogue };
         // SAFETY: the caller's promise.
         unsafe { product.run(0..count, 0..keys) };
     }
@@ -349,24 +290,10 @@ impl Task<'_> {
             unsafe { product.run(isa) };
             return;
         }
-        let right = Unpacked {
-            values: v,
-            columns: g.value_depth,
-            row_stride: g.value_strides[2],
-            column_stride: 1,
-        };
+        let right = Unpacked { values: v, columns: g.value_depth, row_stride: g.value_strides[2], column_stride: 1 };
         let left = Left::in_place(isa, scores, count, KEYS);
         let epilogue = &Epilogue::default();
-        let product = Block {
-            isa,
-            k: keys,
-            left,
-            right: &right,
-            c,
-            c_row,
-            accumulate: true,
-            epilogue,
-        };
+        let product = Block { isa, k: keys, left, right: &right, c, c_row, accumulate: true, epilogue };
         // SAFETY: the caller's promise.
         unsafe { product.run(0..count, 0..g.value_depth) };
     }
@@ -377,9 +304,7 @@ impl Task<'_> {
         let offset = |strides: [usize; 4]| {
             self.image * strides[0] + self.head * strides[1] + query * strides[2] + start * strides[3]
         };
-        for score in line.iter_mut() {
-            *score *= g.scale;
-        }
+        unary::unary_f32_in_place(self.isa, UnaryOp::Affine { scale: g.scale, shift: 0.0 }, line);
         match self.mask {
             AttentionMask::None => {}
             AttentionMask::Additive(values, strides) => {
@@ -398,7 +323,7 @@ impl Task<'_> {
             }
         }
         if let Some(causal) = g.causal {
-            let seen = usize::try_from(query as isize + causal + 1 - start as isize).unwrap_or(0);
+            let seen = usize::try_from((query as isize + 1 - start as isize).saturating_add(causal)).unwrap_or(0);
             for score in line.iter_mut().skip(seen) {
                 *score = f32::NEG_INFINITY;
             }
@@ -443,10 +368,7 @@ impl Kernel for Line<'_> {
             }
             let mut sum = s.reduce_add(sums);
             if whole < len {
-                let power = exp(
-                    s,
-                    s.sub(s.load_partial(pointer.add(whole), len - whole), s.splat(shift)),
-                );
+                let power = exp(s, s.sub(s.load_partial(pointer.add(whole), len - whole), s.splat(shift)));
                 s.store_partial(pointer.add(whole), power, len - whole);
                 for value in &self.line[whole..] {
                     sum += value;
@@ -454,11 +376,7 @@ impl Kernel for Line<'_> {
             }
             let mut lanes = [0.0f32; 16];
             s.store(lanes.as_mut_ptr(), exp(s, s.splat(self.top - shift)));
-            let shrink = if self.top == top && top != f32::NEG_INFINITY {
-                1.0
-            } else {
-                lanes[0]
-            };
+            let shrink = if self.top == top && top != f32::NEG_INFINITY { 1.0 } else { lanes[0] };
             (top, sum, shrink)
         }
     }
@@ -511,12 +429,8 @@ mod tests {
                             }
                         }
                     };
-                    let hidden = g.causal.is_some_and(|offset| j as isize > i as isize + offset);
-                    if hidden {
-                        f64::NEG_INFINITY
-                    } else {
-                        dot * f64::from(g.scale) + bias
-                    }
+                    let hidden = g.causal.is_some_and(|offset| (j as isize - i as isize) > offset);
+                    if hidden { f64::NEG_INFINITY } else { dot * f64::from(g.scale) + bias }
                 })
                 .collect();
             let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -545,7 +459,7 @@ mod tests {
             let shared = random.between(1, 3);
             let heads = shared * random.between(1, 2);
             let sizes = [random.between(1, 80), random.between(1, 300), random.between(1, 40), random.between(1, 40)];
-            let causal = [None, Some(0), Some(sizes[1] as isize - 1)][random.between(0, 2)];
+            let causal = [None, Some(0), Some(sizes[1] as isize - 1), Some(isize::MAX)][random.between(0, 3)];
             let g = AttentionGeometry::dense([random.between(1, 2), heads, shared], sizes, 0.3, causal);
             let q = random.values(g.batch * g.query_strides[0]);
             let k = random.values(g.batch * g.key_strides[0]);
@@ -572,11 +486,8 @@ mod tests {
     fn threads_and_blind_queries() {
         let mut random = Random::new(2);
         let g = AttentionGeometry::dense([2, 6, 1], [130, 200, 32, 32], 0.2, None);
-        let (q, k, v) = (
-            random.values(2 * 6 * 130 * 32),
-            random.values(2 * 6 * 200 * 32),
-            random.values(2 * 6 * 200 * 32),
-        );
+        let (q, k, v) =
+            (random.values(2 * 6 * 130 * 32), random.values(2 * 6 * 200 * 32), random.values(2 * 6 * 200 * 32));
         let isa = crate::isa::detect();
         let run = || {
             let mut output = vec![0.0; q.len()];
@@ -586,16 +497,7 @@ mod tests {
         assert_eq!(run(), in_pool(3, run));
         let g = AttentionGeometry::dense([1, 1, 1], [2, 2, 1, 1], 1.0, Some(-1));
         let mut output = [0.0; 2];
-        attention(
-            isa,
-            &g,
-            &[1.0; 2],
-            &[1.0; 2],
-            &[3.0, 4.0],
-            AttentionMask::None,
-            &mut output,
-        )
-        .unwrap();
+        attention(isa, &g, &[1.0; 2], &[1.0; 2], &[3.0, 4.0], AttentionMask::None, &mut output).unwrap();
         assert!(output[0].is_nan() && output[1] == 3.0);
         assert!(attention(isa, &g, &[1.0], &[1.0; 2], &[3.0; 2], AttentionMask::None, &mut output).is_err());
     }

@@ -179,16 +179,8 @@ pub fn gemm_packed_b(
     parallel_for(tasks.count(), 1, nanoseconds_for_flops(flops(1, m, k, n)), |range| {
         for task in range {
             let (rows, columns) = tasks.get(task);
-            let block = Block {
-                isa,
-                k,
-                left,
-                right: b,
-                c: shared.pointer(),
-                c_row: c_row_stride,
-                accumulate: false,
-                epilogue,
-            };
+            let block =
+                Block { isa, k, left, right: b, c: shared.pointer(), c_row: c_row_stride, accumulate: false, epilogue };
             // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.
             unsafe { block.run(rows, columns) };
         }
@@ -304,11 +296,7 @@ fn small_matmul(
     epilogue: &Epilogue<'_>,
 ) {
     let MatMulGeometry { m, n, k, .. } = *geometry;
-    let block = if geometry.b_column == 1 && n >= 8192 {
-        1024
-    } else {
-        256.max(65_536 / k.max(1))
-    };
+    let block = if geometry.b_column == 1 && n >= 8192 { 1024 } else { 256.max(65_536 / k.max(1)) };
     let blocks = n.div_ceil(block);
     // Reading the right operand once takes longer than computing.
     let work = crate::parallel::nanoseconds_for_bytes(batches.saturating_mul(k).saturating_mul(n).saturating_mul(4));

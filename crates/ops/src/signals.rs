@@ -6,6 +6,7 @@ pub mod dft;
 pub mod idft;
 pub mod irdft;
 pub mod rdft;
+pub mod stft;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[
@@ -13,4 +14,5 @@ pub static OPERATIONS: &[&OpDef] = &[
     &idft::IDFT,
     &irdft::IRDFT,
     &rdft::RDFT,
+    &stft::STFT,
 ];

@@ -63,17 +63,7 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Small {
-            k,
-            n,
-            a,
-            a_row,
-            b,
-            b_row,
-            c,
-            c_row,
-            ..
-        } = self.0;
+        let Small { k, n, a, a_row, b, b_row, c, c_row, .. } = self.0;
         let mut step = 0;
         while step < k {
             let steps = (k - step).min(4);
@@ -89,6 +79,20 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
                 }
             }
             let mut column = 0;
+            while steps == 4 && column + S::LANES <= n {
+                for row in 0..ROWS {
+                    // SAFETY: a vector of columns from this one on lies in C and in every line of B.
+                    unsafe {
+                        let place = c.add(row * c_row + column);
+                        let mut sum = s.load(place);
+                        for index in 0..4 {
+                            sum = s.fma(left[row][index], s.load(lines[index].add(column)), sum);
+                        }
+                        s.store(place, sum);
+                    }
+                }
+                column += S::LANES;
+            }
             while column < n {
                 let count = (n - column).min(S::LANES);
                 for row in 0..ROWS {
@@ -96,16 +100,9 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
                     unsafe {
                         let place = c.add(row * c_row + column);
                         let mut sum = s.load_partial(place, count);
-                        if steps == 4 {
-                            for index in 0..4 {
-                                let right = s.load_partial(lines[index].add(column), count);
-                                sum = s.fma(left[row][index], right, sum);
-                            }
-                        } else {
-                            for index in 0..steps {
-                                let right = s.load_partial(lines[index].add(column), count);
-                                sum = s.fma(left[row][index], right, sum);
-                            }
+                        for index in 0..steps {
+                            let right = s.load_partial(lines[index].add(column), count);
+                            sum = s.fma(left[row][index], right, sum);
                         }
                         s.store_partial(place, sum, count);
                     }
@@ -124,17 +121,7 @@ impl<const ROWS: usize> Kernel for Dots<ROWS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Small {
-            k,
-            n,
-            a,
-            a_row,
-            b,
-            b_column,
-            c,
-            c_row,
-            ..
-        } = self.0;
+        let Small { k, n, a, a_row, b, b_column, c, c_row, .. } = self.0;
         let mut column = 0;
         while column < n {
             let columns = (n - column).min(2);
@@ -146,10 +133,7 @@ impl<const ROWS: usize> Kernel for Dots<ROWS> {
                 let second = b.add((column + columns - 1) * b_column);
                 while step < k {
                     let count = (k - step).min(S::LANES);
-                    let right = [
-                        s.load_partial(first.add(step), count),
-                        s.load_partial(second.add(step), count),
-                    ];
+                    let right = [s.load_partial(first.add(step), count), s.load_partial(second.add(step), count)];
                     for row in 0..ROWS {
                         let left = s.load_partial(a.add(row * a_row + step), count);
                         for index in 0..2 {

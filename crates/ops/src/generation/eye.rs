@@ -166,4 +166,9 @@ mod tests {
         let inputs = [tensor(&[-1i64], []), tensor(&[2i64], []), tensor(&[0i64], [])];
         assert!(case("i8").run(&inputs).is_err());
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("f32").assert_monotone(&["i32[]=3", "i32[1]=4", "i32[]=0", "i32[2]=2,3"]);
+    }
 }

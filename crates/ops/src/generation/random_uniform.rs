@@ -336,4 +336,9 @@ mod tests {
             "input 2: the upper limit 2.0 must be above the lower limit 2.0"
         );
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("f32", "1", "1").assert_monotone(&["i64[3]=2,3,4", "f32[]", "f32[1]"]);
+    }
 }

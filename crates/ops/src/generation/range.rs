@@ -236,4 +236,10 @@ mod tests {
         assert!(Case::new("Range", "opset1").infer_error(&["i64[]", "f32[]", "i64[]"]).contains("differs from i64"));
         assert!(case.infer_error(&["i64[2]", "i64[]", "i64[]"]).contains("must be a scalar"));
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        version_4("i64").assert_monotone(&["i64[]=2", "i64[]=23", "i64[]=3"]);
+        version_4("i64").assert_monotone(&["i64[]=23", "i64[]=2", "i64[]=-3"]);
+    }
 }

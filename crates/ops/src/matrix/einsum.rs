@@ -428,4 +428,11 @@ mod tests {
         assert!(message("a1->a", 1).ends_with("`1` is neither a letter nor an ellipsis"));
         assert_eq!(message(" a b , b c -> a c ", 2), "");
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("ab...,ac...,ade->...bc").assert_monotone(&["f32[2,3,4]", "f32[2,7,1]", "f32[2,4,7]"]);
+        case("kii->k").assert_monotone(&["f32[2,3,3]"]);
+        case("a...b,b...->a...").assert_monotone(&["f32[9,1,4,3]", "f32[3,11,7,1]"]);
+    }
 }

@@ -170,4 +170,11 @@ mod tests {
         let output = case.run(&[tensor(&[1f32, 5.0], [2]), tensor(&[0i32], [1])]).unwrap();
         assert_eq!(output[0], tensor(&[-2f32, 2.0], [2]));
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        let case = Case::new("MVN", "opset6").attribute("eps", "1").attribute("normalize_variance", "true");
+        case.attribute("eps_mode", "inside_sqrt").assert_monotone(&["f32[2,3,4]", "i64[2]=1,-1"]);
+        version_1().attribute("reduction_axes", "1,-1").assert_monotone(&["f32[2,3,4]"]);
+    }
 }
