@@ -31,6 +31,7 @@ pub enum Verb {
     Info(crate::info::InfoArguments),
     Ops(crate::ops::OpsArguments),
     Compare(crate::compare::CompareArguments),
+    Diff(crate::diff::DiffArguments),
     Bench(crate::bench::BenchArguments),
     Explain(crate::explain::ExplainArguments),
     Reshape(crate::reshape::ReshapeArguments),
@@ -53,6 +54,7 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, 
 /// Flags with one letter, values, and everything after `--` stay as they are.
 pub fn normalise(arguments: impl IntoIterator<Item = OsString>, command: &Command) -> Vec<OsString> {
     let known = long_flags(command);
+    let letters = short_flags(command);
     let mut result: Vec<OsString> = Vec::new();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
@@ -65,7 +67,8 @@ pub fn normalise(arguments: impl IntoIterator<Item = OsString>, command: &Comman
             result.extend(arguments);
             return result;
         }
-        let argument = long_flag(text, &known).map_or(argument, OsString::from);
+        let flag = long_flag(text, &known).or_else(|| misspelt_flag(text, &letters));
+        let argument = flag.map_or(argument, OsString::from);
         let joined = result.last().and_then(|flag| optional_value(flag.to_str()?, argument.to_str()?));
         match (joined, result.last_mut()) {
             (Some(joined), Some(flag)) => *flag = joined.into(),
@@ -94,6 +97,13 @@ fn long_flag(argument: &str, known: &BTreeSet<String>) -> Option<String> {
     })
 }
 
+/// A word after one dash that cannot be short flags is a long flag that does not exist, which clap then says.
+fn misspelt_flag(argument: &str, letters: &BTreeSet<char>) -> Option<String> {
+    let name = argument.strip_prefix('-')?;
+    let first = name.chars().next().filter(char::is_ascii_alphabetic)?;
+    (name.len() > 1 && !letters.contains(&first)).then(|| format!("--{name}"))
+}
+
 /// A flag whose value may be left out, joined with the value that follows it.
 fn optional_value(flag: &str, value: &str) -> Option<String> {
     let is_value = match flag {
@@ -115,6 +125,12 @@ fn long_flags(command: &Command) -> BTreeSet<String> {
         }
     }
     flags
+}
+
+fn short_flags(command: &Command) -> BTreeSet<char> {
+    let commands = std::iter::once(command).chain(command.get_subcommands());
+    let letters = commands.flat_map(|command| command.get_arguments().filter_map(clap::Arg::get_short));
+    letters.chain(['h', 'V']).collect()
 }
 
 #[cfg(test)]
@@ -149,7 +165,8 @@ mod tests {
     #[test]
     fn other_arguments_stay() {
         assert_eq!(normalised("ovir run -i x=-1 -o - -wfile"), "ovir run -i x=-1 -o - -wfile");
-        assert_eq!(normalised("ovir run -nosuchflag"), "ovir run -nosuchflag");
+        assert_eq!(normalised("ovir run -nosuchflag"), "ovir run --nosuchflag");
+        assert_eq!(normalised("ovir run -1 -"), "ovir run -1 -");
         assert_eq!(normalised("ovir run -- -niter"), "ovir run -- -niter");
     }
 

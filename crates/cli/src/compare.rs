@@ -61,16 +61,19 @@ pub struct CompareArguments {
 
 /// How far two tensors are from each other.
 #[derive(Debug, Clone, PartialEq)]
-struct Difference {
+pub struct Difference {
     /// Why they cannot be compared: types or shapes differ.
-    reason: Option<String>,
-    max_absolute: f64,
-    max_relative: f64,
+    pub reason: Option<String>,
+    /// The largest absolute difference.
+    pub max_absolute: f64,
+    /// The largest difference relative to the expected value.
+    pub max_relative: f64,
     /// Elements beyond the tolerance.
-    beyond: usize,
-    elements: usize,
+    pub beyond: usize,
+    /// All elements.
+    pub elements: usize,
     /// The index of the worst element, and both values.
-    worst: Option<(usize, f64, f64)>,
+    pub worst: Option<(usize, f64, f64)>,
 }
 
 /// One compared value.
@@ -252,7 +255,8 @@ fn compare_named(
 }
 
 impl Difference {
-    fn of(found: &Tensor, expected: &Tensor, rtol: f64, atol: f64) -> Difference {
+    /// Compares element by element; `rtol` is relative to the expected value.
+    pub fn of(found: &Tensor, expected: &Tensor, rtol: f64, atol: f64) -> Difference {
         let mut difference = Difference {
             reason: None,
             max_absolute: 0.0,

@@ -9,7 +9,7 @@ use ovir::{Core, ElementType, PartialShape};
 use serde_json::{Value, json};
 
 use crate::failure::{FAULT, Failure};
-use crate::load::{ModelArguments, check, shown};
+use crate::load::{self, ModelArguments, check, shown};
 use crate::ops::{count_operations, is_implemented};
 use crate::run::Format;
 use crate::terminal::Terminal;
@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   ovir info model.xml
   ovir info model.xml --show layers,attrs
+  ovir info model.xml --shape '[1,3,224,224]'
   ovir info model.xml --format json";
 
 /// Show what a model is: inputs, outputs, states, operations, parameters, work and memory.
@@ -26,6 +27,9 @@ Examples:
 pub struct InfoArguments {
     #[command(flatten)]
     model: ModelArguments,
+    /// Other input shapes: NAME[1,3,224,224],NAME2[..], or [..] for a single input.
+    #[arg(long, value_name = "SHAPES")]
+    shape: Option<String>,
     /// More about the layers.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     show: Vec<Show>,
@@ -95,6 +99,12 @@ pub fn info(arguments: &InfoArguments, terminal: &Terminal) -> Result<(), Failur
     let path = arguments.model.path();
     let validation = check(&core, path, arguments.model.weights.weights.as_deref(), false)?;
     let summary = Summary::of(&validation.diagnostics);
+    if let Some(text) = &arguments.shape {
+        let model = arguments.model.load(&core, terminal)?;
+        let model = load::reshape(&model, text, "--shape", terminal)?;
+        let facts = Facts::new(shown(path), model.graph(), model.validated().inference(), summary);
+        return print(arguments, &facts, terminal);
+    }
     let Some(result) = &validation.result else {
         return Err(Failure {
             code: FAULT,
@@ -106,11 +116,15 @@ pub fn info(arguments: &InfoArguments, terminal: &Terminal) -> Result<(), Failur
         terminal.complain("warning", &text);
     }
     let facts = Facts::new(shown(path), &result.model, &result.inference, summary);
-    match arguments.format {
-        Format::Human => terminal.print(&human(arguments, &facts, terminal))?,
-        Format::Json => terminal.print(&format!("{:#}\n", json(arguments, &facts)))?,
-    }
+    print(arguments, &facts, terminal)?;
     if summary.errors > 0 { Err(Failure::said(FAULT)) } else { Ok(()) }
+}
+
+fn print(arguments: &InfoArguments, facts: &Facts<'_>, terminal: &Terminal) -> Result<(), Failure> {
+    match arguments.format {
+        Format::Human => terminal.print(&human(arguments, facts, terminal)),
+        Format::Json => terminal.print(&format!("{:#}\n", json(arguments, facts))),
+    }
 }
 
 impl<'a> Facts<'a> {

@@ -5,6 +5,7 @@
 mod arguments;
 mod bench;
 mod compare;
+mod diff;
 mod explain;
 mod failure;
 mod image_input;
@@ -58,6 +59,7 @@ fn run() -> u8 {
         Verb::Info(arguments) => info::info(&arguments, &terminal),
         Verb::Ops(arguments) => ops::ops(&arguments, &terminal),
         Verb::Compare(arguments) => compare::compare(&arguments, &terminal),
+        Verb::Diff(arguments) => diff::diff(&arguments, &terminal),
         Verb::Bench(arguments) => bench::bench(&arguments, &terminal),
         Verb::Explain(arguments) => explain::explain(&arguments, &terminal),
         Verb::Reshape(arguments) => reshape::reshape(&arguments, &terminal),

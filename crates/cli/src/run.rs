@@ -146,6 +146,13 @@ fn check_counts(arguments: &RunArguments, count: usize, terminal: &Terminal) -> 
         terminal
             .complain("warning", &format!("the outputs of {} of {count} inferences are not written", count - files));
     }
+    // A missing folder is told before the work is done.
+    for path in arguments.outputs.iter().chain(&arguments.dump_npz) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir());
+        if let Some(folder) = folder {
+            return Err(Failure::usage(format!("{}: there is no folder {}", path.display(), folder.display())));
+        }
+    }
     let stdout = Path::new("-");
     let takes_stdout = arguments.outputs.iter().any(|path| path == stdout);
     if takes_stdout && (arguments.digest.is_some() || arguments.top.is_some() || arguments.format == Format::Json) {

@@ -12,7 +12,8 @@ use crate::terminal::Terminal;
 const EXAMPLES: &str = "\
 Examples:
   ovir save old.xml -o new.xml
-  ovir save model.xml -o fixed.xml --shape '[1,3,224,224]'";
+  ovir save model.xml -o fixed.xml --shape '[1,3,224,224]'
+  ovir save model.xml -o small.xml --compress_to_fp16";
 
 /// Save a model again, as IR version 11; says what changed.
 #[derive(Debug, clap::Args)]
@@ -26,7 +27,7 @@ pub struct SaveArguments {
     /// New input shapes: NAME[1,3,224,224],NAME2[..], or [..] for a single input.
     #[arg(long, value_name = "SHAPES")]
     shape: Option<String>,
-    /// Stores constants of f32 and f64 as f16: not available in this version.
+    /// Stores constants of f32 and f64 as f16, followed by a Convert.
     #[arg(long = "compress_to_fp16")]
     compress_to_f16: bool,
     /// Runs the passes that make the model simpler: not available in this version.
@@ -39,17 +40,23 @@ pub struct SaveArguments {
 /// # Errors
 /// See the exit codes of the command.
 pub fn save(arguments: &SaveArguments, terminal: &Terminal) -> Result<(), Failure> {
-    for (is_asked, flag) in [(arguments.compress_to_f16, "--compress_to_fp16"), (arguments.simplify, "--simplify")] {
-        if is_asked {
-            return Err(Failure::usage(format!(
-                "{flag} is not available in this version; the model can be saved as it is"
-            )));
-        }
+    if arguments.simplify {
+        return Err(Failure::usage(
+            "--simplify is not available in this version; without it the model is saved as it is",
+        ));
     }
     let core = Core::new();
     let mut model = arguments.model.load(&core, terminal)?;
     if let Some(text) = &arguments.shape {
         model = load::reshape(&model, text, "--shape", terminal)?;
+    }
+    if arguments.compress_to_f16 {
+        let (compressed, compression) = model.compress_to_f16()?;
+        model = compressed;
+        terminal.say(&format!(
+            "{} constants are stored as f16; {} of f32 and f64 stay, since f16 does not have their values",
+            compression.compressed, compression.kept
+        ));
     }
     write(&model, &arguments.output, terminal)
 }

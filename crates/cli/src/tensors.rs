@@ -132,6 +132,10 @@ fn read_raw(path: &Path, bytes: &[u8], element_type: ElementType, shape: &Partia
         [] => {}
         [index] => {
             let step = elements(&Shape::from_slice(&sizes)).filter(|step| *step > 0).ok_or_else(unknown)?;
+            if !bytes.len().is_multiple_of(step) {
+                let message = format!("the file has {} bytes, no multiple of {step}", bytes.len());
+                return Err(wrong(format!("{message} as the input {element_type}{shape} takes")));
+            }
             sizes[*index] = bytes.len() / step;
         }
         _ => return Err(unknown()),
