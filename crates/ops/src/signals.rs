@@ -14,7 +14,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &dft::DFT,
     &idft::IDFT,
     &irdft::IRDFT,
+    &istft::ISTFT,
     &rdft::RDFT,
     &stft::STFT,
 ];
-pub static OPERATIONS: &[&OpDef] = &[&dft::DFT, &idft::IDFT, &irdft::IRDFT, &istft::ISTFT, &rdft::RDFT, &stft::STFT];
