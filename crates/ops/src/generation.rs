@@ -5,6 +5,4 @@ use crate::OpDef;
 pub mod range;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &range::RANGE,
-];
+pub static OPERATIONS: &[&OpDef] = &[&range::RANGE];

@@ -5,6 +5,4 @@ use crate::OpDef;
 pub mod matmul;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &matmul::MATMUL,
-];
+pub static OPERATIONS: &[&OpDef] = &[&matmul::MATMUL];

@@ -5,6 +5,4 @@ use crate::OpDef;
 pub mod convert;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &convert::CONVERT,
-];
+pub static OPERATIONS: &[&OpDef] = &[&convert::CONVERT];

@@ -187,7 +187,9 @@ impl Pad {
             if shape.contains(&0) {
                 break;
             }
-            sources.push((0..shape[axis]).map(|o| self.source((o as i64).saturating_sub(begin[axis]), *size as i64)).collect());
+            sources.push(
+                (0..shape[axis]).map(|o| self.source((o as i64).saturating_sub(begin[axis]), *size as i64)).collect(),
+            );
         }
         Ok((shape, sources))
     }
