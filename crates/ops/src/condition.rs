@@ -14,3 +14,4 @@ pub static OPERATIONS: &[&OpDef] = &[
     &r#if::IF,
     &select::SELECT,
 ];
+pub static OPERATIONS: &[&OpDef] = &[&r#if::IF, &select::SELECT];

@@ -12,3 +12,4 @@ pub static OPERATIONS: &[&OpDef] = &[
     &convert_like::CONVERT_LIKE,
     &convert_promote_types::CONVERT_PROMOTE_TYPES,
 ];
+pub static OPERATIONS: &[&OpDef] = &[&convert::CONVERT];

@@ -255,15 +255,7 @@ impl Builder<'_> {
             }
             static_value(model, source, known).ok()
         };
-        let claim = claim(&mut ClaimContext {
-            node,
-            inputs,
-            outputs,
-            constant: &mut constant,
-            packed: self.packed,
-            graph: self.graph,
-            computed: self.computed,
-        });
+        let claim = claim(&mut ClaimContext { node, inputs, outputs, constant: &mut constant, packed: self.packed });
         // What was evaluated for packing is not kept: large weights would otherwise be in memory twice.
         self.known.clear();
         let claim = claim?;

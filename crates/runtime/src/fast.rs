@@ -3,9 +3,20 @@
 //! A claim takes a layer and offers a [`Kernel`] for it; a layer that nobody claims runs its reference evaluation. A
 //! kernel is made once for a compiled model: it packs its constant operands, and reads shapes when it runs.
 
+mod attention;
+mod binary;
+mod convert;
 mod convolution;
+mod layout;
 mod matmul;
+mod movement;
+mod normalization;
 mod parts;
+mod pooling;
+mod reduce;
+mod select;
+mod softmax;
+mod transposed;
 mod unary;
 
 use std::collections::HashMap;
@@ -143,7 +154,21 @@ impl PackStore {
 }
 
 /// All claims, in the order in which they are asked; what a layer is decides which of them can answer at all.
-static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[convolution::claim, matmul::claim, unary::claim];
+static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
+    convolution::claim,
+    matmul::claim,
+    unary::claim,
+    binary::claim,
+    pooling::claim,
+    softmax::claim,
+    reduce::claim,
+    transposed::claim,
+    normalization::claim,
+    movement::claim,
+    convert::claim,
+    select::claim,
+    attention::claim,
+];
 
 /// Offers a kernel for a layer.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {

@@ -78,7 +78,8 @@ fn build(_context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 }
 
 /// The slope's shape as NumPy's rule needs it: along the second dimension where its length says so.
-fn aligned_slope(data: &[usize], slope: &Shape) -> Shape {
+#[must_use]
+pub fn aligned_slope(data: &[usize], slope: &Shape) -> Shape {
     match (&slope[..], data) {
         ([length], [_, channels, spatial @ ..]) if length == channels => {
             std::iter::once(*length).chain(spatial.iter().map(|_| 1)).collect()

@@ -81,7 +81,8 @@ impl BroadcastAttributes {
     }
 
     /// The second shape as NumPy would need it to give the same result.
-    pub(crate) fn aligned_second(&self, a: &Shape, b: &Shape) -> Shape {
+    #[must_use]
+    pub fn aligned_second(&self, a: &Shape, b: &Shape) -> Shape {
         if self.auto_broadcast != AutoBroadcast::Pdpd || self.axis < 0 {
             return b.clone();
         }

@@ -1,0 +1,250 @@
+//! Functions and comparisons of two broadcast inputs.
+
+use ovir_kernels::KernelError;
+use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, CompareOp, Number, binary, binary_in_place, compare};
+use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::parallel::nanoseconds_for_bytes;
+use ovir_kernels::unary::{UnaryOp, unary_f32, unary_f32_in_place};
+use ovir_ops::activation::prelu::{Prelu, aligned_slope};
+use ovir_ops::arithmetic::{
+    add::Add, divide::Divide, floor_mod::FloorMod, maximum::Maximum, minimum::Minimum, modulo::Mod, multiply::Multiply,
+    power::Power, squared_difference::SquaredDifference, subtract::Subtract,
+};
+use ovir_ops::common::broadcast::BroadcastAttributes;
+use ovir_ops::comparison::{
+    equal::Equal, greater::Greater, greater_equal::GreaterEqual, less::Less, less_equal::LessEqual, not_equal::NotEqual,
+};
+use ovir_ops::logical::{logical_and::LogicalAnd, logical_or::LogicalOr, logical_xor::LogicalXor, xor::Xor};
+use ovir_ops::{Blame, OpError, OpResult, Operation};
+use ovir_tensor::{ElementType, NativeElement, Shape, SmallVec};
+
+use super::parts::kernel_error;
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+/// How the second shape is aligned with the first.
+enum Alignment {
+    Broadcast(BroadcastAttributes),
+    Slope,
+}
+
+impl Alignment {
+    fn second(&self, a: &Shape, b: &Shape) -> Shape {
+        match self {
+            Alignment::Broadcast(attributes) => attributes.aligned_second(a, b),
+            Alignment::Slope => aligned_slope(a, b),
+        }
+    }
+
+    fn geometry(&self, a: &Shape, b: &Shape) -> Result<BroadcastGeometry, KernelError> {
+        BroadcastGeometry::new(a, &self.second(a, b))
+    }
+}
+
+/// A function of two values of one type.
+struct BinaryKernel {
+    isa: Isa,
+    op: BinaryOp,
+    alignment: Alignment,
+    element_type: ElementType,
+}
+
+/// A comparison, or a truth function.
+struct CompareKernel {
+    isa: Isa,
+    op: CompareOp,
+    alignment: Alignment,
+    element_type: ElementType,
+}
+
+/// Claims functions of two inputs.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let operation = &*context.node.operation;
+    let element_type = context.inputs.first()?.element_type;
+    if context.inputs.len() != 2 || context.inputs[1].element_type != element_type {
+        return None;
+    }
+    let isa = isa::detect();
+    let kernel: Box<dyn Kernel> = if let Some((op, alignment)) = arithmetic(operation) {
+        is_arithmetic_type(op, element_type).then_some(())?;
+        Box::new(BinaryKernel { isa, op, alignment, element_type })
+    } else {
+        let (op, attributes) = comparison(operation)?;
+        is_comparable_type(element_type).then_some(())?;
+        Box::new(CompareKernel { isa, op, alignment: Alignment::Broadcast(attributes), element_type })
+    };
+    Some(Claim { kernel, packed_inputs: SmallVec::new() })
+}
+
+fn arithmetic(operation: &dyn Operation) -> Option<(BinaryOp, Alignment)> {
+    let found = |op, attributes: &BroadcastAttributes| Some((op, Alignment::Broadcast(attributes.clone())));
+    if let Some(divide) = operation.downcast_ref::<Divide>() {
+        // Of floating-point quotients none is rounded; types decide which of the two an integer needs.
+        return found(if divide.floor { BinaryOp::FloorDiv } else { BinaryOp::Div }, &divide.attributes);
+    }
+    if operation.downcast_ref::<Prelu>().is_some() {
+        return Some((BinaryOp::PRelu, Alignment::Slope));
+    }
+    macro_rules! table {
+        ($($operation:ident => $op:ident),*) => {
+            $(if let Some(found_operation) = operation.downcast_ref::<$operation>() {
+                return found(BinaryOp::$op, &found_operation.attributes);
+            })*
+        };
+    }
+    table!(Add => Add, Subtract => Sub, Multiply => Mul, Maximum => Max, Minimum => Min, Power => Power,
+        SquaredDifference => SquaredDifference, Mod => Mod, FloorMod => FloorMod);
+    None
+}
+
+fn comparison(operation: &dyn Operation) -> Option<(CompareOp, BroadcastAttributes)> {
+    macro_rules! table {
+        ($($operation:ident => $op:ident),*) => {
+            $(if let Some(found) = operation.downcast_ref::<$operation>() {
+                return Some((CompareOp::$op, found.attributes.clone()));
+            })*
+        };
+    }
+    table!(Equal => Equal, NotEqual => NotEqual, Less => Less, LessEqual => LessEqual, Greater => Greater,
+        GreaterEqual => GreaterEqual, LogicalAnd => And, LogicalOr => Or, LogicalXor => Xor, Xor => Xor);
+    None
+}
+
+/// The types that the kernels compute as the reference does. The reference has further types, and its own rules for
+/// powers of integers.
+fn is_arithmetic_type(op: BinaryOp, element_type: ElementType) -> bool {
+    match element_type {
+        ElementType::F32 | ElementType::F64 => true,
+        ElementType::I8 | ElementType::U8 | ElementType::I32 | ElementType::I64 => op != BinaryOp::Power,
+        _ => false,
+    }
+}
+
+fn is_comparable_type(element_type: ElementType) -> bool {
+    use ElementType::{Boolean, F32, F64, I8, I32, I64, U8};
+    matches!(element_type, Boolean | F32 | F64 | I8 | U8 | I32 | I64)
+}
+
+fn geometry(alignment: &Alignment, shapes: &StepShapes<'_>) -> Option<BroadcastGeometry> {
+    let ([a, b], [output]) = (shapes.inputs, shapes.outputs) else { return None };
+    alignment.geometry(a, b).ok().filter(|g| g.output_len() == output.elements())
+}
+
+impl BinaryKernel {
+    fn apply<T: Number + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let (a, b) = (&io.inputs[0], &io.inputs[1]);
+        let geometry = self.alignment.geometry(a.shape(), b.shape()).map_err(kernel_error)?;
+        let target = output.slice_mut::<T>()?;
+        let is_division = matches!(self.op, BinaryOp::Div | BinaryOp::FloorDiv | BinaryOp::Mod | BinaryOp::FloorMod);
+        if is_division && self.element_type.is_integer() && !target.is_empty() {
+            let divisors = if io.in_place == Some(1) { &*target } else { b.slice::<T>()? };
+            check_divisors(divisors)?;
+        }
+        let result = match io.in_place {
+            Some(0) => binary_in_place(self.isa, self.op, &geometry, target, b.slice::<T>()?, true),
+            Some(_) => binary_in_place(self.isa, self.op, &geometry, target, a.slice::<T>()?, false),
+            None => binary(self.isa, self.op, &geometry, a.slice::<T>()?, b.slice::<T>()?, target),
+        };
+        result.map_err(kernel_error)
+    }
+
+    /// Powers with one of the exponents that models are full of.
+    fn apply_simple_power(&self, io: &mut StepIo<'_, '_>) -> OpResult<bool> {
+        if self.op != BinaryOp::Power || self.element_type != ElementType::F32 || io.in_place == Some(1) {
+            return Ok(false);
+        }
+        let [exponent] = io.inputs[1].slice::<f32>()? else { return Ok(false) };
+        let [output] = &mut *io.outputs else { return Ok(false) };
+        if output.shape() != io.inputs[0].shape() {
+            return Ok(false);
+        }
+        let op = match exponent {
+            1.0 => UnaryOp::Identity,
+            2.0 => UnaryOp::Square,
+            -1.0 => UnaryOp::Reciprocal,
+            _ => return Ok(false),
+        };
+        let target = output.slice_mut::<f32>()?;
+        match io.in_place {
+            Some(_) => unary_f32_in_place(self.isa, op, target),
+            None => unary_f32(self.isa, op, io.inputs[0].slice::<f32>()?, target).map_err(kernel_error)?,
+        }
+        Ok(true)
+    }
+}
+
+fn check_divisors<T: Number>(divisors: &[T]) -> OpResult {
+    match divisors.iter().position(|value| !value.truth()) {
+        None => Ok(()),
+        Some(j) => {
+            let message = format!("element {j} is 0: division by zero has no integer result");
+            Err(OpError::value(Blame::Input(1), message))
+        }
+    }
+}
+
+impl Kernel for BinaryKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        geometry(&self.alignment, shapes).is_some()
+    }
+
+    fn in_place_inputs(&self, shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
+        let is_output = |port: &usize| shapes.inputs.get(*port) == shapes.outputs.first();
+        (0..2).filter(is_output).collect()
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
+        let bytes = elements.saturating_mul(3 * self.element_type.byte_width().unwrap_or(4));
+        match self.op {
+            BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod => elements as u64 * 5,
+            _ => nanoseconds_for_bytes(bytes),
+        }
+    }
+
+    fn run(&self, mut io: StepIo<'_, '_>) -> OpResult {
+        if self.apply_simple_power(&mut io)? {
+            return Ok(());
+        }
+        match self.element_type {
+            ElementType::F32 => self.apply::<f32>(io),
+            ElementType::F64 => self.apply::<f64>(io),
+            ElementType::I8 => self.apply::<i8>(io),
+            ElementType::U8 => self.apply::<u8>(io),
+            ElementType::I32 => self.apply::<i32>(io),
+            _ => self.apply::<i64>(io),
+        }
+    }
+}
+
+impl CompareKernel {
+    fn apply<T: Number + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let (a, b) = (&io.inputs[0], &io.inputs[1]);
+        let geometry = self.alignment.geometry(a.shape(), b.shape()).map_err(kernel_error)?;
+        let target = output.slice_mut::<u8>()?;
+        compare(self.isa, self.op, &geometry, a.slice::<T>()?, b.slice::<T>()?, target).map_err(kernel_error)
+    }
+}
+
+impl Kernel for CompareKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        geometry(&self.alignment, shapes).is_some()
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
+        nanoseconds_for_bytes(elements.saturating_mul(3 * self.element_type.byte_width().unwrap_or(4)))
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        match self.element_type {
+            ElementType::F32 => self.apply::<f32>(io),
+            ElementType::F64 => self.apply::<f64>(io),
+            ElementType::I8 => self.apply::<i8>(io),
+            ElementType::Boolean | ElementType::U8 => self.apply::<u8>(io),
+            ElementType::I32 => self.apply::<i32>(io),
+            _ => self.apply::<i64>(io),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Movements of elements: Transpose, Concat, Split, VariadicSplit and Gather, for every type whose elements have bytes
+//! of their own.
+
+use ovir_kernels::movement::{Index, StridedCopy, concat_part, gather, split_part};
+use ovir_kernels::parallel::nanoseconds_for_bytes;
+use ovir_ops::movement::{
+    concat::Concat, gather::Gather, gather::GatherGeometry, split::Split, transpose::Transpose,
+    variadic_split::VariadicSplit,
+};
+use ovir_ops::{Blame, OpError, OpResult};
+use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
+
+use super::layout::{around, axis_of};
+use super::parts::kernel_error;
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+/// Transpose with a constant order.
+struct TransposeKernel {
+    order: SmallVec<[i64; 8]>,
+    width: usize,
+}
+
+struct ConcatKernel {
+    axis: i64,
+    width: usize,
+}
+
+/// Split and VariadicSplit along a constant axis.
+struct SplitKernel {
+    axis: i64,
+    width: usize,
+}
+
+/// Gather along a constant axis.
+struct GatherKernel {
+    operation: Gather,
+    axis: i64,
+    index_type: ElementType,
+    width: usize,
+}
+
+/// Claims movements.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let operation = &*context.node.operation;
+    let element_type = context.inputs.first()?.element_type;
+    let width = element_type.byte_width()?;
+    let integers = |port: usize| context.inputs.get(port)?.integers();
+    let kernel: Box<dyn Kernel> = if operation.downcast_ref::<Transpose>().is_some() {
+        Box::new(TransposeKernel { order: integers(1)?, width })
+    } else if let Some(concat) = operation.downcast_ref::<Concat>() {
+        let same = context.inputs.iter().all(|facts| facts.element_type == element_type);
+        same.then_some(())?;
+        Box::new(ConcatKernel { axis: concat.attributes.axis, width })
+    } else if operation.downcast_ref::<Split>().is_some() || operation.downcast_ref::<VariadicSplit>().is_some() {
+        Box::new(SplitKernel { axis: *integers(1)?.first()?, width })
+    } else {
+        let gather = operation.downcast_ref::<Gather>()?;
+        let index_type = context.inputs.get(1)?.element_type;
+        matches!(index_type, ElementType::I32 | ElementType::I64).then_some(())?;
+        let operation = Gather { class_version: gather.class_version, attributes: gather.attributes.clone() };
+        Box::new(GatherKernel { operation, axis: *integers(2)?.first()?, index_type, width })
+    };
+    Some(Claim { kernel, packed_inputs: SmallVec::new() })
+}
+
+fn output_nanoseconds(shapes: &StepShapes<'_>, width: usize) -> u64 {
+    let elements: usize = shapes.outputs.iter().map(|s| s.elements()).sum();
+    nanoseconds_for_bytes(elements.saturating_mul(2 * width))
+}
+
+fn misfit() -> OpError {
+    OpError::shape(Blame::Input(0), "the kernel does not fit the data")
+}
+
+impl TransposeKernel {
+    fn copy(&self, shape: &Shape) -> Option<StridedCopy> {
+        let rank = shape.rank();
+        let mut order: SmallVec<[usize; 8]> = self.order.iter().filter_map(|axis| axis_of(*axis, rank)).collect();
+        if self.order.is_empty() {
+            // No order at all reverses the axes.
+            order = (0..rank).rev().collect();
+        }
+        (order.len() == rank).then(|| StridedCopy::transpose(shape, &order).ok())?
+    }
+}
+
+impl Kernel for TransposeKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.inputs.first().is_some_and(|shape| self.copy(shape).is_some())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        2 * output_nanoseconds(shapes, self.width)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let copy = self.copy(io.inputs[0].shape()).ok_or_else(misfit)?;
+        copy.run(self.width, io.inputs[0].bytes(), output.bytes_mut()).map_err(kernel_error)
+    }
+}
+
+impl Kernel for ConcatKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let [output] = shapes.outputs else { return false };
+        let Some(axis) = axis_of(self.axis, output.rank()) else { return false };
+        let same_rank = shapes.inputs.iter().all(|input| input.rank() == output.rank());
+        same_rank && shapes.inputs.iter().map(|input| input[axis]).sum::<usize>() == output[axis]
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        output_nanoseconds(shapes, self.width)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let axis = axis_of(self.axis, output.shape().rank()).ok_or_else(misfit)?;
+        let [outer, whole, inner] = around(output.shape(), axis).ok_or_else(misfit)?;
+        let target = output.bytes_mut();
+        let mut start = 0;
+        for input in io.inputs {
+            let part = input.shape()[axis];
+            concat_part(outer, inner * self.width, part, whole, start, input.bytes(), target).map_err(kernel_error)?;
+            start += part;
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for SplitKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let Some(data) = shapes.inputs.first() else { return false };
+        let Some(axis) = axis_of(self.axis, data.rank()) else { return false };
+        let same_rank = shapes.outputs.iter().all(|output| output.rank() == data.rank());
+        same_rank && shapes.outputs.iter().map(|output| output[axis]).sum::<usize>() <= data[axis]
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        output_nanoseconds(shapes, self.width)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let data = &io.inputs[0];
+        let axis = axis_of(self.axis, data.shape().rank()).ok_or_else(misfit)?;
+        let [outer, whole, inner] = around(data.shape(), axis).ok_or_else(misfit)?;
+        let mut start = 0;
+        for output in io.outputs {
+            let part = output.shape()[axis];
+            let target = output.bytes_mut();
+            split_part(outer, inner * self.width, whole, part, start, data.bytes(), target).map_err(kernel_error)?;
+            start += part;
+        }
+        Ok(())
+    }
+}
+
+impl GatherKernel {
+    fn gather<I: Index>(
+        &self,
+        data: &TensorView<'_>,
+        indices: &[I],
+        value: fn(I) -> i64,
+        output: &mut [u8],
+        geometry: &GatherGeometry,
+    ) -> OpResult {
+        let from_end = self.operation.class_version >= 8;
+        let inner = geometry.inner * self.width;
+        let fits = |index: &I| index.position(geometry.size).is_some() && (from_end || value(*index) >= 0);
+        let Some(position) = indices.iter().position(|index| !fits(index)) else {
+            let sizes = [geometry.batches, geometry.outer, geometry.size, geometry.indices];
+            return gather(sizes, inner, data.bytes(), indices, output).map_err(kernel_error);
+        };
+        if !from_end {
+            let message = format!(
+                "index {} at position {position} is out of range [0, {}] (indices are not counted from the end before version 8)",
+                value(indices[position]),
+                geometry.size as i64 - 1
+            );
+            return Err(OpError::index(Blame::Input(1), message));
+        }
+        self.gather_with_zeros(data.bytes(), indices, output, geometry);
+        Ok(())
+    }
+
+    /// From version 8 on an index out of range picks zeros.
+    fn gather_with_zeros<I: Index>(&self, data: &[u8], indices: &[I], output: &mut [u8], geometry: &GatherGeometry) {
+        let inner = geometry.inner * self.width;
+        if inner == 0 || geometry.indices == 0 {
+            return;
+        }
+        for (row, target) in output.chunks_mut(inner).enumerate() {
+            let (block, place) = (row / geometry.indices, row % geometry.indices);
+            let batch = block.checked_div(geometry.outer).unwrap_or(0);
+            match indices[batch * geometry.indices + place].position(geometry.size) {
+                Some(at) => target.copy_from_slice(&data[(block * geometry.size + at) * inner..][..inner]),
+                None => target.fill(0),
+            }
+        }
+    }
+}
+
+impl Kernel for GatherKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let ([data, indices, ..], [output]) = (shapes.inputs, shapes.outputs) else { return false };
+        self.operation.geometry(data, indices, self.axis).is_ok_and(|g| g.shape == **output)
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        output_nanoseconds(shapes, self.width)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let (data, indices) = (&io.inputs[0], &io.inputs[1]);
+        let geometry = self.operation.geometry(data.shape(), indices.shape(), self.axis)?;
+        let target = output.bytes_mut();
+        match self.index_type {
+            ElementType::I32 => self.gather(data, indices.slice::<i32>()?, i64::from, target, &geometry),
+            _ => self.gather(data, indices.slice::<i64>()?, |index| index, target, &geometry),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Normalisations of f32: mean and variance, L2, groups, batches, and local responses.
+
+use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
+use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::normalization::{Affine, Normalization, local_response_normalization, normalize};
+use ovir_ops::normalization::{
+    batch_norm_inference::BatchNormInference,
+    group_normalization::GroupNormalization,
+    lrn::Lrn,
+    mvn::{EpsMode, Mvn},
+    normalize_l2::{NormalizeEpsMode, NormalizeL2},
+};
+use ovir_ops::{Blame, OpError, OpResult};
+use ovir_tensor::{ElementType, Shape, SmallVec};
+
+use super::layout::{around_all, axis_of};
+use super::parts::{floats, kernel_error};
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+/// Which axes a row consists of.
+enum Axes {
+    List(SmallVec<[i64; 8]>),
+    From(usize),
+}
+
+/// Rows that are contiguous, normalised one by one.
+struct RowKernel {
+    isa: Isa,
+    axes: Axes,
+    subtract_mean: bool,
+    divide: bool,
+    epsilon: f64,
+    epsilon_inside: bool,
+    /// Whether the sum of the squares counts, not their mean.
+    is_sum: bool,
+}
+
+/// GroupNormalization.
+struct GroupKernel {
+    isa: Isa,
+    groups: usize,
+    epsilon: f32,
+}
+
+/// BatchNormInference with constant parameters.
+struct BatchKernel {
+    isa: Isa,
+    port: usize,
+    scale: Vec<f32>,
+    shift: Vec<f32>,
+}
+
+/// LRN across channels.
+struct LocalResponseKernel {
+    isa: Isa,
+    size: usize,
+    alpha: f32,
+    beta: f32,
+    bias: f32,
+}
+
+/// Claims f32 normalisations.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    if context.inputs.first()?.element_type != ElementType::F32 {
+        return None;
+    }
+    let none = SmallVec::new();
+    if let Some(kernel) = rows(context) {
+        return Some(Claim { kernel: Box::new(kernel), packed_inputs: none });
+    }
+    let isa = isa::detect();
+    let operation = &*context.node.operation;
+    if let Some(group) = operation.downcast_ref::<GroupNormalization>() {
+        let (groups, epsilon) = (usize::try_from(group.attributes.num_groups).ok()?, group.attributes.epsilon as f32);
+        return Some(Claim { kernel: Box::new(GroupKernel { isa, groups, epsilon }), packed_inputs: none });
+    }
+    if let Some(lrn) = operation.downcast_ref::<Lrn>() {
+        let attributes = &lrn.attributes;
+        let axes = context.inputs.get(1)?.integers()?;
+        let size = usize::try_from(attributes.size).ok().filter(|size| size % 2 == 1 && *size < 1 << 20)?;
+        let kernel = LocalResponseKernel {
+            isa,
+            size,
+            alpha: attributes.alpha as f32,
+            beta: attributes.beta as f32,
+            bias: attributes.bias as f32,
+        };
+        return (axes[..] == [1]).then(|| Claim { kernel: Box::new(kernel), packed_inputs: none });
+    }
+    batch(context)
+}
+
+fn rows(context: &ClaimContext<'_>) -> Option<RowKernel> {
+    let isa = isa::detect();
+    let operation = &*context.node.operation;
+    let given = || context.inputs.get(1)?.integers().map(Axes::List);
+    if let Some(mvn) = operation.downcast_ref::<Mvn>() {
+        let attributes = &mvn.attributes;
+        let axes = match (context.inputs.len(), attributes.reduction_axes.as_deref()) {
+            (1, Some([]) | None) => Axes::From(if attributes.across_channels { 1 } else { 2 }),
+            (1, Some(axes)) => Axes::List(SmallVec::from_slice(axes)),
+            _ => given()?,
+        };
+        let epsilon_inside = matches!(attributes.eps_mode, EpsMode::InsideSqrt);
+        return Some(RowKernel {
+            isa,
+            axes,
+            subtract_mean: true,
+            divide: attributes.normalize_variance,
+            epsilon: attributes.eps,
+            epsilon_inside,
+            is_sum: false,
+        });
+    }
+    let attributes = &operation.downcast_ref::<NormalizeL2>()?.attributes;
+    if !matches!(attributes.eps_mode, NormalizeEpsMode::Add) {
+        return None;
+    }
+    let axes = given()?;
+    let epsilon = attributes.eps;
+    Some(RowKernel { isa, axes, subtract_mean: false, divide: true, epsilon, epsilon_inside: true, is_sum: true })
+}
+
+fn batch(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let operation = context.node.operation.clone();
+    let batch = operation.downcast_ref::<BatchNormInference>()?;
+    let (port, ports) = batch.ports;
+    let mut values: [Vec<f32>; 4] = Default::default();
+    for (values, port) in values.iter_mut().zip(ports) {
+        *values = floats(&(context.constant)(port)?)?;
+    }
+    let [gamma, beta, mean, variance] = values;
+    let epsilon = batch.attributes.epsilon;
+    let factor = |c: usize| f64::from(gamma[c]) / (f64::from(variance[c]) + epsilon).sqrt();
+    let channels = gamma.len();
+    if [&beta, &mean, &variance].iter().any(|v| v.len() != channels) {
+        return None;
+    }
+    let scale = (0..channels).map(|c| factor(c) as f32).collect();
+    let shift = (0..channels).map(|c| (f64::from(beta[c]) - f64::from(mean[c]) * factor(c)) as f32).collect();
+    let kernel = BatchKernel { isa: isa::detect(), port, scale, shift };
+    let is_f32 = context.inputs.get(port)?.element_type == ElementType::F32;
+    is_f32.then(|| Claim { kernel: Box::new(kernel), packed_inputs: ports.into_iter().collect() })
+}
+
+fn misfit() -> OpError {
+    OpError::shape(Blame::Input(0), "the kernel does not fit the data")
+}
+
+impl RowKernel {
+    /// Rows and columns, if rows are contiguous.
+    fn sizes(&self, shape: &Shape) -> Option<(usize, usize)> {
+        match &self.axes {
+            Axes::From(first) => {
+                let product = |sizes: &[usize]| sizes.iter().product::<usize>();
+                Some((product(shape.get(..*first)?), product(shape.get(*first..)?)))
+            }
+            Axes::List(axes) => {
+                axes.iter().all(|axis| axis_of(*axis, shape.rank()).is_some()).then_some(())?;
+                let [rows, columns, inner] = around_all(shape, axes)?;
+                (inner == 1).then_some((rows, columns))
+            }
+        }
+    }
+}
+
+impl Kernel for RowKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.inputs.first().and_then(|shape| self.sizes(shape)).is_some_and(|(rows, columns)| rows > 0 && columns > 0)
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64 / 3).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let (rows, columns) = self.sizes(data.shape()).ok_or_else(misfit)?;
+        // x / sqrt(sum + e) is x / sqrt(mean + e / n) / sqrt(n).
+        let factor = [(1.0 / (columns as f64).sqrt()) as f32];
+        let normalization = Normalization {
+            subtract_mean: self.subtract_mean,
+            divide: self.divide,
+            epsilon: if self.is_sum { (self.epsilon / columns as f64) as f32 } else { self.epsilon as f32 },
+            epsilon_inside: self.epsilon_inside,
+            scale: if self.is_sum { Affine::PerChannel { values: &factor, groups: 1 } } else { Affine::None },
+            bias: Affine::None,
+        };
+        let target = output.slice_mut::<f32>()?;
+        normalize(self.isa, rows, columns, &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
+    }
+}
+
+impl GroupKernel {
+    fn sizes(&self, shape: &Shape) -> Option<(usize, usize)> {
+        let [batch, channels, spatial @ ..] = &shape[..] else { return None };
+        let rows = batch.checked_mul(self.groups)?;
+        let in_group = channels.checked_div(self.groups).filter(|count| count * self.groups == *channels)?;
+        let columns = spatial.iter().product::<usize>().checked_mul(in_group)?;
+        (rows > 0 && columns > 0).then_some((rows, columns))
+    }
+}
+
+impl Kernel for GroupKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let [data, scale, bias] = shapes.inputs else { return false };
+        let channels = data.get(1).copied().unwrap_or(0);
+        self.sizes(data).is_some() && scale.elements() == channels && bias.elements() == channels
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64 / 3).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let (rows, columns) = self.sizes(data.shape()).ok_or_else(misfit)?;
+        let normalization = Normalization {
+            subtract_mean: true,
+            divide: true,
+            epsilon: self.epsilon,
+            epsilon_inside: true,
+            scale: Affine::PerChannel { values: io.inputs[1].slice::<f32>()?, groups: self.groups },
+            bias: Affine::PerChannel { values: io.inputs[2].slice::<f32>()?, groups: self.groups },
+        };
+        let target = output.slice_mut::<f32>()?;
+        normalize(self.isa, rows, columns, &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
+    }
+}
+
+impl BatchKernel {
+    fn sizes(&self, shape: &Shape) -> Option<[usize; 3]> {
+        let [batch, channels, spatial @ ..] = &shape[..] else { return None };
+        (*channels == self.scale.len()).then(|| [*batch, *channels, spatial.iter().product()])
+    }
+}
+
+impl Kernel for BatchKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.inputs.get(self.port).is_some_and(|shape| self.sizes(shape).is_some())
+    }
+
+    fn in_place_inputs(&self, _shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
+        SmallVec::from_slice(&[self.port])
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let sizes = self.sizes(output.shape()).ok_or_else(misfit)?;
+        let geometry = BroadcastGeometry::new(&sizes, &[sizes[1], 1]).map_err(kernel_error)?;
+        let target = output.slice_mut::<f32>()?;
+        match io.in_place {
+            Some(_) => binary_in_place(self.isa, BinaryOp::Mul, &geometry, target, &self.scale, true),
+            None => {
+                let data = io.inputs[self.port].slice::<f32>()?;
+                binary(self.isa, BinaryOp::Mul, &geometry, data, &self.scale, target)
+            }
+        }
+        .map_err(kernel_error)?;
+        binary_in_place(self.isa, BinaryOp::Add, &geometry, target, &self.shift, true).map_err(kernel_error)
+    }
+}
+
+impl LocalResponseKernel {
+    fn sizes(shape: &Shape) -> Option<[usize; 3]> {
+        let [batch, channels, spatial @ ..] = &shape[..] else { return None };
+        Some([*batch, *channels, spatial.iter().product()])
+    }
+}
+
+impl Kernel for LocalResponseKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.inputs.first().is_some_and(|shape| Self::sizes(shape).is_some() && shape.elements() > 0)
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64 * 8).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let sizes = Self::sizes(data.shape()).ok_or_else(misfit)?;
+        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        let Self { isa, size, alpha, beta, bias } = *self;
+        local_response_normalization(isa, sizes, size, alpha, beta, bias, values, target).map_err(kernel_error)
+    }
+}

@@ -1,0 +1,99 @@
+//! Poolings over windows, f32.
+
+use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::pooling::{PoolingGeometry, PoolingKind, pooling};
+use ovir_ops::common::window::WindowAxis;
+use ovir_ops::pooling::{avg_pool::AvgPool, max_pool::MaxPool};
+use ovir_ops::{Blame, OpError, OpResult, Operation};
+use ovir_tensor::{ElementType, Shape, SmallVec};
+use std::sync::Arc;
+
+use super::parts::kernel_error;
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+struct PoolingKernel {
+    isa: Isa,
+    kind: PoolingKind,
+    operation: Arc<dyn Operation>,
+}
+
+/// Claims f32 poolings whose indices nobody asks for.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let operation = Arc::clone(&context.node.operation);
+    let kind = match (operation.downcast_ref::<MaxPool>(), operation.downcast_ref::<AvgPool>()) {
+        (Some(_), _) if context.outputs.len() == 1 => PoolingKind::Max,
+        (_, Some(pool)) if pool.attributes.exclude_pad => PoolingKind::Average,
+        (_, Some(_)) => PoolingKind::AverageWithPadding,
+        _ => return None,
+    };
+    if context.inputs.first()?.element_type != ElementType::F32 {
+        return None;
+    }
+    Some(Claim {
+        kernel: Box::new(PoolingKernel { isa: isa::detect(), kind, operation }),
+        packed_inputs: SmallVec::new(),
+    })
+}
+
+impl PoolingKernel {
+    fn geometry(&self, data: &Shape) -> Option<PoolingGeometry> {
+        let (axes, _) = match self.operation.downcast_ref::<MaxPool>() {
+            Some(pool) => pool.geometry(data).ok()?,
+            None => self.operation.downcast_ref::<AvgPool>()?.geometry(data).ok()?,
+        };
+        let lead = 3usize.checked_sub(axes.len())?;
+        let mut geometry = PoolingGeometry {
+            planes: data.first()?.checked_mul(*data.get(1)?)?,
+            input: [1; 3],
+            output: [1; 3],
+            kernel: [1; 3],
+            stride: [1; 3],
+            dilation: [1; 3],
+            pad_begin: [0; 3],
+            pad_end: [0; 3],
+        };
+        for (i, axis) in axes.iter().enumerate() {
+            fill_axis(&mut geometry, lead + i, axis)?;
+        }
+        Some(geometry)
+    }
+}
+
+/// Takes over one axis; `None` if the kernel would see a window without an element, for which rules differ.
+fn fill_axis(geometry: &mut PoolingGeometry, at: usize, axis: &WindowAxis) -> Option<()> {
+    let (begin, end) = (usize::try_from(axis.pad_begin).ok()?, usize::try_from(axis.pad_end).ok()?);
+    geometry.input[at] = axis.input;
+    geometry.output[at] = axis.output;
+    geometry.kernel[at] = axis.kernel;
+    geometry.stride[at] = axis.stride;
+    geometry.dilation[at] = axis.dilation;
+    geometry.pad_begin[at] = begin;
+    geometry.pad_end[at] = end;
+    let reach = axis.kernel.checked_sub(1)?.checked_mul(axis.dilation)?;
+    let last = axis.output.saturating_sub(1).checked_mul(axis.stride)?;
+    let is_dense = axis.dilation == 1 || (begin == 0 && last.checked_add(reach)? < axis.input);
+    (is_dense && begin <= reach && last < axis.input.checked_add(begin)? && axis.input > 0).then_some(())
+}
+
+impl Kernel for PoolingKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let geometry = shapes.inputs.first().and_then(|data| self.geometry(data));
+        let elements = |g: PoolingGeometry| g.output.iter().product::<usize>().checked_mul(g.planes);
+        geometry.and_then(elements) == shapes.outputs.first().map(|s| s.elements())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let Some(geometry) = shapes.inputs.first().and_then(|data| self.geometry(data)) else { return 0 };
+        let taps = geometry.kernel.iter().fold(1u64, |total, size| total.saturating_mul(*size as u64));
+        let elements = shapes.outputs.first().map_or(0, |s| s.elements()) as u64;
+        elements.saturating_mul(taps) / 4
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let geometry = self.geometry(data.shape());
+        let geometry = geometry.ok_or_else(|| OpError::shape(Blame::Input(0), "the kernel does not fit the data"))?;
+        pooling(self.isa, self.kind, &geometry, data.slice::<f32>()?, output.slice_mut::<f32>()?).map_err(kernel_error)
+    }
+}
