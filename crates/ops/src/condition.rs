@@ -14,4 +14,3 @@ pub static OPERATIONS: &[&OpDef] = &[
     &r#if::IF,
     &select::SELECT,
 ];
-pub static OPERATIONS: &[&OpDef] = &[&r#if::IF, &select::SELECT];

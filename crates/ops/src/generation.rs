@@ -12,4 +12,3 @@ pub static OPERATIONS: &[&OpDef] = &[
     &random_uniform::RANDOM_UNIFORM,
     &range::RANGE,
 ];
-pub static OPERATIONS: &[&OpDef] = &[&range::RANGE];

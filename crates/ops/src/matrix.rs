@@ -10,4 +10,3 @@ pub static OPERATIONS: &[&OpDef] = &[
     &einsum::EINSUM,
     &matmul::MATMUL,
 ];
-pub static OPERATIONS: &[&OpDef] = &[&matmul::MATMUL];

@@ -12,4 +12,3 @@ pub static OPERATIONS: &[&OpDef] = &[
     &search_sorted::SEARCH_SORTED,
     &top_k::TOP_K,
 ];
-pub static OPERATIONS: &[&OpDef] = &[&non_max_suppression::NON_MAX_SUPPRESSION];

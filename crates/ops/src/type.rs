@@ -12,4 +12,3 @@ pub static OPERATIONS: &[&OpDef] = &[
     &convert_like::CONVERT_LIKE,
     &convert_promote_types::CONVERT_PROMOTE_TYPES,
 ];
-pub static OPERATIONS: &[&OpDef] = &[&convert::CONVERT];
