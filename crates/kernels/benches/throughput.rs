@@ -258,9 +258,5 @@ fn report(filter: &str, name: &str, amount: f64, unit: &str, mut body: impl FnMu
 /// Seconds this thread has run, which other work on the machine does not count towards; NaN where unknown.
 fn processor_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_whitespace()
-        .next()
-        .and_then(|field| field.parse().ok())
-        .unwrap_or(f64::NAN)
-        / 1e9
+    text.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(f64::NAN) / 1e9
 }

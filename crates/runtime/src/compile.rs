@@ -237,12 +237,7 @@ impl Builder<'_> {
         Ok(if node.is("Assign") { Action::Assign(index) } else { Action::Read(index) })
     }
 
-    fn claim(
-        &mut self,
-        id: NodeId,
-        inputs: &[&ValueFacts],
-        outputs: &[ValueFacts],
-    ) -> Option<Claim> {
+    fn claim(&mut self, id: NodeId, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Claim> {
         if self.options.reference_only {
             return None;
         }
