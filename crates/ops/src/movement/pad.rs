@@ -170,18 +170,14 @@ impl Pad {
             self.check(end, dim, axis, 2)?;
             output.push(self.padded(dim, begin, end));
         }
-        if shape.checked_elements().is_none_or(|n| n > isize::MAX as usize / 8) {
-            return Err(OpError::shape(Blame::Output(0), format!("shape {shape} has too many elements")));
-        }
-        for (axis, size) in data.iter().enumerate() {
-            if shape.contains(&0) {
-                break;
-            }
-            sources.push(
-                (0..shape[axis]).map(|o| self.source((o as i64).saturating_sub(begin[axis]), *size as i64)).collect(),
-            );
-        }
-        Ok((shape, sources))
+        exact_shape(&PartialShape::from_dims(output))
+    }
+
+    fn copy<T: Clone>(&self, data: &[T], input: &Shape, target: &mut [T], output: &Shape, begin: &[i64], fill: &T) {
+        let source = |axis: usize, position: usize| {
+            self.source((position as i64).saturating_sub(begin[axis]), input[axis] as i64)
+        };
+        AxisMap { shape: output, strides: &input.strides(), source: &source }.copy(data, target, fill);
     }
 
     /// The element of the data for a position that counts from its first element.
