@@ -250,7 +250,15 @@ impl Builder<'_> {
             }
             static_value(model, source, known).ok()
         };
-        let claim = claim(&mut ClaimContext { node, inputs, outputs, constant: &mut constant, packed: self.packed });
+        let claim = claim(&mut ClaimContext {
+            node,
+            inputs,
+            outputs,
+            constant: &mut constant,
+            packed: self.packed,
+            graph: self.graph,
+            computed: self.computed,
+        });
         // What was evaluated for packing is not kept: large weights would otherwise be in memory twice.
         self.known.clear();
         let claim = claim?;
