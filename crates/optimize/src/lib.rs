@@ -49,7 +49,9 @@ pub fn optimize(model: Validated, options: &Options) -> Validated {
         // A pass must keep a model valid; one that does not is left out rather than trusted.
         match validate(changed, Vec::new()).into_validated() {
             Ok(validated) => current = validated,
-            Err(_) => debug_assert!(false, "the pass {} broke the model", pass.name),
+            Err(found) => {
+                debug_assert!(false, "the pass {} broke {}: {:?}", pass.name, current.model().name, found.first())
+            }
         }
     }
     current
