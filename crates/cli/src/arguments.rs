@@ -11,7 +11,7 @@ use crate::terminal::ColorWhen;
 #[derive(Debug, Parser)]
 #[command(name = "ovir", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// When to colour.
+    /// When to colour; `auto` is on a terminal, unless `NO_COLOR` is set.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
     pub color: ColorWhen,
     #[command(subcommand)]
@@ -19,8 +19,12 @@ pub struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 the model is at fault, or a comparison differs; 2 usage, files, input tensors, unsupported
-operations, violations at run time. Long flags are understood with one dash or two, with `_` or `-` inside.";
+Exit codes:
+  0  success
+  1  the model is at fault, or a comparison differs
+  2  usage, files, input tensors, unsupported operations, violations at run time
+
+Long flags are understood with one dash or two, with `_` or `-` inside.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]

@@ -107,12 +107,12 @@ fn operation_card(definition: &OpDef, version: Option<&OpVersion>, terminal: &Te
     for v in definition.versions.iter().filter(|v| version.is_none_or(|version| version == *v)) {
         let _ = writeln!(
             text,
-            "  version {} (opset{} to opset{}): {} inputs, {} outputs",
+            "  version {} (opset{} to opset{}): {}, {}",
             v.class_version,
             v.first_opset,
             v.last_opset,
-            range(v.inputs),
-            range(v.outputs)
+            ports(v.inputs, "input"),
+            ports(v.outputs, "output")
         );
     }
     let mut is_first = true;
@@ -148,11 +148,12 @@ fn operation_card(definition: &OpDef, version: Option<&OpVersion>, terminal: &Te
     text
 }
 
-fn range((min, max): (usize, usize)) -> String {
+fn ports((min, max): (usize, usize), what: &str) -> String {
     match (min, max) {
-        _ if min == max => min.to_string(),
-        (min, usize::MAX) => format!("{min} or more"),
-        (min, max) => format!("{min} to {max}"),
+        (1, 1) => format!("1 {what}"),
+        _ if min == max => format!("{min} {what}s"),
+        (min, usize::MAX) => format!("{min} or more {what}s"),
+        (min, max) => format!("{min} to {max} {what}s"),
     }
 }
 

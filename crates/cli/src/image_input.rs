@@ -13,21 +13,20 @@ const MAX_ELEMENTS: usize = 1 << 30;
 
 /// What is done with images.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Images")]
 pub struct ImageOptions {
     /// Subtracted from the values (0..255) of each channel of the model: one number or one a channel [default: from the
     /// model].
-    #[arg(long = "mean_values", value_name = "[NAME][R,G,B]", alias = "mean_value")]
+    #[arg(help_heading = "Images", long = "mean_values", value_name = "[NAME][R,G,B]", alias = "mean_value")]
     mean_values: Option<String>,
     /// What the values are divided by after that [default: from the model].
-    #[arg(long = "scale_values", value_name = "[NAME][R,G,B]", alias = "scale_value")]
+    #[arg(help_heading = "Images", long = "scale_values", value_name = "[NAME][R,G,B]", alias = "scale_value")]
     scale_values: Option<String>,
     /// Gives the channels in the order blue, green, red; images are red, green, blue [default: from the model].
-    #[arg(long = "reverse_input_channels", value_name = "BOOL", num_args = 0..=1, require_equals = true,
+    #[arg(help_heading = "Images", long = "reverse_input_channels", value_name = "BOOL", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", value_parser = boolean)]
     reverse_input_channels: Option<bool>,
     /// The layout of the input, such as NCHW or NAME[NHWC] [default: from the model, else guessed].
-    #[arg(long, value_name = "LAYOUT")]
+    #[arg(help_heading = "Images", long, value_name = "LAYOUT")]
     layout: Option<String>,
 }
 

@@ -134,7 +134,7 @@ impl<'a> Facts<'a> {
                 graph.input_facts(index).map_or((ElementType::Dynamic, PartialShape::DYNAMIC), |(t, s)| (t, s.clone()));
             PortFacts {
                 name: graph.input_name(index),
-                names: graph.input_names(index).into_iter().map(str::to_owned).collect(),
+                names: distinct(graph.input_names(index).into_iter().map(str::to_owned)),
                 element_type,
                 shape,
                 layout: graph.layout(index),
@@ -144,7 +144,7 @@ impl<'a> Facts<'a> {
             let facts = inference.outputs(graph.results[index]).first().cloned().unwrap_or_default();
             PortFacts {
                 name: graph.output_name(index),
-                names: graph.output_names(index),
+                names: distinct(graph.output_names(index)),
                 element_type: facts.element_type,
                 shape: facts.shape,
                 layout: None,
@@ -178,6 +178,17 @@ impl<'a> Facts<'a> {
             summary,
         }
     }
+}
+
+/// The names, each once, in their order: a tensor is often called as the layer is.
+fn distinct(names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for name in names {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
 }
 
 fn states(graph: &Graph, inference: &Inference) -> Vec<(String, ElementType, PartialShape)> {

@@ -6,13 +6,16 @@ use std::path::PathBuf;
 
 use ovir::Core;
 use ovir::graph::Model as Graph;
-use ovir::ops::{Registry, Resolution, SPECIFIED};
+use ovir::ops::{Registry, Resolution, SPECIFIED, Specified};
 use serde_json::json;
 
 use crate::failure::{FAULT, Failure};
 use crate::load::{WeightsArguments, check, shown};
 use crate::run::Format;
 use crate::terminal::Terminal;
+
+/// The last opset of which the table of the specification tells what was taken out.
+const LAST_OPSET: u8 = 16;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -137,13 +140,21 @@ fn rows_of_specification(registry: &Registry) -> Vec<Row> {
                 definition.is_some_and(|d| d.versions.iter().any(|v| v.class_version == specified.class_version));
             Row {
                 name: format!("{}-{}", specified.type_name, specified.class_version),
-                opsets: format!("opset{}..opset{}", specified.class_version, specified.last_opset),
+                opsets: opsets(specified),
                 category: definition.map_or_else(|| "-".to_owned(), |d| d.category.to_string()),
                 is_implemented,
                 count: None,
             }
         })
         .collect()
+}
+
+/// The opsets that have an operation. Those that were never taken out are in all opsets to come.
+fn opsets(specified: &Specified) -> String {
+    match specified.last_opset {
+        LAST_OPSET.. => format!("opset{}..", specified.first_opset),
+        last => format!("opset{}..opset{last}", specified.first_opset),
+    }
 }
 
 fn table(rows: &[Row]) -> String {

@@ -86,9 +86,8 @@ pub struct RunArguments {
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people.
+    // Variants have no help of their own: their names say everything.
     Human,
-    /// For programs.
     Json,
 }
 

@@ -65,15 +65,11 @@ pub struct ValidateArguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// For people.
+    // Variants have no help of their own: their names say everything.
     Human,
-    /// For programs.
     Json,
-    /// For code scanning.
     Sarif,
-    /// Annotations of GitHub Actions.
     Github,
-    /// For test reports.
     Junit,
 }
 

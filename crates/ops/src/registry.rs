@@ -93,8 +93,10 @@ impl Registry {
             return Resolution::User(definition.clone(), version);
         }
         let Some(definition) = self.by_type.get(&key) else {
-            let names = self.by_type.values().map(|d| d.type_name);
-            return Resolution::Unknown { nearest: nearest(type_name, names) };
+            // Of names that are equally near the first is meant, on every run.
+            let mut names: Vec<&'static str> = self.by_type.values().map(|d| d.type_name).collect();
+            names.sort_unstable();
+            return Resolution::Unknown { nearest: nearest(type_name, names.into_iter()) };
         };
         match resolve_version(definition, opset) {
             Some(version) => Resolution::BuiltIn(definition, version),
