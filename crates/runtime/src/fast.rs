@@ -13,6 +13,7 @@ mod movement;
 mod normalization;
 mod parts;
 mod pooling;
+mod recurrent;
 mod reduce;
 mod select;
 mod softmax;
@@ -136,6 +137,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     convert::claim,
     select::claim,
     attention::claim,
+    recurrent::claim,
 ];
 
 /// Offers a kernel for a layer.

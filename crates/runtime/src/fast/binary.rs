@@ -64,7 +64,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return None;
     }
     let isa = isa::detect();
-    let kernel: Box<dyn Kernel> = if let Some((op, alignment)) = arithmetic(operation) {
+    let kernel: Box<dyn Kernel> = if let Some((op, alignment)) = arithmetic(operation, element_type) {
         is_arithmetic_type(op, element_type).then_some(())?;
         Box::new(BinaryKernel { isa, op, alignment, element_type })
     } else {
@@ -75,11 +75,12 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
 }
 
-fn arithmetic(operation: &dyn Operation) -> Option<(BinaryOp, Alignment)> {
+fn arithmetic(operation: &dyn Operation, element_type: ElementType) -> Option<(BinaryOp, Alignment)> {
     let found = |op, attributes: &BroadcastAttributes| Some((op, Alignment::Broadcast(attributes.clone())));
     if let Some(divide) = operation.downcast_ref::<Divide>() {
-        // Of floating-point quotients none is rounded; types decide which of the two an integer needs.
-        return found(if divide.floor { BinaryOp::FloorDiv } else { BinaryOp::Div }, &divide.attributes);
+        // A quotient of floating-point numbers is never rounded to an integer.
+        let rounds_down = divide.floor && element_type.is_integer();
+        return found(if rounds_down { BinaryOp::FloorDiv } else { BinaryOp::Div }, &divide.attributes);
     }
     if operation.downcast_ref::<Prelu>().is_some() {
         return Some((BinaryOp::PRelu, Alignment::Slope));
