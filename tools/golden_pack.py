@@ -249,7 +249,9 @@ def _serialize(model, path: Path) -> None:
 def _element_type(dtype: Any):
     import openvino
 
-    return dtype if isinstance(dtype, openvino.Type) else openvino.Type(np.dtype(dtype))
+    if isinstance(dtype, openvino.Type):
+        return dtype
+    return openvino.Type.string if np.dtype(dtype).kind == "U" else openvino.Type(np.dtype(dtype))
 
 
 def _empty_constant(array: np.ndarray):

@@ -55,6 +55,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="Type-opsetN or Type")
     parser.add_argument("--tests", type=Path, default=TOOLS.parent / "tests")
     parser.add_argument("--list", action="store_true", help="list the packs and stop")
+    parser.add_argument("--check", action="store_true", help="check the packs' files and stop")
     parser.add_argument("--build", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     _load_tables()
@@ -67,9 +68,57 @@ def main() -> int:
         return 0
     if arguments.build:
         return _build(names[0], arguments.build)
+    if arguments.check:
+        return check_packs(names, arguments.tests / "golden")
     for name in names:
         make_pack(name, arguments.tests)
     return 0
+
+
+def check_packs(names: list[str], folder: Path) -> int:
+    """Whether every pack is there and whole; needs no OpenVINO."""
+    problems, count = [], 0
+    for name in names:
+        path = folder / f"{name}.zip"
+        if not path.exists():
+            problems.append(f"{name}: no pack")
+            continue
+        with zipfile.ZipFile(path) as archive:
+            cases = json.loads(archive.read("cases.json"))
+            count += len(cases)
+            for case in cases:
+                problems += [f"{name}/{case['name']}: {p}" for p in _case_problems(archive, case)]
+            if not cases:
+                problems.append(f"{name}: no cases")
+    size = sum(path.stat().st_size for path in folder.glob("*.zip"))
+    print("\n".join(problems), end="\n" if problems else "")
+    print(f"{len(names)} packs, {count} cases, {size} bytes, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+def _case_problems(archive: zipfile.ZipFile, case: dict) -> list[str]:
+    import xml.etree.ElementTree as ET
+
+    layers = ET.fromstring(archive.read(f"{case['name']}/model.xml")).find("layers")
+    inputs = {e.get("name") for e in layers if e.get("type") == "Parameter"}
+    problems = []
+    for step in range(case["inferences"]):
+        suffix = "" if case["inferences"] == 1 else f"-{step}"
+        given = _archived_npz(archive, f"{case['name']}/inputs{suffix}.npz")
+        expected = _archived_npz(archive, f"{case['name']}/expected{suffix}.npz")
+        if set(given) != inputs:
+            problems.append(f"inputs {sorted(given)}, Parameters {sorted(inputs)}")
+        if not expected:
+            problems.append("no outputs")
+        if case["nan_mask"]:
+            mask = _archived_npz(archive, f"{case['name']}/mask.npz")
+            problems += [f"mask of {k}" for k, v in mask.items() if k not in expected or v.shape != expected[k].shape]
+    return problems
+
+
+def _archived_npz(archive: zipfile.ZipFile, name: str) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(archive.read(name)), allow_pickle=False) as content:
+        return {key: content[key] for key in content.files}
 
 
 def make_pack(name: str, tests: Path) -> None:

@@ -159,7 +159,15 @@ def _load(path: Path) -> ctypes.CDLL:
         "ovir_output_name": (c_char_p, [c_void_p, c_size_t]),
         "ovir_output": (
             c_int,
-            [c_void_p, c_size_t, POINTER(c_char_p), POINTER(POINTER(c_size_t)), POINTER(c_size_t), POINTER(c_void_p), POINTER(c_size_t)],
+            [
+                c_void_p,
+                c_size_t,
+                POINTER(c_char_p),
+                POINTER(POINTER(c_size_t)),
+                POINTER(c_size_t),
+                POINTER(c_void_p),
+                POINTER(c_size_t),
+            ],
         ),
         "ovir_reset_state": (c_int, [c_void_p]),
         "ovir_request_free": (None, [c_void_p]),

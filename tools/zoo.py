@@ -47,7 +47,7 @@ RTOL, ATOL = 1e-3, 1e-4
 """Tolerances of every element."""
 
 SEED = 1000
-"""The first model's seed; each next one's is one more."""
+"""The seed of the first source file, by name; each next one's is one more."""
 
 
 def main() -> int:
@@ -136,7 +136,12 @@ def _copy_bundled(source: Path, folder: Path) -> str:
     if not source.exists():
         return f"{source.name} is not in tests/models-v10"
     folder.mkdir(exist_ok=True)
-    for name, target in (("model.xml", "model.xml"), ("model.bin", "model.bin"), ("inputs.npz", "inputs-0.npz"), ("expected.npz", "expected-0.npz")):
+    for name, target in (
+        ("model.xml", "model.xml"),
+        ("model.bin", "model.bin"),
+        ("inputs.npz", "inputs-0.npz"),
+        ("expected.npz", "expected-0.npz"),
+    ):
         shutil.copyfile(source / name, folder / target)
     return ""
 
@@ -222,7 +227,9 @@ def print_ops(models: list[ZooModel], arguments: argparse.Namespace) -> int:
 def run(models: list[ZooModel], arguments: argparse.Namespace) -> int:
     """Compare and time; one child process a model."""
     library = ovir_capi.find_library(arguments.library, arguments.target)
-    print(f"{'model':26} {'inf':>3} {'abs diff':>9} {'of max':>9} {'top-1':>5} {'OpenVINO ms':>11} {'ovir ms':>9} {'ratio':>6}  result")
+    print(
+        f"{'model':26} {'inf':>3} {'abs diff':>9} {'of max':>9} {'top-1':>5} {'OpenVINO ms':>11} {'ovir ms':>9} {'ratio':>6}  result"
+    )
     failed = 0
     for model in models:
         folder = arguments.zoo / model.name
@@ -459,7 +466,7 @@ def _convert(model: ZooModel, folder: Path, packages: Path) -> int:
     import zoo_convert
 
     source = packages / model.package / model.source
-    seed = SEED + [m.name.removesuffix("_fp16") for m in MODELS].index(model.name.removesuffix("_fp16"))
+    seed = SEED + sorted({m.source for m in MODELS}).index(model.source)
     converted = getattr(zoo_convert, model.convert)(source, seed, **(model.options or {}))
     openvino.save_model(converted, str(folder / "model.xml"), compress_to_fp16=model.compress)
     return 0
@@ -529,7 +536,9 @@ class _OpenVino:
         import openvino
 
         for index, name in enumerate(self.names):
-            self.request.set_input_tensor(index, openvino.Tensor(np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape)))
+            self.request.set_input_tensor(
+                index, openvino.Tensor(np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape))
+            )
 
     def run(self) -> None:
         self.request.infer()

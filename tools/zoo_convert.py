@@ -61,6 +61,22 @@ def convert_light(source: Path, seed: int, **_):
         changed.unlink()
 
 
+def convert_light_with_preprocessing(source: Path, seed: int, **_):
+    """A light model that takes photographs as they are: u8, NHWC, of any size.
+    OpenVINO's PrePostProcessor puts conversion, resizing and normalisation in front."""
+    import openvino
+    from openvino import preprocess
+
+    processor = preprocess.PrePostProcessor(convert_light(source, seed))
+    tensor = processor.input().tensor()
+    tensor.set_element_type(openvino.Type.u8).set_layout(openvino.Layout("NHWC")).set_spatial_dynamic_shape()
+    processor.input().model().set_layout(openvino.Layout("NCHW"))
+    steps = processor.input().preprocess()
+    steps.convert_element_type(openvino.Type.f32).resize(preprocess.ResizeAlgorithm.RESIZE_LINEAR)
+    steps.mean([123.675, 116.28, 103.53]).scale([58.395, 57.12, 57.375]).convert_layout(openvino.Layout("NCHW"))
+    return processor.build()
+
+
 def convert_onnx(source: Path, seed: int, shapes: dict | None = None):
     """Convert an ONNX model with its own weights, for other input shapes if given."""
     import openvino
@@ -245,10 +261,7 @@ class _MiniLmBuilder:
     def _layer(self, hidden, bias, prefix: str):
         ops = self.ops
         inner = f"{prefix}.attention.self"
-        query, key, value = (
-            self._heads(self._linear(hidden, f"{inner}.{part}"))
-            for part in ("query", "key", "value")
-        )
+        query, key, value = (self._heads(self._linear(hidden, f"{inner}.{part}")) for part in ("query", "key", "value"))
         context = ops.scaled_dot_product_attention(query, key, value, bias)
         merged = ops.reshape(
             ops.transpose(context, self._constant([0, 2, 1, 3], np.int64)),
@@ -256,9 +269,7 @@ class _MiniLmBuilder:
             True,
         )
         attended = self._linear(merged, f"{prefix}.attention.output.dense")
-        hidden = self._layer_norm(
-            ops.add(attended, hidden), f"{prefix}.attention.output.LayerNorm"
-        )
+        hidden = self._layer_norm(ops.add(attended, hidden), f"{prefix}.attention.output.LayerNorm")
         grown = ops.gelu(self._linear(hidden, f"{prefix}.intermediate.dense"), "erf")
         shrunk = self._linear(grown, f"{prefix}.output.dense")
         return self._layer_norm(ops.add(shrunk, hidden), f"{prefix}.output.LayerNorm")
@@ -269,9 +280,7 @@ class _MiniLmBuilder:
         weight = ops.convert(ops.unsqueeze(mask, self._constant([-1], np.int64)), "f32")
         total = ops.reduce_sum(ops.multiply(hidden, weight), axis, False)
         count = ops.maximum(ops.reduce_sum(weight, axis, False), self._constant(1e-9))
-        return ops.normalize_l2(
-            ops.divide(total, count), self._constant([1], np.int64), 1e-12, "max"
-        )
+        return ops.normalize_l2(ops.divide(total, count), self._constant([1], np.int64), 1e-12, "max")
 
 
 class _CompressedMiniLmBuilder(_MiniLmBuilder):
@@ -326,9 +335,7 @@ class _DecoderBuilder(_MiniLmBuilder):
     def _layer(self, hidden, bias, prefix: str):
         ops = self.ops
         inner = f"{prefix}.attention.self"
-        query, key, value = (
-            self._heads(self._linear(hidden, f"{inner}.{part}")) for part in ("query", "key", "value")
-        )
+        query, key, value = (self._heads(self._linear(hidden, f"{inner}.{part}")) for part in ("query", "key", "value"))
         key, value = self._cached(key, f"{prefix}.key"), self._cached(value, f"{prefix}.value")
         context = ops.scaled_dot_product_attention(query, key, value, self._causal_mask(query, key))
         merged = ops.reshape(

@@ -50,6 +50,16 @@ def classifier(name: str) -> Maker:
     return make
 
 
+def whole_photographs(name: str) -> Maker:
+    """Photographs of their own sizes, u8, NHWC."""
+
+    def make(packages: Path) -> Steps:
+        files = {"chelsea.png": (451, 300), "coffee.png": (600, 400)}
+        return [{name: photograph(packages, file, size)[None]} for file, size in files.items()]
+
+    return make
+
+
 def open_nsfw(packages: Path) -> Steps:
     """Photographs, BGR with the mean taken off, NHWC; a batch of one, then of two."""
 

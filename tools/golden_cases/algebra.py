@@ -56,26 +56,81 @@ def matrix_product(p: Pack) -> None:
         "zero_inner": ((2, 0), (0, 3)),
     }
     for name, (a, b) in shapes.items():
-        p.case(f"f32_{name}", [p.normal(*a), p.normal(*b)], {"transpose_a": False, "transpose_b": False},
-               reference=matmul(False, False), tolerance=SUMS)
+        p.case(
+            f"f32_{name}",
+            [p.normal(*a), p.normal(*b)],
+            {"transpose_a": False, "transpose_b": False},
+            reference=matmul(False, False),
+            tolerance=SUMS,
+        )
     for ta in (False, True):
         for tb in (False, True):
             a, b = ((4, 3) if ta else (3, 4)), ((5, 4) if tb else (4, 5))
             attributes = {"transpose_a": ta, "transpose_b": tb}
             name = f"transpose_{'a' if ta else ''}{'b' if tb else ''}" if ta or tb else "plain"
             p.case(f"{name}_rank2", [p.normal(*a), p.normal(*b)], attributes, reference=matmul(ta, tb), tolerance=SUMS)
-            p.case(f"{name}_rank4", [p.normal(2, 3, *a), p.normal(2, 3, *b)], attributes, reference=matmul(ta, tb), tolerance=SUMS)
-            p.case(f"{name}_constant_b", [p.normal(2, *a), p.normal(*b)], attributes, constant=(1,), reference=matmul(ta, tb), tolerance=SUMS)
-    p.case("transpose_vector_ignored", [p.normal(4), p.normal(3, 4)], {"transpose_a": True, "transpose_b": True},
-           reference=matmul(True, True), tolerance=SUMS)
-    p.case("constant_a", [p.normal(3, 4), p.normal(4, 5)], constant=(0,), reference=matmul(False, False), tolerance=SUMS)
-    p.case("f16", [p.normal(3, 4, dtype=F16), p.normal(4, 5, dtype=F16)], reference=matmul(False, False), tolerance=HALF_SUMS)
+            p.case(
+                f"{name}_rank4",
+                [p.normal(2, 3, *a), p.normal(2, 3, *b)],
+                attributes,
+                reference=matmul(ta, tb),
+                tolerance=SUMS,
+            )
+            p.case(
+                f"{name}_constant_b",
+                [p.normal(2, *a), p.normal(*b)],
+                attributes,
+                constant=(1,),
+                reference=matmul(ta, tb),
+                tolerance=SUMS,
+            )
+    p.case(
+        "transpose_vector_ignored",
+        [p.normal(4), p.normal(3, 4)],
+        {"transpose_a": True, "transpose_b": True},
+        reference=matmul(True, True),
+        tolerance=SUMS,
+    )
+    p.case(
+        "constant_a", [p.normal(3, 4), p.normal(4, 5)], constant=(0,), reference=matmul(False, False), tolerance=SUMS
+    )
+    p.case(
+        "f16",
+        [p.normal(3, 4, dtype=F16), p.normal(4, 5, dtype=F16)],
+        reference=matmul(False, False),
+        tolerance=HALF_SUMS,
+    )
     for dtype in (I32, I64):
-        p.case(np.dtype(dtype).name, [p.normal(3, 4, dtype=dtype), p.normal(4, 5, dtype=dtype)], reference=matmul(False, False))
-    p.case("dynamic", [p.normal(2, 3, 4), p.normal(4, 5)], constant=(1,), shapes={0: [-1, -1, 4]}, reference=matmul(False, False), tolerance=SUMS)
-    p.case("dynamic_both", [p.normal(2, 3, 4), p.normal(2, 4, 5)], shapes={0: [-1, -1, -1], 1: [-1, -1, -1]}, reference=matmul(False, False), tolerance=SUMS)
-    p.case("interval", [p.normal(3, 4), p.normal(4, 5)], shapes={0: [(1, 8), 4], 1: [(2, 6), -1]}, reference=matmul(False, False), tolerance=SUMS)
-    p.case("unranked", [p.normal(3, 4), p.normal(4, 5)], shapes={0: "..."}, reference=matmul(False, False), tolerance=SUMS)
+        p.case(
+            np.dtype(dtype).name,
+            [p.normal(3, 4, dtype=dtype), p.normal(4, 5, dtype=dtype)],
+            reference=matmul(False, False),
+        )
+    p.case(
+        "dynamic",
+        [p.normal(2, 3, 4), p.normal(4, 5)],
+        constant=(1,),
+        shapes={0: [-1, -1, 4]},
+        reference=matmul(False, False),
+        tolerance=SUMS,
+    )
+    p.case(
+        "dynamic_both",
+        [p.normal(2, 3, 4), p.normal(2, 4, 5)],
+        shapes={0: [-1, -1, -1], 1: [-1, -1, -1]},
+        reference=matmul(False, False),
+        tolerance=SUMS,
+    )
+    p.case(
+        "interval",
+        [p.normal(3, 4), p.normal(4, 5)],
+        shapes={0: [(1, 8), 4], 1: [(2, 6), -1]},
+        reference=matmul(False, False),
+        tolerance=SUMS,
+    )
+    p.case(
+        "unranked", [p.normal(3, 4), p.normal(4, 5)], shapes={0: "..."}, reference=matmul(False, False), tolerance=SUMS
+    )
 
 
 def attention(causal: bool):
@@ -105,7 +160,11 @@ def softmax(x, axis):
 @pack("ScaledDotProductAttention-opset13")
 def scaled_dot_product_attention(p: Pack) -> None:
     def qkv(*lead, length=4, source=5, width=8, out=8, dtype=F32):
-        return [p.normal(*lead, length, width, dtype=dtype), p.normal(*lead, source, width, dtype=dtype), p.normal(*lead, source, out, dtype=dtype)]
+        return [
+            p.normal(*lead, length, width, dtype=dtype),
+            p.normal(*lead, source, width, dtype=dtype),
+            p.normal(*lead, source, out, dtype=dtype),
+        ]
 
     no, yes = {"causal": False}, {"causal": True}
     p.case("plain_rank4", qkv(1, 2), no, reference=attention(False), tolerance=SUMS)
@@ -122,11 +181,38 @@ def scaled_dot_product_attention(p: Pack) -> None:
         p.case(f"mask_{name}", [*qkv(*lead), p.normal(*shape)], no, reference=attention(False), tolerance=SUMS)
     seen = np.tril(np.ones((4, 5), bool), 1)
     p.case("mask_boolean", [*qkv(1, 2), seen], no, reference=attention(False), tolerance=SUMS)
-    p.case("mask_minus_infinity", [*qkv(1, 2), np.where(seen, 0, -np.inf).astype(F32)], no, reference=attention(False), tolerance=SUMS)
-    p.case("scale", [*qkv(1, 2), p.normal(4, 5), np.array(0.37, F32)], no, constant=(4,), reference=attention(False), tolerance=SUMS)
-    p.case("scale_one_element", [*qkv(1, 2), p.normal(4, 5), np.array([0.5], F32)], no, constant=(4,), reference=attention(False), tolerance=SUMS)
+    p.case(
+        "mask_minus_infinity",
+        [*qkv(1, 2), np.where(seen, 0, -np.inf).astype(F32)],
+        no,
+        reference=attention(False),
+        tolerance=SUMS,
+    )
+    p.case(
+        "scale",
+        [*qkv(1, 2), p.normal(4, 5), np.array(0.37, F32)],
+        no,
+        constant=(4,),
+        reference=attention(False),
+        tolerance=SUMS,
+    )
+    p.case(
+        "scale_one_element",
+        [*qkv(1, 2), p.normal(4, 5), np.array([0.5], F32)],
+        no,
+        constant=(4,),
+        reference=attention(False),
+        tolerance=SUMS,
+    )
     p.case("f16", qkv(1, 2, dtype=F16), no, reference=attention(False), tolerance=HALF_SUMS)
-    p.case("dynamic", qkv(1, 2), no, shapes={0: [-1, 2, -1, 8], 1: [-1, 2, -1, 8], 2: [-1, 2, -1, 8]}, reference=attention(False), tolerance=SUMS)
+    p.case(
+        "dynamic",
+        qkv(1, 2),
+        no,
+        shapes={0: [-1, 2, -1, 8], 1: [-1, 2, -1, 8], 2: [-1, 2, -1, 8]},
+        reference=attention(False),
+        tolerance=SUMS,
+    )
 
 
 @pack("SoftMax-opset1", "SoftMax-opset8", "LogSoftmax-opset5")
@@ -139,7 +225,13 @@ def soft_max(p: Pack) -> None:
     axes = [0, 1, 2, 3] if p.version == "opset1" else [0, 1, 2, 3, -1, -2, -4]
     for axis in axes:
         p.case(f"rank4_axis_{axis}", [p.normal(2, 3, 4, 5, scale=2)], {"axis": axis}, reference=reference(axis))
-    for name, shape in {"rank1": (7,), "rank2": (3, 5), "rank3": (2, 3, 4), "rank5": (1, 2, 3, 2, 2), "vector_tail": (2, 67)}.items():
+    for name, shape in {
+        "rank1": (7,),
+        "rank2": (3, 5),
+        "rank3": (2, 3, 4),
+        "rank5": (1, 2, 3, 2, 2),
+        "vector_tail": (2, 67),
+    }.items():
         axis = len(shape) - 1
         p.case(name, [p.normal(*shape, scale=2)], {"axis": axis}, reference=reference(axis))
     p.case("one_element", [p.normal(3, 1)], {"axis": 1}, reference=reference(1))
@@ -184,7 +276,11 @@ def reduction(p: Pack) -> None:
         if logical:
             return p.random.random(shape) < (0.8 if "And" in p.kind else 0.2)
         if p.kind == "ReduceProd":
-            return p.positive(*shape).astype(dtype) if np.dtype(dtype).kind == "f" else p.random.integers(1, 4, shape).astype(dtype)
+            return (
+                p.positive(*shape).astype(dtype)
+                if np.dtype(dtype).kind == "f"
+                else p.random.integers(1, 4, shape).astype(dtype)
+            )
         return p.normal(*shape, dtype=dtype)
 
     axes_of = {
@@ -203,25 +299,74 @@ def reduction(p: Pack) -> None:
     }
     for name, (shape, axes) in axes_of.items():
         for keep in (False, True):
-            p.case(f"{name}_{'keep' if keep else 'drop'}", [data(*shape), np.array(axes, I64)], {"keep_dims": keep},
-                   constant=(1,), reference=reference(keep), tolerance=None if logical else SUMS)
-    p.case("scalar_axis", [data(2, 3), np.array(1, I64)], {"keep_dims": False}, constant=(1,), reference=reference(False))
-    p.case("axes_i32", [data(2, 3), np.array([0], I32)], {"keep_dims": False}, constant=(1,), reference=reference(False))
+            p.case(
+                f"{name}_{'keep' if keep else 'drop'}",
+                [data(*shape), np.array(axes, I64)],
+                {"keep_dims": keep},
+                constant=(1,),
+                reference=reference(keep),
+                tolerance=None if logical else SUMS,
+            )
+    p.case(
+        "scalar_axis", [data(2, 3), np.array(1, I64)], {"keep_dims": False}, constant=(1,), reference=reference(False)
+    )
+    p.case(
+        "axes_i32", [data(2, 3), np.array([0], I32)], {"keep_dims": False}, constant=(1,), reference=reference(False)
+    )
     p.case("axes_parameter", [data(2, 3, 4), np.array([1], I64)], {"keep_dims": True}, reference=reference(True))
-    p.case("dynamic", [data(2, 3, 4), np.array([1, 2], I64)], {"keep_dims": False}, constant=(1,), shapes={0: [-1, -1, -1]}, reference=reference(False))
-    p.case("interval", [data(2, 3, 4), np.array([0], I64)], {"keep_dims": True}, constant=(1,), shapes={0: [(1, 4), 3, (2, 5)]}, reference=reference(True))
+    p.case(
+        "dynamic",
+        [data(2, 3, 4), np.array([1, 2], I64)],
+        {"keep_dims": False},
+        constant=(1,),
+        shapes={0: [-1, -1, -1]},
+        reference=reference(False),
+    )
+    p.case(
+        "interval",
+        [data(2, 3, 4), np.array([0], I64)],
+        {"keep_dims": True},
+        constant=(1,),
+        shapes={0: [(1, 4), 3, (2, 5)]},
+        reference=reference(True),
+    )
     p.case("zero_kept", [data(0, 3), np.array([1], I64)], {"keep_dims": True}, constant=(1,), reference=reference(True))
     if p.kind in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2") or logical:
-        p.case("zero_reduced", [data(0, 3), np.array([0], I64)], {"keep_dims": False}, constant=(1,), reference=reference(False),
-               note="the neutral element")
+        p.case(
+            "zero_reduced",
+            [data(0, 3), np.array([0], I64)],
+            {"keep_dims": False},
+            constant=(1,),
+            reference=reference(False),
+            note="the neutral element",
+        )
     if logical:
         return
-    p.case("f16", [data(3, 4, dtype=F16), np.array([1], I64)], {"keep_dims": False}, constant=(1,), reference=reference(False), tolerance=HALF_SUMS)
+    p.case(
+        "f16",
+        [data(3, 4, dtype=F16), np.array([1], I64)],
+        {"keep_dims": False},
+        constant=(1,),
+        reference=reference(False),
+        tolerance=HALF_SUMS,
+    )
     if p.kind not in ("ReduceMean", "ReduceL2"):
         for dtype in (I32, I64):
-            p.case(np.dtype(dtype).name, [data(3, 4, dtype=dtype), np.array([1], I64)], {"keep_dims": False}, constant=(1,), reference=reference(False))
+            p.case(
+                np.dtype(dtype).name,
+                [data(3, 4, dtype=dtype), np.array([1], I64)],
+                {"keep_dims": False},
+                constant=(1,),
+                reference=reference(False),
+            )
     if p.kind == "ReduceMean":
-        p.case("int32_exact", [np.array([[1, 2, 6], [3, 3, 3]], I32), np.array([1], I64)], {"keep_dims": False}, constant=(1,), reference=reference(False))
+        p.case(
+            "int32_exact",
+            [np.array([[1, 2, 6], [3, 3, 3]], I32), np.array([1], I64)],
+            {"keep_dims": False},
+            constant=(1,),
+            reference=reference(False),
+        )
 
 
 @pack("MVN-opset2")
@@ -246,7 +391,14 @@ def mvn_old(p: Pack) -> None:
         centred = x - x.mean(axis=(2, 3), keepdims=True)
         return centred / (np.sqrt((centred**2).mean(axis=(2, 3), keepdims=True)) + 1e-5)
 
-    p.case("dynamic", [p.normal(1, 2, 3, 4)], attributes, shapes={0: [-1, 2, -1, -1]}, reference=exact(plain), tolerance=SUMS)
+    p.case(
+        "dynamic",
+        [p.normal(1, 2, 3, 4)],
+        attributes,
+        shapes={0: [-1, 2, -1, -1]},
+        reference=exact(plain),
+        tolerance=SUMS,
+    )
     p.case("f16", [p.normal(1, 2, 3, 4, dtype=F16)], attributes, reference=exact(plain), tolerance=HALF_SUMS)
 
 
@@ -277,15 +429,55 @@ def mvn(p: Pack) -> None:
     for name, (shape, axes) in axes_of.items():
         for mode in ("inside_sqrt", "outside_sqrt"):
             attributes = {"eps": 1e-3, "normalize_variance": True, "eps_mode": mode}
-            p.case(f"{name}_{mode}", [p.normal(*shape) + 2, np.array(axes, I64)], attributes, constant=(1,),
-                   reference=reference(True, mode == "inside_sqrt", 1e-3), tolerance=SUMS)
-    p.case("mean_only", [p.normal(2, 3, 4), np.array([1, 2], I64)], {"eps": 1e-3, "normalize_variance": False, "eps_mode": "inside_sqrt"},
-           constant=(1,), reference=reference(False, True, 0), tolerance=SUMS)
+            p.case(
+                f"{name}_{mode}",
+                [p.normal(*shape) + 2, np.array(axes, I64)],
+                attributes,
+                constant=(1,),
+                reference=reference(True, mode == "inside_sqrt", 1e-3),
+                tolerance=SUMS,
+            )
+    p.case(
+        "mean_only",
+        [p.normal(2, 3, 4), np.array([1, 2], I64)],
+        {"eps": 1e-3, "normalize_variance": False, "eps_mode": "inside_sqrt"},
+        constant=(1,),
+        reference=reference(False, True, 0),
+        tolerance=SUMS,
+    )
     attributes = {"eps": 1e-5, "normalize_variance": True, "eps_mode": "inside_sqrt"}
-    p.case("f16", [p.normal(3, 8, dtype=F16), np.array([-1], I64)], attributes, constant=(1,), reference=reference(True, True, 1e-5), tolerance=HALF_SUMS)
-    p.case("constant_row", [np.full((2, 5), 3, F32), np.array([1], I32)], attributes, constant=(1,), reference=reference(True, True, 1e-5), tolerance=SUMS)
-    p.case("dynamic", [p.normal(2, 3, 8), np.array([-1], I64)], attributes, constant=(1,), shapes={0: [-1, -1, 8]}, reference=reference(True, True, 1e-5), tolerance=SUMS)
-    p.case("zero_batch", [p.normal(0, 8), np.array([1], I64)], attributes, constant=(1,), reference=reference(True, True, 1e-5))
+    p.case(
+        "f16",
+        [p.normal(3, 8, dtype=F16), np.array([-1], I64)],
+        attributes,
+        constant=(1,),
+        reference=reference(True, True, 1e-5),
+        tolerance=HALF_SUMS,
+    )
+    p.case(
+        "constant_row",
+        [np.full((2, 5), 3, F32), np.array([1], I32)],
+        attributes,
+        constant=(1,),
+        reference=reference(True, True, 1e-5),
+        tolerance=SUMS,
+    )
+    p.case(
+        "dynamic",
+        [p.normal(2, 3, 8), np.array([-1], I64)],
+        attributes,
+        constant=(1,),
+        shapes={0: [-1, -1, 8]},
+        reference=reference(True, True, 1e-5),
+        tolerance=SUMS,
+    )
+    p.case(
+        "zero_batch",
+        [p.normal(0, 8), np.array([1], I64)],
+        attributes,
+        constant=(1,),
+        reference=reference(True, True, 1e-5),
+    )
 
 
 @pack("LRN-opset1")
@@ -315,10 +507,29 @@ def local_response(p: Pack) -> None:
     }
     for name, (shape, axes, alpha, beta, bias, size) in cases.items():
         attributes = {"alpha": alpha, "beta": beta, "bias": bias, "size": size}
-        p.case(name, [p.normal(*shape, scale=2), np.array(axes, I64)], attributes, constant=(1,), reference=reference(alpha, beta, bias, size))
+        p.case(
+            name,
+            [p.normal(*shape, scale=2), np.array(axes, I64)],
+            attributes,
+            constant=(1,),
+            reference=reference(alpha, beta, bias, size),
+        )
     attributes = {"alpha": 0.5, "beta": 0.75, "bias": 1.0, "size": 3}
-    p.case("dynamic", [p.normal(1, 4, 3, 3), np.array([1], I64)], attributes, constant=(1,), shapes={0: [-1, 4, -1, -1]}, reference=reference(0.5, 0.75, 1.0, 3))
-    p.case("f16", [p.normal(1, 4, 3, 3, dtype=F16), np.array([1], I64)], attributes, constant=(1,), reference=reference(0.5, 0.75, 1.0, 3))
+    p.case(
+        "dynamic",
+        [p.normal(1, 4, 3, 3), np.array([1], I64)],
+        attributes,
+        constant=(1,),
+        shapes={0: [-1, 4, -1, -1]},
+        reference=reference(0.5, 0.75, 1.0, 3),
+    )
+    p.case(
+        "f16",
+        [p.normal(1, 4, 3, 3, dtype=F16), np.array([1], I64)],
+        attributes,
+        constant=(1,),
+        reference=reference(0.5, 0.75, 1.0, 3),
+    )
 
 
 @pack("BatchNormInference-opset1", "BatchNormInference-opset5")
@@ -340,16 +551,45 @@ def batch_norm(p: Pack) -> None:
     data_at = 2 if old else 0
     for shape in ((2, 3), (2, 3, 4), (2, 3, 4, 2), (1, 3, 2, 2, 2), (1, 17, 3, 3)):
         channels = shape[1]
-        inputs = arrange(p.normal(*shape), p.normal(channels), p.normal(channels), p.normal(channels), p.positive(channels))
-        p.case(f"rank{len(shape)}_channels{channels}", inputs, {"epsilon": 1e-3}, constant=[i for i in range(5) if i != data_at],
-               reference=reference(1e-3), tolerance=SUMS)
+        inputs = arrange(
+            p.normal(*shape), p.normal(channels), p.normal(channels), p.normal(channels), p.positive(channels)
+        )
+        p.case(
+            f"rank{len(shape)}_channels{channels}",
+            inputs,
+            {"epsilon": 1e-3},
+            constant=[i for i in range(5) if i != data_at],
+            reference=reference(1e-3),
+            tolerance=SUMS,
+        )
     inputs = arrange(p.normal(2, 3, 4, 4), p.normal(3), p.normal(3), p.normal(3), p.positive(3))
     fixed = [i for i in range(5) if i != data_at]
     p.case("parameters", inputs, {"epsilon": 1e-5}, reference=reference(1e-5), tolerance=SUMS)
-    p.case("dynamic", inputs, {"epsilon": 1e-5}, constant=fixed, shapes={data_at: [-1, 3, -1, -1]}, reference=reference(1e-5), tolerance=SUMS)
-    p.case("f16", [i.astype(F16) for i in inputs], {"epsilon": 1e-3}, constant=fixed, reference=reference(1e-3), tolerance=HALF_SUMS)
-    p.case("tiny_variance", arrange(p.normal(1, 2, 2), p.normal(2), p.normal(2), p.normal(2), np.zeros(2, F32)), {"epsilon": 1e-2},
-           constant=fixed, reference=reference(1e-2), tolerance=SUMS)
+    p.case(
+        "dynamic",
+        inputs,
+        {"epsilon": 1e-5},
+        constant=fixed,
+        shapes={data_at: [-1, 3, -1, -1]},
+        reference=reference(1e-5),
+        tolerance=SUMS,
+    )
+    p.case(
+        "f16",
+        [i.astype(F16) for i in inputs],
+        {"epsilon": 1e-3},
+        constant=fixed,
+        reference=reference(1e-3),
+        tolerance=HALF_SUMS,
+    )
+    p.case(
+        "tiny_variance",
+        arrange(p.normal(1, 2, 2), p.normal(2), p.normal(2), p.normal(2), np.zeros(2, F32)),
+        {"epsilon": 1e-2},
+        constant=fixed,
+        reference=reference(1e-2),
+        tolerance=SUMS,
+    )
 
 
 @pack("NormalizeL2-opset1")
@@ -365,10 +605,35 @@ def normalize_l2(p: Pack) -> None:
         return exact(normalise)
 
     for mode in ("add", "max"):
-        for name, shape, axes in (("channel", (2, 3, 4, 4), [1]), ("last", (3, 8), [1]), ("spatial", (1, 2, 3, 3), [1, 2, 3]), ("rank1", (6,), [0]), ("no_axes", (2, 3), [])):
-            p.case(f"{name}_{mode}", [p.normal(*shape), np.array(axes, I64)], {"eps": 1e-3, "eps_mode": mode}, constant=(1,), reference=reference(1e-3, mode))
-        p.case(f"zeros_{mode}", [np.zeros((2, 3), F32), np.array([1], I64)], {"eps": 1e-3, "eps_mode": mode}, constant=(1,), reference=reference(1e-3, mode))
-    p.case("dynamic", [p.normal(2, 3), np.array([1], I64)], {"eps": 1e-3, "eps_mode": "max"}, constant=(1,), shapes={0: [-1, -1]}, reference=reference(1e-3, "max"))
+        for name, shape, axes in (
+            ("channel", (2, 3, 4, 4), [1]),
+            ("last", (3, 8), [1]),
+            ("spatial", (1, 2, 3, 3), [1, 2, 3]),
+            ("rank1", (6,), [0]),
+            ("no_axes", (2, 3), []),
+        ):
+            p.case(
+                f"{name}_{mode}",
+                [p.normal(*shape), np.array(axes, I64)],
+                {"eps": 1e-3, "eps_mode": mode},
+                constant=(1,),
+                reference=reference(1e-3, mode),
+            )
+        p.case(
+            f"zeros_{mode}",
+            [np.zeros((2, 3), F32), np.array([1], I64)],
+            {"eps": 1e-3, "eps_mode": mode},
+            constant=(1,),
+            reference=reference(1e-3, mode),
+        )
+    p.case(
+        "dynamic",
+        [p.normal(2, 3), np.array([1], I64)],
+        {"eps": 1e-3, "eps_mode": "max"},
+        constant=(1,),
+        shapes={0: [-1, -1]},
+        reference=reference(1e-3, "max"),
+    )
 
 
 @pack("CumSum-opset3")
@@ -386,10 +651,21 @@ def cumulative_sum(p: Pack) -> None:
         for reverse in (False, True):
             name = f"{'exclusive' if exclusive else 'inclusive'}_{'reverse' if reverse else 'forward'}"
             for axis in (0, 1, -1):
-                p.case(f"{name}_axis_{axis}", [p.normal(2, 3, 4), np.array(axis, I64)], {"exclusive": exclusive, "reverse": reverse},
-                       constant=(1,), reference=reference(exclusive, reverse))
+                p.case(
+                    f"{name}_axis_{axis}",
+                    [p.normal(2, 3, 4), np.array(axis, I64)],
+                    {"exclusive": exclusive, "reverse": reverse},
+                    constant=(1,),
+                    reference=reference(exclusive, reverse),
+                )
     p.case("int32", [p.normal(2, 5, dtype=I32), np.array(1, I32)], constant=(1,), reference=reference(False, False))
     p.case("int64", [p.normal(2, 5, dtype=I64), np.array(1, I32)], constant=(1,), reference=reference(False, False))
     p.case("axis_parameter", [p.normal(2, 5), np.array(0, I64)], reference=reference(False, False))
-    p.case("dynamic", [p.normal(2, 5), np.array(1, I64)], constant=(1,), shapes={0: [-1, -1]}, reference=reference(False, False))
+    p.case(
+        "dynamic",
+        [p.normal(2, 5), np.array(1, I64)],
+        constant=(1,),
+        shapes={0: [-1, -1]},
+        reference=reference(False, False),
+    )
     p.case("zero_sized", [p.normal(0, 3), np.array(1, I64)], constant=(1,), reference=reference(False, False))

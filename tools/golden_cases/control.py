@@ -34,7 +34,10 @@ def if_(p: Pack) -> None:
 
     def simple(condition, x, shape=None, outer=None):
         """then: x + 1; else: x * 2."""
-        then_x, else_x = make_parameter(F32, shape or list(x.shape), "t"), make_parameter(F32, shape or list(x.shape), "e")
+        then_x, else_x = (
+            make_parameter(F32, shape or list(x.shape), "t"),
+            make_parameter(F32, shape or list(x.shape), "e"),
+        )
         then_body = body([add(then_x, scalar(1))], [then_x])
         else_body = body([multiply(else_x, scalar(2))], [else_x])
         node = opset8.if_op(condition)
@@ -54,8 +57,15 @@ def if_(p: Pack) -> None:
             return make_model([simple(condition, x, shape, outer)], [outer, condition])
 
         p.model(f"{name}_parameter", with_parameter, [{"x0": x, "x1": np.array(taken)}], reference=expected)
-        p.model(f"{name}_one_element_condition", lambda: with_parameter(None, (1,)), [{"x0": x, "x1": np.array([taken])}], reference=expected)
-        p.model(f"{name}_dynamic", lambda: with_parameter([-1, 3]), [{"x0": x, "x1": np.array(taken)}], reference=expected)
+        p.model(
+            f"{name}_one_element_condition",
+            lambda: with_parameter(None, (1,)),
+            [{"x0": x, "x1": np.array([taken])}],
+            reference=expected,
+        )
+        p.model(
+            f"{name}_dynamic", lambda: with_parameter([-1, 3]), [{"x0": x, "x1": np.array(taken)}], reference=expected
+        )
 
         def with_constant():
             outer = make_parameter(F32, [2, 3], "x0")
@@ -76,12 +86,18 @@ def if_(p: Pack) -> None:
         return make_model([node.set_output(then_body.results[0], else_body.results[0])], [outer, condition])
 
     x = p.normal(2, 3)
-    p.model("shapes_differ_then", shapes_differ, [{"x0": x, "x1": np.array(True)}], reference=[{"y0": x + np.float32(0.5)}])
+    p.model(
+        "shapes_differ_then", shapes_differ, [{"x0": x, "x1": np.array(True)}], reference=[{"y0": x + np.float32(0.5)}]
+    )
     p.model("shapes_differ_else", shapes_differ, [{"x0": x, "x1": np.array(False)}], reference=[{"y0": x[:1]}])
 
     def two_outputs():
         """then uses a only, else uses b only; outputs crossed."""
-        a, b, condition = make_parameter(F32, [3], "x0"), make_parameter(F32, [3], "x1"), make_parameter(np.bool_, [], "x2")
+        a, b, condition = (
+            make_parameter(F32, [3], "x0"),
+            make_parameter(F32, [3], "x1"),
+            make_parameter(np.bool_, [], "x2"),
+        )
         t, e = make_parameter(F32, [3], "t"), make_parameter(F32, [3], "e")
         then_body = body([add(t, scalar(1)), multiply(t, scalar(3))], [t])
         else_body = body([add(e, scalar(2)), multiply(e, scalar(4))], [e])
@@ -96,12 +112,25 @@ def if_(p: Pack) -> None:
     a, b = p.normal(3), p.normal(3)
     for taken in (True, False):
         value = [a + np.float32(1), a * np.float32(3)] if taken else [b + np.float32(2), b * np.float32(4)]
-        p.model(f"two_outputs_{taken}", two_outputs, [{"x0": a, "x1": b, "x2": np.array(taken)}], reference=[{"y0": value[0], "y1": value[1]}])
+        p.model(
+            f"two_outputs_{taken}",
+            two_outputs,
+            [{"x0": a, "x1": b, "x2": np.array(taken)}],
+            reference=[{"y0": value[0], "y1": value[1]}],
+        )
 
     def nested():
         """if c0: (if c1: x + 1 else x * 2) else: x - 3."""
-        outer, c0, c1 = make_parameter(F32, [2, 3], "x0"), make_parameter(np.bool_, [], "x1"), make_parameter(np.bool_, [], "x2")
-        t, tc, e = make_parameter(F32, [2, 3], "t"), make_parameter(np.bool_, [], "tc"), make_parameter(F32, [2, 3], "e")
+        outer, c0, c1 = (
+            make_parameter(F32, [2, 3], "x0"),
+            make_parameter(np.bool_, [], "x1"),
+            make_parameter(np.bool_, [], "x2"),
+        )
+        t, tc, e = (
+            make_parameter(F32, [2, 3], "t"),
+            make_parameter(np.bool_, [], "tc"),
+            make_parameter(F32, [2, 3], "e"),
+        )
         then_body, else_body = body([simple(tc, x, [2, 3], t)], [t, tc]), body([add(e, scalar(-3))], [e])
         node = opset8.if_op(c0)
         node.set_then_body(then_body)
@@ -112,7 +141,9 @@ def if_(p: Pack) -> None:
 
     for c0, c1 in ((True, True), (True, False), (False, True)):
         value = (x + np.float32(1) if c1 else x * np.float32(2)) if c0 else x - np.float32(3)
-        p.model(f"nested_{c0}_{c1}", nested, [{"x0": x, "x1": np.array(c0), "x2": np.array(c1)}], reference=[{"y0": value}])
+        p.model(
+            f"nested_{c0}_{c1}", nested, [{"x0": x, "x1": np.array(c0), "x2": np.array(c1)}], reference=[{"y0": value}]
+        )
 
 
 @pack("Loop-opset5")
@@ -126,7 +157,11 @@ def loop(p: Pack) -> None:
             x = make_parameter(F32, list(shape), "x0")
             h0 = make_parameter(F32, list(shape), "x1")
             bound = make_parameter(I64, [], "x2") if trips is None else None
-            iteration, bh, bx = make_parameter(I64, [], "i"), make_parameter(F32, list(shape), "h"), make_parameter(F32, list(shape), "x")
+            iteration, bh, bx = (
+                make_parameter(I64, [], "i"),
+                make_parameter(F32, list(shape), "h"),
+                make_parameter(F32, list(shape), "x"),
+            )
             h = add(multiply(bh, scalar(0.5)), bx)
             going = make_node("Less", "opset1", [iteration, scalar(keep, I64)]) if condition else scalar(True, np.bool_)
             inner = body([going, h], [iteration, bh, bx])
@@ -156,11 +191,38 @@ def loop(p: Pack) -> None:
     step = {"x0": x, "x1": h}
     p.model("trip_count", accumulate(3, False, 0), [step], reference=expected(x, h, 3))
     p.model("trip_count_one", accumulate(1, False, 0), [step], reference=expected(x, h, 1))
-    p.model("condition_stops", accumulate(10, True, 2), [step], reference=expected(x, h, 3), note="the condition is looked at after the turn")
-    p.model("endless_with_condition", accumulate(-1, True, 4), [step], reference=expected(x, h, 5), note="trip count -1")
-    p.model("trip_count_parameter", accumulate(None, False, 0), [{**step, "x2": np.array(4, I64)}], reference=expected(x, h, 4))
-    p.model("no_turn", accumulate(0, False, 0, scan=False), [step], reference=expected(x, h, 0, False), example=True, note="the initial value comes through")
-    p.model("start_condition_false", accumulate(5, False, 0, start_condition=False, scan=False), [step], reference=expected(x, h, 0, False), example=True, note="the initial value comes through")
+    p.model(
+        "condition_stops",
+        accumulate(10, True, 2),
+        [step],
+        reference=expected(x, h, 3),
+        note="the condition is looked at after the turn",
+    )
+    p.model(
+        "endless_with_condition", accumulate(-1, True, 4), [step], reference=expected(x, h, 5), note="trip count -1"
+    )
+    p.model(
+        "trip_count_parameter",
+        accumulate(None, False, 0),
+        [{**step, "x2": np.array(4, I64)}],
+        reference=expected(x, h, 4),
+    )
+    p.model(
+        "no_turn",
+        accumulate(0, False, 0, scan=False),
+        [step],
+        reference=expected(x, h, 0, False),
+        example=True,
+        note="the initial value comes through",
+    )
+    p.model(
+        "start_condition_false",
+        accumulate(5, False, 0, start_condition=False, scan=False),
+        [step],
+        reference=expected(x, h, 0, False),
+        example=True,
+        note="the initial value comes through",
+    )
 
     def sliced(axis):
         """Running sum over slices of x along an axis, results concatenated."""
@@ -168,7 +230,11 @@ def loop(p: Pack) -> None:
         def build():
             x = make_parameter(F32, [4, 3], "x0")
             part = [1, 3] if axis == 0 else [4, 1]
-            iteration, bs, bx = make_parameter(I64, [], "i"), make_parameter(F32, part, "s"), make_parameter(F32, part, "x")
+            iteration, bs, bx = (
+                make_parameter(I64, [], "i"),
+                make_parameter(F32, part, "s"),
+                make_parameter(F32, part, "x"),
+            )
             total = add(bs, bx)
             inner = body([scalar(True, np.bool_), total], [iteration, bs, bx])
             node = opset5.loop(scalar(4 if axis == 0 else 3, I64), scalar(True, np.bool_))
@@ -176,7 +242,10 @@ def loop(p: Pack) -> None:
             node.set_special_body_ports([0, 0])
             node.set_merged_input(bs, make_constant(np.zeros(part, F32)).output(0), inner.results[1].output(0))
             node.set_sliced_input(bx, x.output(0), 0, 1, 1, -1, axis)
-            outputs = [node.get_concatenated_slices(inner.results[1].output(0), 0, 1, 1, -1, axis), node.get_iter_value(inner.results[1].output(0), -1)]
+            outputs = [
+                node.get_concatenated_slices(inner.results[1].output(0), 0, 1, 1, -1, axis),
+                node.get_iter_value(inner.results[1].output(0), -1),
+            ]
             return make_model(outputs, [x])
 
         return build
@@ -207,7 +276,13 @@ def loop(p: Pack) -> None:
         """A merged value that grows by a row each turn."""
         x = make_parameter(F32, [1, 2], "x0")
         iteration, bs = make_parameter(I64, [], "i"), make_parameter(F32, [-1, 2], "s")
-        inner = body([scalar(True, np.bool_), make_node("Concat", "opset1", [bs, make_constant(np.ones((1, 2), F32))], {"axis": 0})], [iteration, bs])
+        inner = body(
+            [
+                scalar(True, np.bool_),
+                make_node("Concat", "opset1", [bs, make_constant(np.ones((1, 2), F32))], {"axis": 0}),
+            ],
+            [iteration, bs],
+        )
         node = opset5.loop(scalar(3, I64), scalar(True, np.bool_))
         node.set_function(inner)
         node.set_special_body_ports([0, 0])
@@ -235,7 +310,10 @@ def tensor_iterator(p: Pack) -> None:
             start, end = (0, -1) if stride > 0 else (-1, 0)
             node.set_sliced_input(bx, x.output(0), start, stride, part, end, 1)
             node.set_merged_input(bh, h0.output(0), inner.results[0].output(0))
-            outputs = [node.get_iter_value(inner.results[0].output(0), -1), node.get_concatenated_slices(inner.results[0].output(0), start, stride, part, end, 1)]
+            outputs = [
+                node.get_iter_value(inner.results[0].output(0), -1),
+                node.get_concatenated_slices(inner.results[0].output(0), start, stride, part, end, 1),
+            ]
             return make_model(outputs, [x, h0])
 
         return build
@@ -252,9 +330,13 @@ def tensor_iterator(p: Pack) -> None:
     for stride in (1, -1):
         name = "forward" if stride > 0 else "reverse"
         p.model(name, recurrence(stride), [{"x0": x, "x1": h}], reference=expected(x, h, stride))
-        p.model(f"{name}_dynamic", recurrence(stride, dynamic=True), [{"x0": x, "x1": h}], reference=expected(x, h, stride))
+        p.model(
+            f"{name}_dynamic", recurrence(stride, dynamic=True), [{"x0": x, "x1": h}], reference=expected(x, h, stride)
+        )
     wide_x, wide_h = p.normal(2, 6, 3), p.normal(2, 2, 3)
-    p.model("parts_of_two", recurrence(2, 6, 2), [{"x0": wide_x, "x1": wide_h}], reference=expected(wide_x, wide_h, 2, 2))
+    p.model(
+        "parts_of_two", recurrence(2, 6, 2), [{"x0": wide_x, "x1": wide_h}], reference=expected(wide_x, wide_h, 2, 2)
+    )
     one, start = p.normal(2, 1, 3), p.normal(2, 1, 3)
     p.model("one_turn", recurrence(1, 1), [{"x0": one, "x1": start}], reference=expected(one, start, 1))
 
@@ -331,11 +413,22 @@ def state(p: Pack) -> None:
     values = [p.normal(4) for _ in range(3)]
     second = np.float32(2) + values[0]
     third = second * np.float32(0.25) + values[1]
-    p.model("old_value_kept", old_value_kept, [{"x0": v} for v in values], reference=[{"y0": np.full(4, 8, F32)}, {"y0": second}, {"y0": third}])
+    p.model(
+        "old_value_kept",
+        old_value_kept,
+        [{"x0": v} for v in values],
+        reference=[{"y0": np.full(4, 8, F32)}, {"y0": second}, {"y0": third}],
+    )
     if not new:
         return
-    p.model("old_value", old_value, [{"x0": v} for v in values], reference=[{"y0": np.full(4, 7, F32)}, {"y0": values[0]}, {"y0": values[1]}],
-            example=True, note="Assign takes a Parameter: ReadValue still gives what the inference before wrote")
+    p.model(
+        "old_value",
+        old_value,
+        [{"x0": v} for v in values],
+        reference=[{"y0": np.full(4, 7, F32)}, {"y0": values[0]}, {"y0": values[1]}],
+        example=True,
+        note="Assign takes a Parameter: ReadValue still gives what the inference before wrote",
+    )
 
     def initial_from_input():
         """The initialiser is a subgraph on an input: it runs only the first time."""
@@ -359,8 +452,12 @@ def state(p: Pack) -> None:
         return make_model([multiply(whole, scalar(2))], [x], [write(p.version, whole, "cache")])
 
     rows = [p.normal(1, n, 2) for n in (3, 1, 1)]
-    p.model("growing_cache", growing, [{"x0": r} for r in rows],
-            reference=[{"y0": np.concatenate(rows[: i + 1], 1) * np.float32(2)} for i in range(3)])
+    p.model(
+        "growing_cache",
+        growing,
+        [{"x0": r} for r in rows],
+        reference=[{"y0": np.concatenate(rows[: i + 1], 1) * np.float32(2)} for i in range(3)],
+    )
 
     def decoder():
         """ReadValue, Gather(beam_idx), Concat, attention, Assign."""

@@ -55,7 +55,13 @@ def wide(*arrays):
 
 
 def cell_attributes(size, names, clip=0.0):
-    return {"hidden_size": size, "activations": list(names), "activations_alpha": [], "activations_beta": [], "clip": clip}
+    return {
+        "hidden_size": size,
+        "activations": list(names),
+        "activations_alpha": [],
+        "activations_beta": [],
+        "clip": clip,
+    }
 
 
 SETTINGS = {
@@ -68,8 +74,11 @@ SETTINGS = {
 def weights(p: Pack, family, size, width, linear=False, lead=(), dtype=F32):
     gates = SETTINGS[family][0]
     bias = gates + 1 if linear else gates
-    return [p.normal(*lead, gates * size, width, dtype=dtype, scale=0.5), p.normal(*lead, gates * size, size, dtype=dtype, scale=0.5),
-            p.normal(*lead, bias * size, dtype=dtype, scale=0.5)]
+    return [
+        p.normal(*lead, gates * size, width, dtype=dtype, scale=0.5),
+        p.normal(*lead, gates * size, size, dtype=dtype, scale=0.5),
+        p.normal(*lead, bias * size, dtype=dtype, scale=0.5),
+    ]
 
 
 @pack("LSTMCell-opset1", "LSTMCell-opset4", "GRUCell-opset3", "RNNCell-opset1")
@@ -93,7 +102,11 @@ def cell(p: Pack) -> None:
         attributes = cell_attributes(size, names, clip)
         if family == "GRU":
             attributes["linear_before_reset"] = linear
-        inputs = [p.normal(batch, width, dtype=dtype), *(p.normal(batch, size, dtype=dtype) for _ in range(states)), *weights(p, family, size, width, linear, dtype=dtype)]
+        inputs = [
+            p.normal(batch, width, dtype=dtype),
+            *(p.normal(batch, size, dtype=dtype) for _ in range(states)),
+            *weights(p, family, size, width, linear, dtype=dtype),
+        ]
         fixed = tuple(range(1 + states, len(inputs)))
         facts.setdefault("tolerance", TOLERANCE if dtype == F32 else HALF)
         p.case(name, inputs, attributes, constant=fixed, reference=reference(names, clip, linear), **facts)
@@ -102,7 +115,9 @@ def cell(p: Pack) -> None:
         attributes = {**cell_attributes(3, usual), "input_forget": False, "weights_format": "fico"}
         for batch in (1, 2):
             inputs = [p.normal(batch, 4), p.normal(batch, 3), p.normal(batch, 3), *weights(p, family, 3, 4)]
-            p.case(f"batch{batch}", inputs, attributes, constant=(3, 4, 5), reference=reference(usual), tolerance=TOLERANCE)
+            p.case(
+                f"batch{batch}", inputs, attributes, constant=(3, 4, 5), reference=reference(usual), tolerance=TOLERANCE
+            )
         return
     add("small", 1, 2, 3)
     add("batch", 3, 4, 5)
@@ -149,20 +164,49 @@ def sequence(p: Pack) -> None:
             for n in range(x.shape[0]):
                 for d in range(directions):
                     reverse = direction == "reverse" or d == 1
-                    y[n, d], final = one_way(x[n], [s[n, d] for s in initial], int(lengths[n]), w[d], r[d], b[d], names, clip, linear, reverse)
+                    y[n, d], final = one_way(
+                        x[n],
+                        [s[n, d] for s in initial],
+                        int(lengths[n]),
+                        w[d],
+                        r[d],
+                        b[d],
+                        names,
+                        clip,
+                        linear,
+                        reverse,
+                    )
                     for target, value in zip(last, final):
                         target[n, d] = value
             return [v.astype(inputs[0].dtype) for v in (y, *last)]
 
         return apply
 
-    def add(name, batch, steps, width, size, lengths=None, direction="forward", names=usual, clip=0.0, linear=False, dtype=F32, kind=I32, **facts):
+    def add(
+        name,
+        batch,
+        steps,
+        width,
+        size,
+        lengths=None,
+        direction="forward",
+        names=usual,
+        clip=0.0,
+        linear=False,
+        dtype=F32,
+        kind=I32,
+        **facts,
+    ):
         directions = 2 if direction == "bidirectional" else 1
         attributes = {**cell_attributes(size, names, clip), "direction": direction}
         if family == "GRU":
             attributes["linear_before_reset"] = linear
-        inputs = [p.normal(batch, steps, width, dtype=dtype), *(p.normal(batch, directions, size, dtype=dtype) for _ in range(states)),
-                  np.array(lengths or [steps] * batch, kind), *weights(p, family, size, width, linear, (directions,), dtype)]
+        inputs = [
+            p.normal(batch, steps, width, dtype=dtype),
+            *(p.normal(batch, directions, size, dtype=dtype) for _ in range(states)),
+            np.array(lengths or [steps] * batch, kind),
+            *weights(p, family, size, width, linear, (directions,), dtype),
+        ]
         fixed = tuple(range(2 + states, len(inputs)))
         facts.setdefault("tolerance", TOLERANCE if dtype == F32 else HALF)
         facts.setdefault("constant", fixed)
@@ -171,7 +215,17 @@ def sequence(p: Pack) -> None:
     for direction in ("forward", "reverse", "bidirectional"):
         add(f"{direction}_one_step", 1, 1, 3, 4, direction=direction)
         add(f"{direction}_batch", 2, 5, 3, 4, direction=direction)
-        add(f"{direction}_lengths", 3, 5, 3, 4, [5, 2, 3], direction=direction, example=True, note="steps beyond a length give zero")
+        add(
+            f"{direction}_lengths",
+            3,
+            5,
+            3,
+            4,
+            [5, 2, 3],
+            direction=direction,
+            example=True,
+            note="steps beyond a length give zero",
+        )
     add("wide", 2, 3, 18, 17)
     add("lengths_i64", 2, 4, 3, 2, kind=I64)
     add("clip", 2, 4, 3, 2, clip=0.4)
@@ -182,4 +236,11 @@ def sequence(p: Pack) -> None:
     add("f16", 2, 3, 3, 2, dtype=F16)
     add("lengths_constant", 2, 4, 3, 2, constant=tuple(range(1 + states, 5 + states)))
     add("dynamic_steps", 2, 4, 3, 2, constant=tuple(range(1 + states, 5 + states)), shapes={0: [2, -1, 3]})
-    add("dynamic_batch_full_length", 2, 4, 3, 2, shapes={0: [-1, 4, 3], 1: [-1, 1, 2], **({2: [-1, 1, 2], 3: [-1]} if states == 2 else {2: [-1]})})
+    add(
+        "dynamic_batch_full_length",
+        2,
+        4,
+        3,
+        2,
+        shapes={0: [-1, 4, 3], 1: [-1, 1, 2], **({2: [-1, 1, 2], 3: [-1]} if states == 2 else {2: [-1]})},
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -103,8 +102,15 @@ def interpolate(attributes, sizes, scales, axes):
 
 def complete(**given):
     return {
-        "mode": "nearest", "shape_calculation_mode": "sizes", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor",
-        "antialias": False, "pads_begin": [0], "pads_end": [0], "cube_coeff": -0.75, **given,
+        "mode": "nearest",
+        "shape_calculation_mode": "sizes",
+        "coordinate_transformation_mode": "half_pixel",
+        "nearest_mode": "round_prefer_floor",
+        "antialias": False,
+        "pads_begin": [0],
+        "pads_end": [0],
+        "cube_coeff": -0.75,
+        **given,
     }
 
 
@@ -113,28 +119,71 @@ def resize(p: Pack) -> None:
     new = p.version == "opset11"
     tolerance = {"rtol": 1e-4, "atol": 1e-4}
 
-    def add(name, shape, axes, sizes=None, scales=None, dtype=F32, given_axes=True, parameters=False, reference=True, **attributes):
+    def add(
+        name,
+        shape,
+        axes,
+        sizes=None,
+        scales=None,
+        dtype=F32,
+        given_axes=True,
+        parameters=False,
+        reference=True,
+        **attributes,
+    ):
         mode = "sizes" if sizes is not None else "scales"
-        attributes = complete(shape_calculation_mode=mode, **{k: v for k, v in attributes.items() if k not in ("shapes", "note")})
-        padded = [n + b + e for n, b, e in zip(shape, list(attributes["pads_begin"]) + [0] * 9, list(attributes["pads_end"]) + [0] * 9)]
-        sizes_in = np.array(sizes if sizes is not None else [math.floor(s * padded[a]) for s, a in zip(scales, axes)], I64)
+        attributes = complete(shape_calculation_mode=mode, **attributes)
+        padded = [
+            n + b + e
+            for n, b, e in zip(shape, list(attributes["pads_begin"]) + [0] * 9, list(attributes["pads_end"]) + [0] * 9)
+        ]
+        sizes_in = np.array(
+            sizes if sizes is not None else [math.floor(s * padded[a]) for s, a in zip(scales, axes)], I64
+        )
         scales_in = np.array(scales if scales is not None else [s / padded[a] for s, a in zip(sizes, axes)], F32)
         inputs = [p.normal(*shape, dtype=dtype)]
         inputs += [sizes_in if mode == "sizes" else scales_in] if new else [sizes_in, scales_in]
         if given_axes:
             inputs.append(np.array(axes, I64))
         fixed = () if parameters else tuple(range(1, len(inputs)))
-        p.case(name, inputs, attributes, constant=fixed, tolerance=tolerance if np.dtype(dtype) == F32 else None,
-               reference=interpolate(attributes, sizes, scales, axes) if reference else None)
+        p.case(
+            name,
+            inputs,
+            attributes,
+            constant=fixed,
+            tolerance=tolerance if np.dtype(dtype) == F32 else None,
+            reference=interpolate(attributes, sizes, scales, axes) if reference else None,
+        )
 
     image, axes = (1, 2, 4, 5), (2, 3)
     for coordinates in COORDINATES:
         for nearest in NEAREST:
-            add(f"nearest_{coordinates}_{nearest}_up", image, axes, sizes=(7, 11), coordinate_transformation_mode=coordinates, nearest_mode=nearest)
+            add(
+                f"nearest_{coordinates}_{nearest}_up",
+                image,
+                axes,
+                sizes=(7, 11),
+                coordinate_transformation_mode=coordinates,
+                nearest_mode=nearest,
+            )
         add(f"nearest_{coordinates}_down", (1, 1, 7, 9), axes, sizes=(3, 4), coordinate_transformation_mode=coordinates)
         for mode in ("linear", "linear_onnx", "cubic"):
-            add(f"{mode}_{coordinates}_up", image, axes, sizes=(7, 9), mode=mode, coordinate_transformation_mode=coordinates)
-            add(f"{mode}_{coordinates}_down", (1, 1, 7, 9), axes, sizes=(3, 4), mode=mode, coordinate_transformation_mode=coordinates)
+            add(
+                f"{mode}_{coordinates}_up",
+                image,
+                axes,
+                sizes=(7, 9),
+                mode=mode,
+                coordinate_transformation_mode=coordinates,
+            )
+            add(
+                f"{mode}_{coordinates}_down",
+                (1, 1, 7, 9),
+                axes,
+                sizes=(3, 4),
+                mode=mode,
+                coordinate_transformation_mode=coordinates,
+            )
     for nearest in NEAREST:
         add(f"nearest_{nearest}_down", (1, 1, 7, 9), axes, sizes=(3, 4), nearest_mode=nearest)
     for mode in ("nearest", "linear", "linear_onnx", "cubic"):
@@ -143,9 +192,17 @@ def resize(p: Pack) -> None:
         add(f"{mode}_pads", image, axes, sizes=(9, 9), mode=mode, pads_begin=[0, 0, 1, 2], pads_end=[0, 0, 2, 1])
         add(f"{mode}_to_one", image, axes, sizes=(1, 1), mode=mode, coordinate_transformation_mode="align_corners")
         add(f"{mode}_same_size", image, axes, sizes=(4, 5), mode=mode)
-        add(f"{mode}_one_axis", (2, 3, 5), (2,), sizes=(8,), mode=mode) if mode != "linear_onnx" else None
+        if mode != "linear_onnx":
+            add(f"{mode}_one_axis", (2, 3, 5), (2,), sizes=(8,), mode=mode)
         add(f"{mode}_f16", image, axes, sizes=(6, 7), mode=mode, dtype=F16)
-    add("nearest_asymmetric_floor_x2", (1, 3, 3, 3), axes, scales=(2.0, 2.0), coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    add(
+        "nearest_asymmetric_floor_x2",
+        (1, 3, 3, 3),
+        axes,
+        scales=(2.0, 2.0),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     add("nearest_rank2", (4, 5), (0, 1), sizes=(6, 3))
     add("nearest_rank5", (1, 1, 2, 3, 3), (2, 3, 4), sizes=(4, 6, 5))
     add("linear_onnx_rank5", (1, 1, 2, 3, 3), (2, 3, 4), sizes=(4, 6, 5), mode="linear_onnx")
@@ -164,5 +221,20 @@ def resize(p: Pack) -> None:
     dynamic = complete(mode="linear_onnx")
     sizes, scales = np.array([7, 9], I64), np.array([1.75, 1.8], F32)
     inputs = [p.normal(*image), *([sizes] if new else [sizes, scales]), np.array(axes, I64)]
-    p.case("dynamic", inputs, dynamic, constant=range(1, len(inputs)), shapes={0: [-1, 2, -1, -1]}, reference=interpolate(dynamic, sizes, scales, axes), tolerance=tolerance)
-    p.case("sizes_parameter", inputs, dynamic, constant=[len(inputs) - 1], reference=interpolate(dynamic, sizes, scales, axes), tolerance=tolerance)
+    p.case(
+        "dynamic",
+        inputs,
+        dynamic,
+        constant=range(1, len(inputs)),
+        shapes={0: [-1, 2, -1, -1]},
+        reference=interpolate(dynamic, sizes, scales, axes),
+        tolerance=tolerance,
+    )
+    p.case(
+        "sizes_parameter",
+        inputs,
+        dynamic,
+        constant=[len(inputs) - 1],
+        reference=interpolate(dynamic, sizes, scales, axes),
+        tolerance=tolerance,
+    )

@@ -41,9 +41,7 @@ def convolve(x, weights, strides, dilations, begin, end):
     sizes = [(p - r) // s + 1 for p, r, s in zip(padded.shape[2:], reach, strides)]
     result = np.zeros((x.shape[0], weights.shape[0], *sizes))
     for position in itertools.product(*map(range, sizes)):
-        window = tuple(
-            slice(p * strides[i], p * strides[i] + reach[i], dilations[i]) for i, p in enumerate(position)
-        )
+        window = tuple(slice(p * strides[i], p * strides[i] + reach[i], dilations[i]) for i, p in enumerate(position))
         patch = padded[(slice(None), slice(None), *window)]
         axes = list(range(1, dimensions + 2))
         result[(slice(None), slice(None), *position)] = np.tensordot(patch, weights, (axes, axes))
@@ -99,7 +97,11 @@ CONVOLUTIONS = {
     "strides": ((1, 3, 8, 9), (2, 3, 3, 3), {"strides": [2, 3]}),
     "dilations": ((1, 2, 9, 8), (2, 2, 3, 3), {"dilations": [2, 3]}),
     "pads_unequal": ((1, 2, 5, 5), (3, 2, 3, 3), {"begin": [0, 2], "end": [1, 0]}),
-    "strides_dilations_pads": ((1, 2, 9, 9), (2, 2, 3, 3), {"strides": [2, 2], "dilations": [2, 2], "begin": [2, 1], "end": [1, 2]}),
+    "strides_dilations_pads": (
+        (1, 2, 9, 9),
+        (2, 2, 3, 3),
+        {"strides": [2, 2], "dilations": [2, 2], "begin": [2, 1], "end": [1, 2]},
+    ),
     "same_upper": ((1, 2, 7, 6), (2, 2, 3, 4), {"strides": [2, 2], "auto_pad": "same_upper"}),
     "same_lower": ((1, 2, 7, 6), (2, 2, 3, 4), {"strides": [2, 2], "auto_pad": "same_lower"}),
     "same_upper_dilated": ((1, 2, 7, 7), (2, 2, 2, 2), {"dilations": [2, 2], "auto_pad": "same_upper"}),
@@ -116,10 +118,17 @@ def convolution_reference(function, settings, dimensions):
     def reference(x, weights):
         kernel = weights.shape[-dimensions:]
         begin, end = resolved_pads(
-            x.shape[2:], kernel, attributes["strides"], attributes["dilations"],
-            attributes["pads_begin"], attributes["pads_end"], attributes["auto_pad"],
+            x.shape[2:],
+            kernel,
+            attributes["strides"],
+            attributes["dilations"],
+            attributes["pads_begin"],
+            attributes["pads_end"],
+            attributes["auto_pad"],
         )
-        result = function(x.astype(np.float64), weights.astype(np.float64), attributes["strides"], attributes["dilations"], begin, end)
+        result = function(
+            x.astype(np.float64), weights.astype(np.float64), attributes["strides"], attributes["dilations"], begin, end
+        )
         return result.astype(x.dtype)
 
     return reference, attributes
@@ -129,23 +138,63 @@ def add_convolutions(p: Pack, cases, function) -> None:
     for name, (data, weights, settings) in cases.items():
         dimensions = len(data) - 2
         reference, attributes = convolution_reference(function, settings, dimensions)
-        p.case(f"f32_{name}", [p.normal(*data), p.normal(*weights)], attributes, constant=(1,),
-               reference=reference, tolerance=CONVOLUTION_TOLERANCE)
+        p.case(
+            f"f32_{name}",
+            [p.normal(*data), p.normal(*weights)],
+            attributes,
+            constant=(1,),
+            reference=reference,
+            tolerance=CONVOLUTION_TOLERANCE,
+        )
     data, weights, settings = cases["pads_unequal"]
     reference, attributes = convolution_reference(function, settings, 2)
-    p.case("f16", [p.normal(*data, dtype=F16), p.normal(*weights, dtype=F16)], attributes, constant=(1,),
-           reference=reference, tolerance={"rtol": 4e-3, "atol": 8e-3}, example=True,
-           note="numpy reference, accumulated in f64 and rounded once")
-    p.case("weights_parameter", [p.normal(*data), p.normal(*weights)], attributes, reference=reference, tolerance=CONVOLUTION_TOLERANCE)
-    p.case("dynamic_spatial", [p.normal(*data), p.normal(*weights)], attributes, constant=(1,),
-           shapes={0: [-1, data[1], -1, -1]}, reference=reference, tolerance=CONVOLUTION_TOLERANCE)
-    p.case("interval_spatial", [p.normal(*data), p.normal(*weights)], attributes, constant=(1,),
-           shapes={0: [(1, 4), data[1], (3, 9), (3, 9)]}, reference=reference, tolerance=CONVOLUTION_TOLERANCE)
+    p.case(
+        "f16",
+        [p.normal(*data, dtype=F16), p.normal(*weights, dtype=F16)],
+        attributes,
+        constant=(1,),
+        reference=reference,
+        tolerance={"rtol": 4e-3, "atol": 8e-3},
+        example=True,
+        note="numpy reference, accumulated in f64 and rounded once",
+    )
+    p.case(
+        "weights_parameter",
+        [p.normal(*data), p.normal(*weights)],
+        attributes,
+        reference=reference,
+        tolerance=CONVOLUTION_TOLERANCE,
+    )
+    p.case(
+        "dynamic_spatial",
+        [p.normal(*data), p.normal(*weights)],
+        attributes,
+        constant=(1,),
+        shapes={0: [-1, data[1], -1, -1]},
+        reference=reference,
+        tolerance=CONVOLUTION_TOLERANCE,
+    )
+    p.case(
+        "interval_spatial",
+        [p.normal(*data), p.normal(*weights)],
+        attributes,
+        constant=(1,),
+        shapes={0: [(1, 4), data[1], (3, 9), (3, 9)]},
+        reference=reference,
+        tolerance=CONVOLUTION_TOLERANCE,
+    )
     p.case("zero_batch", [p.normal(0, *data[1:]), p.normal(*weights)], attributes, constant=(1,), reference=reference)
     data, weights, settings = cases["same_upper"]
     reference, attributes = convolution_reference(function, settings, 2)
-    p.case("dynamic_same_upper", [p.normal(*data), p.normal(*weights)], attributes, constant=(1,),
-           shapes={0: [-1, data[1], -1, -1]}, reference=reference, tolerance=CONVOLUTION_TOLERANCE)
+    p.case(
+        "dynamic_same_upper",
+        [p.normal(*data), p.normal(*weights)],
+        attributes,
+        constant=(1,),
+        shapes={0: [-1, data[1], -1, -1]},
+        reference=reference,
+        tolerance=CONVOLUTION_TOLERANCE,
+    )
 
 
 @pack("Convolution-opset1")
@@ -187,8 +236,20 @@ BACKWARD = {
     "dilations": ((1, 2, 4, 3), (2, 2, 3, 2), {"dilations": [2, 3]}, None, None),
     "valid": ((1, 2, 3, 3), (2, 2, 3, 3), {"auto_pad": "valid"}, None, None),
     "output_shape": ((1, 2, 4, 4), (2, 3, 3, 3), {"strides": [2, 2]}, None, [8, 7]),
-    "output_shape_same_upper": ((1, 2, 4, 4), (2, 3, 3, 3), {"strides": [2, 2], "auto_pad": "same_upper"}, None, [8, 8]),
-    "output_shape_same_lower": ((1, 2, 4, 4), (2, 3, 3, 3), {"strides": [2, 2], "auto_pad": "same_lower"}, None, [8, 8]),
+    "output_shape_same_upper": (
+        (1, 2, 4, 4),
+        (2, 3, 3, 3),
+        {"strides": [2, 2], "auto_pad": "same_upper"},
+        None,
+        [8, 8],
+    ),
+    "output_shape_same_lower": (
+        (1, 2, 4, 4),
+        (2, 3, 3, 3),
+        {"strides": [2, 2], "auto_pad": "same_lower"},
+        None,
+        [8, 8],
+    ),
     "wide_channels": ((1, 18, 3, 3), (18, 17, 2, 2), {"strides": [2, 2]}, None, None),
 }
 
@@ -213,7 +274,13 @@ def backward_reference(function, settings, padding, shape, dimensions, group):
             large = [t - t // 2 for t in totals]
             begin, end = (large, small) if attributes["auto_pad"] == "same_upper" else (small, large)
         return function(
-            x.astype(np.float64), weights.astype(np.float64), attributes["strides"], attributes["dilations"], begin, end, output
+            x.astype(np.float64),
+            weights.astype(np.float64),
+            attributes["strides"],
+            attributes["dilations"],
+            begin,
+            end,
+            output,
         ).astype(x.dtype)
 
     return reference, {**attributes, "output_padding": padding}
@@ -229,12 +296,32 @@ def add_backward(p: Pack, cases, function, group: bool) -> None:
         p.case(f"f32_{name}", inputs, attributes, constant=(1, 2), reference=reference, tolerance=CONVOLUTION_TOLERANCE)
     data, weights, settings, padding, shape = cases["pads"]
     reference, attributes = backward_reference(function, settings, padding, shape, 2, group)
-    p.case("f16", [p.normal(*data, dtype=F16), p.normal(*weights, dtype=F16)], attributes, constant=(1,),
-           reference=reference, tolerance={"rtol": 4e-3, "atol": 8e-3}, example=True,
-           note="numpy reference, accumulated in f64 and rounded once")
-    p.case("dynamic", [p.normal(*data), p.normal(*weights)], attributes, constant=(1,), shapes={0: [-1, data[1], -1, -1]},
-           reference=reference, tolerance=CONVOLUTION_TOLERANCE)
-    p.case("weights_parameter", [p.normal(*data), p.normal(*weights)], attributes, reference=reference, tolerance=CONVOLUTION_TOLERANCE)
+    p.case(
+        "f16",
+        [p.normal(*data, dtype=F16), p.normal(*weights, dtype=F16)],
+        attributes,
+        constant=(1,),
+        reference=reference,
+        tolerance={"rtol": 4e-3, "atol": 8e-3},
+        example=True,
+        note="numpy reference, accumulated in f64 and rounded once",
+    )
+    p.case(
+        "dynamic",
+        [p.normal(*data), p.normal(*weights)],
+        attributes,
+        constant=(1,),
+        shapes={0: [-1, data[1], -1, -1]},
+        reference=reference,
+        tolerance=CONVOLUTION_TOLERANCE,
+    )
+    p.case(
+        "weights_parameter",
+        [p.normal(*data), p.normal(*weights)],
+        attributes,
+        reference=reference,
+        tolerance=CONVOLUTION_TOLERANCE,
+    )
 
 
 @pack("ConvolutionBackpropData-opset1")
@@ -249,7 +336,13 @@ def group_convolution_backward(p: Pack) -> None:
         "rank4": ((1, 4, 4, 3), (2, 2, 2, 3, 3), {}, None, None),
         "depthwise": ((1, 4, 4, 4), (4, 1, 1, 2, 2), {"strides": [2, 2]}, None, None),
         "pads": ((2, 4, 4, 4), (2, 2, 3, 3, 3), {"strides": [2, 2], "begin": [1, 1], "end": [1, 1]}, None, None),
-        "output_padding": ((1, 4, 4, 4), (2, 2, 1, 3, 3), {"strides": [2, 2], "begin": [1, 1], "end": [1, 1]}, [1, 1], None),
+        "output_padding": (
+            (1, 4, 4, 4),
+            (2, 2, 1, 3, 3),
+            {"strides": [2, 2], "begin": [1, 1], "end": [1, 1]},
+            [1, 1],
+            None,
+        ),
         "output_shape": ((1, 4, 4, 4), (2, 2, 1, 3, 3), {"strides": [2, 2]}, None, [8, 7]),
     }
     add_backward(p, cases, grouped(convolve_back), True)
@@ -263,7 +356,10 @@ POOLINGS = {
     "pads": ((1, 2, 6, 6), {"kernel": [3, 3], "strides": [2, 2], "pads_begin": [1, 1], "pads_end": [1, 1]}),
     "pads_unequal": ((1, 2, 6, 6), {"kernel": [3, 3], "strides": [2, 2], "pads_begin": [0, 2], "pads_end": [1, 0]}),
     "ceil": ((1, 2, 6, 6), {"kernel": [3, 3], "strides": [2, 2], "rounding_type": "ceil"}),
-    "ceil_pads": ((1, 2, 7, 8), {"kernel": [3, 3], "strides": [2, 2], "pads_begin": [1, 1], "pads_end": [1, 1], "rounding_type": "ceil"}),
+    "ceil_pads": (
+        (1, 2, 7, 8),
+        {"kernel": [3, 3], "strides": [2, 2], "pads_begin": [1, 1], "pads_end": [1, 1], "rounding_type": "ceil"},
+    ),
     "same_upper": ((1, 2, 7, 6), {"kernel": [3, 2], "strides": [2, 2], "auto_pad": "same_upper"}),
     "same_lower": ((1, 2, 6, 6), {"kernel": [3, 3], "strides": [2, 2], "auto_pad": "same_lower"}),
     "valid": ((1, 2, 7, 6), {"kernel": [3, 2], "strides": [2, 2], "auto_pad": "valid"}),
@@ -273,13 +369,25 @@ POOLINGS = {
 }
 TORCH_POOLINGS = {
     "ceil_torch": ((1, 2, 6, 6), {"kernel": [3, 3], "strides": [2, 2], "rounding_type": "ceil_torch"}),
-    "ceil_torch_pads": ((1, 1, 9, 9), {"kernel": [2, 2], "strides": [2, 2], "pads_begin": [1, 1], "pads_end": [1, 1], "rounding_type": "ceil_torch"}),
-    "ceil_torch_drops_window": ((1, 1, 5, 5), {"kernel": [2, 2], "strides": [3, 3], "pads_begin": [1, 1], "pads_end": [1, 1], "rounding_type": "ceil_torch"}),
+    "ceil_torch_pads": (
+        (1, 1, 9, 9),
+        {"kernel": [2, 2], "strides": [2, 2], "pads_begin": [1, 1], "pads_end": [1, 1], "rounding_type": "ceil_torch"},
+    ),
+    "ceil_torch_drops_window": (
+        (1, 1, 5, 5),
+        {"kernel": [2, 2], "strides": [3, 3], "pads_begin": [1, 1], "pads_end": [1, 1], "rounding_type": "ceil_torch"},
+    ),
 }
 DILATED_POOLINGS = {
     "dilations": ((1, 2, 7, 7), {"kernel": [2, 3], "strides": [1, 2], "dilations": [2, 2]}),
-    "dilations_pads": ((1, 2, 7, 7), {"kernel": [2, 2], "strides": [2, 2], "dilations": [3, 2], "pads_begin": [1, 1], "pads_end": [1, 1]}),
-    "dilations_same_upper": ((1, 2, 7, 7), {"kernel": [2, 2], "strides": [2, 2], "dilations": [2, 2], "auto_pad": "same_upper"}),
+    "dilations_pads": (
+        (1, 2, 7, 7),
+        {"kernel": [2, 2], "strides": [2, 2], "dilations": [3, 2], "pads_begin": [1, 1], "pads_end": [1, 1]},
+    ),
+    "dilations_same_upper": (
+        (1, 2, 7, 7),
+        {"kernel": [2, 2], "strides": [2, 2], "dilations": [2, 2], "auto_pad": "same_upper"},
+    ),
 }
 
 
@@ -289,8 +397,13 @@ def pooling_geometry(spatial, attributes):
     kernel, strides = attributes["kernel"], attributes["strides"]
     dilations = attributes.get("dilations", [1] * count)
     begin, end = resolved_pads(
-        spatial, kernel, strides, dilations, attributes.get("pads_begin", [0] * count),
-        attributes.get("pads_end", [0] * count), attributes.get("auto_pad", "explicit"),
+        spatial,
+        kernel,
+        strides,
+        dilations,
+        attributes.get("pads_begin", [0] * count),
+        attributes.get("pads_end", [0] * count),
+        attributes.get("auto_pad", "explicit"),
     )
     sizes = []
     rounding = attributes.get("rounding_type", "floor")
@@ -312,10 +425,15 @@ def pool(x, attributes, choose):
     for n, c in np.ndindex(*x.shape[:2]):
         for position in itertools.product(*map(range, sizes)):
             axes = [
-                [position[i] * attributes["strides"][i] + k * dilations[i] - begin[i] for k in range(attributes["kernel"][i])]
+                [
+                    position[i] * attributes["strides"][i] + k * dilations[i] - begin[i]
+                    for k in range(attributes["kernel"][i])
+                ]
                 for i in range(len(spatial))
             ]
-            padded = list(itertools.product(*[[a for a in axis if a < spatial[i] + end[i]] for i, axis in enumerate(axes)]))
+            padded = list(
+                itertools.product(*[[a for a in axis if a < spatial[i] + end[i]] for i, axis in enumerate(axes)])
+            )
             inside = [q for q in padded if all(0 <= a < s for a, s in zip(q, spatial))]
             value, index = choose([x[(n, c, *q)] for q in inside], inside, len(padded))
             values[(n, c, *position)] = value
@@ -351,7 +469,13 @@ def maximum(attributes, indices: bool):
 
 def complete(attributes, dilated: bool):
     count = len(attributes["kernel"])
-    filled = {"pads_begin": [0] * count, "pads_end": [0] * count, "rounding_type": "floor", "auto_pad": "explicit", **attributes}
+    filled = {
+        "pads_begin": [0] * count,
+        "pads_end": [0] * count,
+        "rounding_type": "floor",
+        "auto_pad": "explicit",
+        **attributes,
+    }
     if dilated:
         filled.setdefault("dilations", [1] * count)
     return filled
@@ -369,7 +493,12 @@ def average_pool(p: Pack) -> None:
             if not exclude and name in ("valid", "global", "stride1", "stride_over_kernel"):
                 continue
             filled = {**complete(attributes, p.version == "opset16"), "exclude-pad": exclude}
-            p.case(f"f32_{name}_{'exclude' if exclude else 'include'}", [p.normal(*shape)], filled, reference=average(filled))
+            p.case(
+                f"f32_{name}_{'exclude' if exclude else 'include'}",
+                [p.normal(*shape)],
+                filled,
+                reference=average(filled),
+            )
     filled = {**complete(POOLINGS["pads"][1], p.version == "opset16"), "exclude-pad": True}
     p.case("f16", [p.normal(1, 2, 6, 6, dtype=F16)], filled, reference=average(filled))
     p.case("dynamic", [p.normal(1, 2, 6, 6)], filled, shapes={0: [-1, 2, -1, -1]}, reference=average(filled))
@@ -402,5 +531,13 @@ def max_pool(p: Pack) -> None:
         for kind in ("i32", "i64"):
             chosen = {**filled, "axis": axis, "index_element_type": kind}
             p.case(f"axis_{axis}_{kind}", [p.distinct(2, 3, 4, 4)], chosen, reference=maximum(chosen, True))
-    p.case("ties", [np.zeros((1, 1, 4, 4), F32)], filled, reference=maximum(filled, True), note="the first of equal elements is chosen")
-    p.case("values_only", [p.distinct(*shape)], filled, outputs=[0], reference=maximum(complete(attributes, False), False))
+    p.case(
+        "ties",
+        [np.zeros((1, 1, 4, 4), F32)],
+        filled,
+        reference=maximum(filled, True),
+        note="the first of equal elements is chosen",
+    )
+    p.case(
+        "values_only", [p.distinct(*shape)], filled, outputs=[0], reference=maximum(complete(attributes, False), False)
+    )

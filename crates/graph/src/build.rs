@@ -233,7 +233,7 @@ impl Builder<'_> {
         let mut diagnostic = Diagnostic::new(Code::Cycle, message).in_layer(first.reference()).at(first.span, "");
         let in_cycle: HashSet<usize> = members.iter().copied().collect();
         for to in &members {
-            for link in links[*to].iter_mut() {
+            for link in &mut links[*to] {
                 if let Some((from, _, span)) = *link
                     && in_cycle.contains(&from)
                 {

@@ -20,7 +20,12 @@ const MAX_FOLDED_INPUT_ELEMENTS: usize = 4 * MAX_BOUNDS_ELEMENTS;
 pub struct Inference {
     facts: Vec<ValueFacts>,
     first: Vec<u32>,
+    /// Memory for the outputs of the layer at hand.
+    outputs: Vec<ValueFacts>,
 }
+
+/// Facts that need not be inferred anew: those of the layers marked, in another inference of the same model.
+pub type Reuse<'a> = Option<(&'a [bool], &'a Inference)>;
 
 impl Inference {
     /// What is known of the output `source`.
@@ -78,7 +83,7 @@ pub fn infer_model(
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Inference {
     let mut inference = Inference::default();
-    infer_model_into(model, given, symbols, diagnostics, &mut inference);
+    infer_model_into(model, given, None, symbols, diagnostics, &mut inference);
     inference
 }
 
@@ -86,6 +91,7 @@ pub fn infer_model(
 pub fn infer_model_into(
     model: &Model,
     given: Given<'_>,
+    reuse: Reuse<'_>,
     symbols: &mut SymbolSource,
     diagnostics: &mut Vec<Diagnostic>,
     inference: &mut Inference,
@@ -95,8 +101,14 @@ pub fn infer_model_into(
     inference.first.reserve(model.nodes.len());
     inference.facts.reserve(model.nodes.len());
     let mut problems = Vec::new();
-    let mut outputs: Vec<ValueFacts> = Vec::new();
+    let mut outputs = std::mem::take(&mut inference.outputs);
     for (id, node) in model.iter() {
+        if let Some((marked, known)) = reuse
+            && marked.get(id.index()).copied().unwrap_or(false)
+        {
+            inference.push(known.outputs(id).iter().cloned());
+            continue;
+        }
         outputs.clear();
         outputs.resize_with(node.outputs.len(), ValueFacts::default);
         let given = given.iter().find(|(node, _)| *node == id).map(|(_, facts)| facts);
@@ -109,6 +121,7 @@ pub fn infer_model_into(
         }
         inference.push(outputs.drain(..));
     }
+    inference.outputs = outputs;
 }
 
 /// Infers one layer from the facts of its inputs.

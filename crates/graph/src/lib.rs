@@ -13,7 +13,7 @@ mod save;
 mod validate;
 
 pub use build::{BuildOptions, Built, build};
-pub use inference::{Given, Inference, infer_layer, infer_model, infer_model_into};
+pub use inference::{Given, Inference, Reuse, infer_layer, infer_model, infer_model_into};
 pub use locate::diagnose;
 pub use model::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, Preprocessing, Source, Unresolved};
 pub use order::topological;

@@ -3,11 +3,17 @@
 //! Prints the median time and the rate with one and with two threads.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
+use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention};
 use ovir_kernels::blocked::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_depthwise};
+use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, Operand, run_chain};
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
+use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary};
 use ovir_kernels::epilogue::{Activation, Epilogue};
 use ovir_kernels::gemm::{self, MatMulGeometry, PackedB};
 use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::movement::{StridedCopy, copy};
+use ovir_kernels::reduce::sum;
+use ovir_kernels::softmax::softmax;
 use ovir_kernels::unary::{UnaryOp, unary_f32};
 use std::time::Instant;
 
@@ -19,6 +25,7 @@ fn main() {
             convolution_rows(isa, &filter);
             depthwise_rows(isa, &filter);
             unary_rows(isa, &filter);
+            other_rows(isa, &filter);
         }
     }
 }
@@ -86,11 +93,7 @@ fn convolution_rows(isa: Isa, filter: &str) {
             [0, pad, pad],
         )
         .unwrap();
-        let (input, weights, bias) = (
-            values(geometry.input_len()),
-            values(geometry.weights_len()),
-            values(outputs),
-        );
+        let (input, weights, bias) = (values(geometry.input_len()), values(geometry.weights_len()), values(outputs));
         let epilogue = ConvolutionEpilogue {
             bias: Some(&bias),
             activation: Activation::Unary(UnaryOp::Relu),
@@ -98,30 +101,14 @@ fn convolution_rows(isa: Isa, filter: &str) {
         };
         let mut output = vec![0.0; geometry.output_len()];
         let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
-        report(
-            filter,
-            &format!("conv plain {isa} {name}"),
-            geometry.flops() as f64,
-            "GFLOP/s",
-            || {
-                convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
-            },
-        );
-        let layout = if inputs < 16 {
-            BlockedInput::Plain
-        } else {
-            BlockedInput::Blocked
-        };
+        report(filter, &format!("conv plain {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
+            convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+        });
+        let layout = if inputs < 16 { BlockedInput::Plain } else { BlockedInput::Blocked };
         let packed = BlockedConvolution::pack(&geometry, layout, &weights).unwrap();
-        report(
-            filter,
-            &format!("conv blocked {isa} {name}"),
-            geometry.flops() as f64,
-            "GFLOP/s",
-            || {
-                blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
-            },
-        );
+        report(filter, &format!("conv blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
+            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+        });
     }
 }
 
@@ -146,24 +133,12 @@ fn depthwise_rows(isa: Isa, filter: &str) {
         let mut output = vec![0.0; geometry.output_len()];
         let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
         let name = format!("{channels}x{side}x{side} {kernel}x{kernel}/{stride}");
-        report(
-            filter,
-            &format!("depthwise plain {isa} {name}"),
-            geometry.flops() as f64,
-            "GFLOP/s",
-            || {
-                convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
-            },
-        );
-        report(
-            filter,
-            &format!("depthwise blocked {isa} {name}"),
-            geometry.flops() as f64,
-            "GFLOP/s",
-            || {
-                blocked_depthwise(isa, &geometry, &weights, &input, &mut output, &epilogue).unwrap();
-            },
-        );
+        report(filter, &format!("depthwise plain {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
+            convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+        });
+        report(filter, &format!("depthwise blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
+            blocked_depthwise(isa, &geometry, &weights, &input, &mut output, &epilogue).unwrap();
+        });
     }
 }
 
@@ -187,6 +162,57 @@ fn unary_rows(isa: Isa, filter: &str) {
     }
 }
 
+fn other_rows(isa: Isa, filter: &str) {
+    for (heads, queries, keys, depth) in [(12, 128, 128, 32), (12, 512, 512, 64), (32, 1, 2048, 128)] {
+        let geometry = AttentionGeometry::dense([1, heads, 1], [queries, keys, depth, depth], 0.1, None);
+        let (q, k) = (values(heads * queries * depth), values(heads * keys * depth));
+        let mut output = vec![0.0; q.len()];
+        let flops = 4.0 * (heads * queries * keys * depth) as f64;
+        report(filter, &format!("attention {isa} {heads}x{queries}x{keys}x{depth}"), flops, "GFLOP/s", || {
+            attention(isa, &geometry, &q, &k, &k, AttentionMask::None, &mut output).unwrap();
+        });
+    }
+    let input = values(4 << 20);
+    let mut output = vec![0.0; input.len()];
+    let bytes = 8.0 * input.len() as f64;
+    report(filter, &format!("softmax {isa} 4096x1024"), bytes, "GB/s", || {
+        softmax(isa, false, [4096, 1024, 1], &input, &mut output).unwrap();
+    });
+    let geometry = BroadcastGeometry::new(&[4 << 20], &[4 << 20]).unwrap();
+    report(filter, &format!("binary add {isa} 4Mi"), 1.5 * bytes, "GB/s", || {
+        binary(isa, BinaryOp::Add, &geometry, &input, &input, &mut output).unwrap();
+    });
+    report(filter, &format!("reduce sum {isa} 4Mi"), bytes / 2.0, "GB/s", || {
+        std::hint::black_box(sum(isa, &input));
+    });
+    let step = |place: usize| ChainStep::Binary(BinaryOp::Add, Operand::Step(place), Operand::Constant(1.0));
+    let steps = std::iter::once(ChainStep::Unary(UnaryOp::Relu, Operand::Input(0))).chain((0..99).map(step));
+    let chain = Chain::new(1, steps.collect()).unwrap();
+    let geometry = ChainGeometry::new(&[16], &[&[16]]).unwrap();
+    report(filter, &format!("chain of 100 {isa} [1,16]"), 100.0, "Gop/s", || {
+        run_chain(isa, &chain, &geometry, &[&input[..16]], None, &mut output[..16]).unwrap();
+    });
+    // SAFETY: every bit pattern is a u8, and the slices keep their memory borrowed.
+    let (from, to) = unsafe {
+        (
+            std::slice::from_raw_parts(input.as_ptr().cast::<u8>(), 4 * input.len()),
+            std::slice::from_raw_parts_mut(output.as_mut_ptr().cast::<u8>(), 4 * input.len()),
+        )
+    };
+    report(filter, &format!("copy {isa} 16 MiB"), bytes, "GB/s", || {
+        copy(from, to).unwrap();
+    });
+    for (shape, order) in
+        [(vec![2048, 2048], vec![1, 0]), (vec![64, 256, 256], vec![1, 2, 0]), (vec![128, 12, 32, 64], vec![0, 2, 1, 3])]
+    {
+        let transpose = StridedCopy::transpose(&shape, &order).unwrap();
+        let bytes = 8.0 * transpose.count() as f64;
+        report(filter, &format!("transpose {shape:?} {order:?}"), bytes, "GB/s", || {
+            transpose.run(4, from, to).unwrap();
+        });
+    }
+}
+
 fn values(count: usize) -> Vec<f32> {
     let mut state = 12345u64;
     let mut next = || {
@@ -204,17 +230,21 @@ fn report(filter: &str, name: &str, amount: f64, unit: &str, mut body: impl FnMu
     let mut line = format!("{name:<44}");
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let mut times = pool.install(|| {
-            let (start, mut times) = (Instant::now(), vec![]);
+        let (mut times, used) = pool.install(|| {
+            let (start, before, mut times) = (Instant::now(), processor_seconds(), vec![]);
             while start.elapsed().as_secs_f64() < 0.3 || times.len() < 5 {
                 let begin = Instant::now();
                 body();
                 times.push(begin.elapsed().as_secs_f64());
             }
-            times
+            let used = (processor_seconds() - before) / times.len() as f64;
+            (times, used)
         });
         times.sort_by(f64::total_cmp);
         let (median, low) = (times[times.len() / 2], times[times.len() / 10]);
+        if threads == 1 {
+            line += &format!(" {:>7.1} {unit} by processor time;", amount / used / 1e9);
+        }
         line += &format!(
             " {threads}T {:>9.1} us {:>7.1} (p10 {:.1}) {unit}",
             median * 1e6,
@@ -223,4 +253,10 @@ fn report(filter: &str, name: &str, amount: f64, unit: &str, mut body: impl FnMu
         );
     }
     println!("{line}");
+}
+
+/// Seconds this thread has run, which other work on the machine does not count towards; NaN where unknown.
+fn processor_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(f64::NAN) / 1e9
 }

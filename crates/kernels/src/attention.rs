@@ -5,11 +5,13 @@
 
 use crate::epilogue::Epilogue;
 use crate::error::{KernelError, check_len, span};
-use crate::gemm::{Block, Left, Unpacked};
+use crate::gemm::{Block, Left, MOST_ROWS, Small, Unpacked};
 use crate::isa::Isa;
 use crate::math::exp;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::unary::{self, UnaryOp};
+use std::mem::MaybeUninit;
 
 /// Queries in one tile.
 const QUERIES: usize = 64;
@@ -98,34 +100,12 @@ impl AttentionGeometry {
         }
         let key_heads = self.heads / self.heads_per_key_head;
         let view = |argument, strides: [usize; 3], heads: usize, rows: usize, columns: usize| {
-            span(
-                argument,
-                &[
-                    (self.batch, strides[0]),
-                    (heads, strides[1]),
-                    (rows, strides[2]),
-                    (columns, 1),
-                ],
-            )
+            span(argument, &[(self.batch, strides[0]), (heads, strides[1]), (rows, strides[2]), (columns, 1)])
         };
-        check_len(
-            "q",
-            q,
-            view("q", self.query_strides, self.heads, self.queries, self.depth)?,
-        )?;
+        check_len("q", q, view("q", self.query_strides, self.heads, self.queries, self.depth)?)?;
         check_len("k", k, view("k", self.key_strides, key_heads, self.keys, self.depth)?)?;
-        check_len(
-            "v",
-            v,
-            view("v", self.value_strides, key_heads, self.keys, self.value_depth)?,
-        )?;
-        let out = view(
-            "output",
-            self.output_strides,
-            self.heads,
-            self.queries,
-            self.value_depth,
-        )?;
+        check_len("v", v, view("v", self.value_strides, key_heads, self.keys, self.value_depth)?)?;
+        let out = view("output", self.output_strides, self.heads, self.queries, self.value_depth)?;
         check_len("output", output, out)?;
         let (len, strides) = match *mask {
             AttentionMask::None => return self.check_disjoint(),
@@ -133,11 +113,7 @@ impl AttentionGeometry {
             AttentionMask::Boolean(values, strides) => (values.len(), strides),
         };
         let sizes = [self.batch, self.heads, self.queries, self.keys];
-        check_len(
-            "mask",
-            len,
-            span("mask", &[0, 1, 2, 3].map(|axis| (sizes[axis], strides[axis])))?,
-        )?;
+        check_len("mask", len, span("mask", &[0, 1, 2, 3].map(|axis| (sizes[axis], strides[axis])))?)?;
         self.check_disjoint()
     }
 
@@ -170,15 +146,7 @@ pub fn attention(
     output: &mut [f32],
 ) -> Result<(), KernelError> {
     geometry.check(q.len(), k.len(), v.len(), &mask, output.len())?;
-    let AttentionGeometry {
-        batch,
-        heads,
-        queries,
-        keys,
-        depth,
-        value_depth,
-        ..
-    } = *geometry;
+    let AttentionGeometry { batch, heads, queries, keys, depth, value_depth, .. } = *geometry;
     if batch == 0 || heads == 0 || queries == 0 || value_depth == 0 {
         return Ok(());
     }
@@ -188,17 +156,7 @@ pub fn attention(
     parallel_for(batch * heads * tiles, 1, nanoseconds_for_flops(flops), |range| {
         for task in range {
             let (rest, tile) = (task / tiles, task % tiles);
-            let task = Task {
-                isa,
-                geometry,
-                q,
-                k,
-                v,
-                mask,
-                output: &shared,
-                image: rest / heads,
-                head: rest % heads,
-            };
+            let task = Task { isa, geometry, q, k, v, mask, output: &shared, image: rest / heads, head: rest % heads };
             let first = tile * QUERIES;
             // SAFETY: lengths were checked, and tasks own disjoint rows of the result.
             unsafe { task.run(first, QUERIES.min(queries - first)) };
@@ -236,40 +194,23 @@ impl Task<'_> {
             // SAFETY: the row's columns lie in the result.
             unsafe { target.add(row * g.output_strides[2]).write_bytes(0, g.value_depth) };
         }
-        let mut scores = [0.0f32; QUERIES * KEYS];
+        let mut scores = MaybeUninit::<[f32; QUERIES * KEYS]>::uninit();
+        // SAFETY: the part that becomes a slice is written first.
+        let scores = unsafe {
+            let pointer = scores.as_mut_ptr().cast::<f32>();
+            pointer.write_bytes(0, count * KEYS);
+            std::slice::from_raw_parts_mut(pointer, count * KEYS)
+        };
         let (mut tops, mut sums) = ([f32::NEG_INFINITY; QUERIES], [0.0f32; QUERIES]);
         let visible = g.causal.map_or(g.keys, |offset| {
-            usize::try_from((first + count) as isize + offset)
-                .unwrap_or(0)
-                .min(g.keys)
+            usize::try_from(((first + count) as isize).saturating_add(offset)).unwrap_or(0).min(g.keys)
         });
         for start in (0..visible).step_by(KEYS) {
             let keys = KEYS.min(visible - start);
             let key = at(g.key_strides, key_head) + start * g.key_strides[2];
             let value = at(g.value_strides, key_head) + start * g.value_strides[2];
-            let plain = Epilogue::default();
-            let right = Unpacked {
-                values: from(self.k, key),
-                columns: keys,
-                row_stride: 1,
-                column_stride: g.key_strides[2],
-            };
             // SAFETY: the tile of scores holds the product, and the operands were checked.
-            unsafe {
-                let left = Left::in_place(self.isa, from(self.q, query), count, g.query_strides[2]);
-                let c = scores.as_mut_ptr();
-                let product = Block {
-                    isa: self.isa,
-                    k: g.depth,
-                    left,
-                    right: &right,
-                    c,
-                    c_row: KEYS,
-                    accumulate: false,
-                    epilogue: &plain,
-                };
-                product.run(0..count, 0..keys);
-            }
+            unsafe { self.score(query, key, count, keys, scores) };
             for row in 0..count {
                 let line = &mut scores[row * KEYS..][..keys];
                 self.mask_line(first + row, start, line);
@@ -281,30 +222,80 @@ impl Task<'_> {
                     unsafe { scale_row(target.add(row * g.output_strides[2]), g.value_depth, shrink) };
                 }
             }
-            let right = Unpacked {
-                values: from(self.v, value),
-                columns: g.value_depth,
-                row_stride: g.value_strides[2],
-                column_stride: 1,
-            };
-            let left = Left::in_place(self.isa, &scores, count, KEYS);
-            let product = Block {
-                isa: self.isa,
-                k: keys,
-                left,
-                right: &right,
-                c: target,
-                c_row: g.output_strides[2],
-                accumulate: true,
-                epilogue: &plain,
-            };
             // SAFETY: the rows of the result hold the product, and the operands were checked.
-            unsafe { product.run(0..count, 0..g.value_depth) };
+            unsafe { self.add_values(value, count, keys, scores, target) };
         }
         for row in 0..count {
             // SAFETY: as above.
             unsafe { scale_row(target.add(row * g.output_strides[2]), g.value_depth, 1.0 / sums[row]) };
         }
+    }
+
+    /// Writes the products of queries and keys that begin at these places, unscaled.
+    ///
+    /// # Safety
+    /// The lengths were checked.
+    unsafe fn score(&self, query: usize, key: usize, count: usize, keys: usize, scores: &mut [f32]) {
+        let g = self.geometry;
+        let (q, k) = (from(self.q, query), from(self.k, key));
+        let c = scores.as_mut_ptr();
+        if count <= MOST_ROWS {
+            scores.fill(0.0);
+            let product = Small {
+                m: count,
+                k: g.depth,
+                n: keys,
+                a: q.as_ptr(),
+                a_row: g.query_strides[2],
+                b: k.as_ptr(),
+                b_row: 1,
+                b_column: g.key_strides[2],
+                c,
+                c_row: KEYS,
+            };
+            // SAFETY: the caller's promise, and columns of K are contiguous along the shared axis.
+            unsafe { product.run(self.isa) };
+            return;
+        }
+        let right = Unpacked { values: k, columns: keys, row_stride: 1, column_stride: g.key_strides[2] };
+        let left = Left::in_place(self.isa, q, count, g.query_strides[2]);
+        let (isa, epilogue) = (self.isa, &Epilogue::default());
+        let product = Block { isa, k: g.depth, left, right: &right, c, c_row: KEYS, accumulate: false, epilogue };
+        // SAFETY: the caller's promise.
+        unsafe { product.run(0..count, 0..keys) };
+    }
+
+    /// Adds the values that begin at this place, weighted by the scores, to rows of the result.
+    ///
+    /// # Safety
+    /// The lengths were checked, and nobody else touches the rows.
+    unsafe fn add_values(&self, value: usize, count: usize, keys: usize, scores: &[f32], c: *mut f32) {
+        let g = self.geometry;
+        let v = from(self.v, value);
+        let (isa, c_row) = (self.isa, g.output_strides[2]);
+        if count <= MOST_ROWS {
+            let product = Small {
+                m: count,
+                k: keys,
+                n: g.value_depth,
+                a: scores.as_ptr(),
+                a_row: KEYS,
+                b: v.as_ptr(),
+                b_row: g.value_strides[2],
+                b_column: 1,
+                c,
+                c_row,
+            };
+            // SAFETY: the caller's promise, and rows of V are contiguous.
+            unsafe { product.run(isa) };
+            return;
+        }
+        let right = Unpacked { values: v, columns: g.value_depth, row_stride: g.value_strides[2], column_stride: 1 };
+        let left = Left::in_place(isa, scores, count, KEYS);
+        let epilogue = &Epilogue::default();
+        let product = Block { isa, k: keys, left, right: &right, c, c_row, accumulate: true, epilogue };
+        // SAFETY: the caller's promise.
+        unsafe { product.run(0..count, 0..g.value_depth) };
     }
 
     /// Scales a line of scores and adds the mask.
@@ -313,9 +304,7 @@ impl Task<'_> {
         let offset = |strides: [usize; 4]| {
             self.image * strides[0] + self.head * strides[1] + query * strides[2] + start * strides[3]
         };
-        for score in line.iter_mut() {
-            *score *= g.scale;
-        }
+        unary::unary_f32_in_place(self.isa, UnaryOp::Affine { scale: g.scale, shift: 0.0 }, line);
         match self.mask {
             AttentionMask::None => {}
             AttentionMask::Additive(values, strides) => {
@@ -334,7 +323,7 @@ impl Task<'_> {
             }
         }
         if let Some(causal) = g.causal {
-            let seen = usize::try_from(query as isize + causal + 1 - start as isize).unwrap_or(0);
+            let seen = usize::try_from((query as isize + 1 - start as isize).saturating_add(causal)).unwrap_or(0);
             for score in line.iter_mut().skip(seen) {
                 *score = f32::NEG_INFINITY;
             }
@@ -379,10 +368,7 @@ impl Kernel for Line<'_> {
             }
             let mut sum = s.reduce_add(sums);
             if whole < len {
-                let power = exp(
-                    s,
-                    s.sub(s.load_partial(pointer.add(whole), len - whole), s.splat(shift)),
-                );
+                let power = exp(s, s.sub(s.load_partial(pointer.add(whole), len - whole), s.splat(shift)));
                 s.store_partial(pointer.add(whole), power, len - whole);
                 for value in &self.line[whole..] {
                     sum += value;
@@ -390,11 +376,7 @@ impl Kernel for Line<'_> {
             }
             let mut lanes = [0.0f32; 16];
             s.store(lanes.as_mut_ptr(), exp(s, s.splat(self.top - shift)));
-            let shrink = if self.top == top && top != f32::NEG_INFINITY {
-                1.0
-            } else {
-                lanes[0]
-            };
+            let shrink = if self.top == top && top != f32::NEG_INFINITY { 1.0 } else { lanes[0] };
             (top, sum, shrink)
         }
     }
@@ -447,12 +429,8 @@ mod tests {
                             }
                         }
                     };
-                    let hidden = g.causal.is_some_and(|offset| j as isize > i as isize + offset);
-                    if hidden {
-                        f64::NEG_INFINITY
-                    } else {
-                        dot * f64::from(g.scale) + bias
-                    }
+                    let hidden = g.causal.is_some_and(|offset| (j as isize - i as isize) > offset);
+                    if hidden { f64::NEG_INFINITY } else { dot * f64::from(g.scale) + bias }
                 })
                 .collect();
             let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -481,7 +459,7 @@ mod tests {
             let shared = random.between(1, 3);
             let heads = shared * random.between(1, 2);
             let sizes = [random.between(1, 80), random.between(1, 300), random.between(1, 40), random.between(1, 40)];
-            let causal = [None, Some(0), Some(sizes[1] as isize - 1)][random.between(0, 2)];
+            let causal = [None, Some(0), Some(sizes[1] as isize - 1), Some(isize::MAX)][random.between(0, 3)];
             let g = AttentionGeometry::dense([random.between(1, 2), heads, shared], sizes, 0.3, causal);
             let q = random.values(g.batch * g.query_strides[0]);
             let k = random.values(g.batch * g.key_strides[0]);
@@ -508,11 +486,8 @@ mod tests {
     fn threads_and_blind_queries() {
         let mut random = Random::new(2);
         let g = AttentionGeometry::dense([2, 6, 1], [130, 200, 32, 32], 0.2, None);
-        let (q, k, v) = (
-            random.values(2 * 6 * 130 * 32),
-            random.values(2 * 6 * 200 * 32),
-            random.values(2 * 6 * 200 * 32),
-        );
+        let (q, k, v) =
+            (random.values(2 * 6 * 130 * 32), random.values(2 * 6 * 200 * 32), random.values(2 * 6 * 200 * 32));
         let isa = crate::isa::detect();
         let run = || {
             let mut output = vec![0.0; q.len()];
@@ -522,16 +497,7 @@ mod tests {
         assert_eq!(run(), in_pool(3, run));
         let g = AttentionGeometry::dense([1, 1, 1], [2, 2, 1, 1], 1.0, Some(-1));
         let mut output = [0.0; 2];
-        attention(
-            isa,
-            &g,
-            &[1.0; 2],
-            &[1.0; 2],
-            &[3.0, 4.0],
-            AttentionMask::None,
-            &mut output,
-        )
-        .unwrap();
+        attention(isa, &g, &[1.0; 2], &[1.0; 2], &[3.0, 4.0], AttentionMask::None, &mut output).unwrap();
         assert!(output[0].is_nan() && output[1] == 3.0);
         assert!(attention(isa, &g, &[1.0], &[1.0; 2], &[3.0; 2], AttentionMask::None, &mut output).is_err());
     }

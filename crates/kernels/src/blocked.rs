@@ -15,6 +15,7 @@ pub use planes::{BlockedPooling, PoolingKind, blocked_depthwise, blocked_pooling
 
 use crate::error::{KernelError, check_exact, product};
 use crate::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};
+use crate::tile::{SIDE, transpose};
 
 /// Channels in one block.
 pub const BLOCK: usize = 16;
@@ -22,9 +23,7 @@ pub const BLOCK: usize = 16;
 /// Elements of the blocked form of `[batch, channels, positions]`.
 #[must_use]
 pub fn blocked_len(batch: usize, channels: usize, positions: usize) -> usize {
-    batch
-        .saturating_mul(channels.next_multiple_of(BLOCK))
-        .saturating_mul(positions)
+    batch.saturating_mul(channels.next_multiple_of(BLOCK)).saturating_mul(positions)
 }
 
 /// Writes the blocked form of a plain `[batch, channels, positions]`; lanes beyond the last channel become zero.
@@ -40,10 +39,8 @@ pub fn from_plain(
 ) -> Result<(), KernelError> {
     check_exact("input", input.len(), product("input", &[batch, channels, positions])?)?;
     check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
-    let (blocks, work) = (
-        channels.div_ceil(BLOCK),
-        nanoseconds_for_bytes(input.len().saturating_mul(16)),
-    );
+    let isa = crate::isa::detect();
+    let (blocks, work) = (channels.div_ceil(BLOCK), nanoseconds_for_bytes(input.len().saturating_mul(16)));
     if output.is_empty() {
         return Ok(());
     }
@@ -54,12 +51,20 @@ pub fn from_plain(
         if count < BLOCK {
             output.fill(0.0);
         }
-        for (tile, output) in output.chunks_mut(64 * BLOCK).enumerate() {
-            for channel in 0..count {
-                let line = &input[channel * positions + tile * 64..][..output.len() / BLOCK];
-                for (place, value) in output[channel..].iter_mut().step_by(BLOCK).zip(line) {
-                    *place = *value;
+        let whole = if count == BLOCK { positions - positions % SIDE } else { 0 };
+        for position in (0..whole).step_by(SIDE) {
+            for channel in [0, SIDE] {
+                // SAFETY: eight channels of eight positions lie in both slices.
+                unsafe {
+                    let from = input.as_ptr().add(channel * positions + position);
+                    transpose(isa, from, positions, output.as_mut_ptr().add(position * BLOCK + channel), BLOCK);
                 }
+            }
+        }
+        for channel in 0..count {
+            let line = &input[channel * positions + whole..(channel + 1) * positions];
+            for (place, value) in output.iter_mut().skip(whole * BLOCK + channel).step_by(BLOCK).zip(line) {
+                *place = *value;
             }
         }
     });
@@ -77,16 +82,10 @@ pub fn to_plain(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    check_exact(
-        "output",
-        output.len(),
-        product("output", &[batch, channels, positions])?,
-    )?;
+    check_exact("output", output.len(), product("output", &[batch, channels, positions])?)?;
     check_exact("input", input.len(), blocked_len(batch, channels, positions))?;
-    let (blocks, work) = (
-        channels.div_ceil(BLOCK),
-        nanoseconds_for_bytes(output.len().saturating_mul(16)),
-    );
+    let isa = crate::isa::detect();
+    let (blocks, work) = (channels.div_ceil(BLOCK), nanoseconds_for_bytes(output.len().saturating_mul(16)));
     if output.is_empty() {
         return Ok(());
     }
@@ -95,12 +94,22 @@ pub fn to_plain(
     parallel_chunks_mut(output, channels * positions, work, |image, output| {
         parallel_chunks_mut(output, BLOCK * positions, work / batch as u64, |block, output| {
             let input = &input[(image * blocks + block) * positions * BLOCK..][..positions * BLOCK];
-            for (tile, input) in input.chunks(64 * BLOCK).enumerate() {
-                for channel in 0..output.len() / positions {
-                    let line = &mut output[channel * positions + tile * 64..][..input.len() / BLOCK];
-                    for (place, value) in line.iter_mut().zip(input[channel..].iter().step_by(BLOCK)) {
-                        *place = *value;
+            let count = output.len() / positions;
+            let whole = if count == BLOCK { positions - positions % SIDE } else { 0 };
+            for position in (0..whole).step_by(SIDE) {
+                for channel in [0, SIDE] {
+                    // SAFETY: eight channels of eight positions lie in both slices.
+                    unsafe {
+                        let from = input.as_ptr().add(position * BLOCK + channel);
+                        let to = output.as_mut_ptr().add(channel * positions + position);
+                        transpose(isa, from, BLOCK, to, positions);
                     }
+                }
+            }
+            for channel in 0..count {
+                let line = &mut output[channel * positions + whole..(channel + 1) * positions];
+                for (place, value) in line.iter_mut().zip(input.iter().skip(whole * BLOCK + channel).step_by(BLOCK)) {
+                    *place = *value;
                 }
             }
         });

@@ -6,6 +6,7 @@ use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::unary::{self, UnaryOp};
+use std::mem::MaybeUninit;
 
 /// Elements of one tile.
 const TILE: usize = 512;
@@ -71,10 +72,7 @@ impl Chain {
             for operand in operands(step) {
                 match operand {
                     Operand::Input(input) if input >= inputs => {
-                        return Err(KernelError::invalid(
-                            "steps",
-                            "a step reads an input that does not exist",
-                        ));
+                        return Err(KernelError::invalid("steps", "a step reads an input that does not exist"));
                     }
                     Operand::Step(from) if from >= place => {
                         return Err(KernelError::invalid("steps", "a step reads a later one"));
@@ -90,10 +88,7 @@ impl Chain {
         for (place, &last) in last_use.iter().enumerate() {
             let free = (0..SLOTS)
                 .find(|&slot| busy_until[slot] <= place)
-                .ok_or(KernelError::invalid(
-                    "steps",
-                    "too many intermediate results are alive at once",
-                ))?;
+                .ok_or(KernelError::invalid("steps", "too many intermediate results are alive at once"))?;
             busy_until[free] = last;
             slots.push(free);
         }
@@ -103,12 +98,7 @@ impl Chain {
             ChainStep::Binary(..) => 60,
         };
         let picoseconds = 200 + steps.iter().map(cost).sum::<u64>();
-        Ok(Self {
-            steps,
-            slots,
-            inputs,
-            picoseconds,
-        })
+        Ok(Self { steps, slots, inputs, picoseconds })
     }
 }
 
@@ -136,26 +126,14 @@ impl ChainGeometry {
         for shape in inputs {
             lens.push(product("inputs", shape)?);
             let fits = |(back, &size): (usize, &usize)| {
-                size == 1
-                    || output
-                        .len()
-                        .checked_sub(back + 1)
-                        .is_some_and(|axis| output[axis] == size)
+                size == 1 || output.len().checked_sub(back + 1).is_some_and(|axis| output[axis] == size)
             };
             if !shape.iter().rev().enumerate().all(fits) {
-                return Err(KernelError::invalid(
-                    "inputs",
-                    "a shape does not broadcast to the output",
-                ));
+                return Err(KernelError::invalid("inputs", "a shape does not broadcast to the output"));
             }
         }
-        let mut geometry = Self {
-            sizes: [1; MOST_AXES],
-            rank: 0,
-            strides: vec![[0; MOST_AXES]; inputs.len()],
-            lens,
-            len,
-        };
+        let mut geometry =
+            Self { sizes: [1; MOST_AXES], rank: 0, strides: vec![[0; MOST_AXES]; inputs.len()], lens, len };
         let mut dense = vec![1usize; inputs.len()];
         let mut here = vec![0usize; inputs.len()];
         for back in 0..output.len() {
@@ -187,12 +165,7 @@ impl ChainGeometry {
     fn push_outer(&mut self, size: usize, here: &[usize]) -> Result<(), KernelError> {
         if let Some(last) = self.rank.checked_sub(1) {
             let inner = self.sizes[last];
-            if self
-                .strides
-                .iter()
-                .zip(here)
-                .all(|(strides, &stride)| stride == strides[last].saturating_mul(inner))
-            {
+            if self.strides.iter().zip(here).all(|(strides, &stride)| stride == strides[last].saturating_mul(inner)) {
                 self.sizes[last] = inner.saturating_mul(size);
                 return Ok(());
             }
@@ -243,19 +216,15 @@ pub fn run_chain(
     let lines = geometry.len / inner;
     let work = (geometry.len as u64).saturating_mul(chain.picoseconds) / 1000 + lines as u64 * 10;
     let shared = SharedMut::new(output);
-    let job = Job {
-        isa,
-        chain,
-        geometry,
-        pointers,
-    };
+    let job = Job { isa, chain, geometry, pointers };
     parallel_for(lines * pieces, (CHUNK / inner).max(1), work, |range| {
-        let mut tiles = [[0.0f32; TILE]; SLOTS];
+        let mut tiles = MaybeUninit::<[[f32; TILE]; SLOTS]>::uninit();
+        let tiles = tiles.as_mut_ptr().cast::<f32>();
         for index in range {
             let (line, start) = (index / pieces, index % pieces * CHUNK);
             let end = if pieces == 1 { inner } else { inner.min(start + CHUNK) };
             // SAFETY: lengths were checked, and the pieces of lines are disjoint parts of the output.
-            unsafe { job.line(line, start, end, shared.pointer(), &mut tiles) };
+            unsafe { job.line(line, start, end, shared.pointer(), tiles) };
         }
     });
     Ok(())
@@ -275,8 +244,8 @@ impl Job<'_> {
     /// Computes the part `start..end` of a line.
     ///
     /// # Safety
-    /// The lengths were checked, and nobody else touches this part of the output.
-    unsafe fn line(&self, line: usize, start: usize, end: usize, output: *mut f32, tiles: &mut [[f32; TILE]; SLOTS]) {
+    /// The lengths were checked, nobody else touches this part of the output, and `bases` holds all tiles.
+    unsafe fn line(&self, line: usize, start: usize, end: usize, output: *mut f32, bases: *mut f32) {
         let geometry = self.geometry;
         let last = geometry.rank - 1;
         let mut offsets = [0usize; MOST_INPUTS];
@@ -290,7 +259,6 @@ impl Job<'_> {
         }
         // SAFETY: the line lies in the output.
         let output = unsafe { output.add(line * geometry.sizes[last]) };
-        let bases = tiles.as_mut_ptr().cast::<f32>();
         let mut position = start;
         while position < end {
             let count = TILE.min(end - position);
@@ -303,10 +271,7 @@ impl Job<'_> {
                 let find = |operand: &Operand| match operand {
                     Operand::Input(input) => {
                         let stride = geometry.strides[*input][last];
-                        (
-                            self.pointers[*input].wrapping_add(offsets[*input] + position * stride),
-                            stride == 1,
-                        )
+                        (self.pointers[*input].wrapping_add(offsets[*input] + position * stride), stride == 1)
                     }
                     Operand::Step(from) => (bases.wrapping_add(self.chain.slots[*from] * TILE).cast_const(), true),
                     Operand::Constant(value) => (std::ptr::from_ref(value), false),

@@ -63,9 +63,7 @@ impl ConvolutionGeometry {
         let mut output = [0; 3];
         for axis in 0..3 {
             let extent = extent(kernel[axis], dilation[axis]);
-            let padded = input[axis]
-                .checked_add(pad_begin[axis])
-                .and_then(|sum| sum.checked_add(pad_end[axis]));
+            let padded = input[axis].checked_add(pad_begin[axis]).and_then(|sum| sum.checked_add(pad_end[axis]));
             let (Some(extent), Some(padded)) = (extent, padded) else {
                 return Err(KernelError::invalid("kernel", "the extent overflows"));
             };
@@ -79,30 +77,11 @@ impl ConvolutionGeometry {
             }
             output[axis] = (padded - extent) / stride[axis] + 1;
         }
-        let geometry = Self {
-            batch,
-            groups,
-            input_channels,
-            output_channels,
-            input,
-            kernel,
-            stride,
-            dilation,
-            pad_begin,
-            output,
-        };
+        let geometry =
+            Self { batch, groups, input_channels, output_channels, input, kernel, stride, dilation, pad_begin, output };
         product("input", &[batch, input_channels, input[0], input[1], input[2]])?;
         product("output", &[batch, output_channels, output[0], output[1], output[2]])?;
-        product(
-            "weights",
-            &[
-                output_channels,
-                input_channels / groups,
-                kernel[0],
-                kernel[1],
-                kernel[2],
-            ],
-        )?;
+        product("weights", &[output_channels, input_channels / groups, kernel[0], kernel[1], kernel[2]])?;
         Ok(geometry)
     }
 
@@ -144,13 +123,7 @@ impl ConvolutionGeometry {
 
     /// `[groups, output channels, input channels, kernel height, kernel width]`.
     pub(crate) fn channels_and_kernel(&self) -> [usize; 5] {
-        [
-            self.groups,
-            self.output_channels,
-            self.input_channels,
-            self.kernel[1],
-            self.kernel[2],
-        ]
+        [self.groups, self.output_channels, self.input_channels, self.kernel[1], self.kernel[2]]
     }
 
     /// Height and width without the depth.
@@ -173,23 +146,8 @@ impl ConvolutionGeometry {
     /// The axes of the patches; a pointwise convolution over whole planes is one long axis.
     fn axes(&self) -> [Axis; 3] {
         if self.kernel == [1; 3] && self.stride == [1; 3] && self.input == self.output && self.pad_begin == [0; 3] {
-            let point = Axis {
-                input: 1,
-                output: 1,
-                stride: 1,
-                taps: 1,
-                base: 0,
-                increment: 0,
-            };
-            return [
-                point,
-                point,
-                Axis {
-                    input: volume(self.input),
-                    output: volume(self.output),
-                    ..point
-                },
-            ];
+            let point = Axis { input: 1, output: 1, stride: 1, taps: 1, base: 0, increment: 0 };
+            return [point, point, Axis { input: volume(self.input), output: volume(self.output), ..point }];
         }
         [0, 1, 2].map(|axis| Axis {
             input: self.input[axis],
@@ -230,11 +188,7 @@ impl PackedConvolution {
         let shape = weights_shape(geometry);
         if geometry.is_depthwise() {
             let values = weights.iter().map(|value| value.widen()).collect();
-            return Ok(Self {
-                isa,
-                weights: shape,
-                form: Form::Depthwise(values),
-            });
+            return Ok(Self { isa, weights: shape, form: Form::Depthwise(values) });
         }
         let rows = geometry.output_channels / geometry.groups;
         let columns = geometry.input_channels / geometry.groups * volume(geometry.kernel);
@@ -243,11 +197,7 @@ impl PackedConvolution {
             let part = &weights[group * rows * columns..][..rows * columns];
             groups.push(PackedA::pack(isa, rows, columns, part, columns, 1)?);
         }
-        Ok(Self {
-            isa,
-            weights: shape,
-            form: Form::Groups(groups),
-        })
+        Ok(Self { isa, weights: shape, form: Form::Groups(groups) })
     }
 
     /// Bytes the packed form holds.
@@ -289,29 +239,17 @@ impl<'a> ConvolutionEpilogue<'a> {
     /// The epilogue of the channels `first..first + count`, whose outputs begin at `offset` with rows of `columns`.
     pub(crate) fn part(&self, first: usize, count: usize, offset: usize, columns: usize) -> Epilogue<'a> {
         if count == 0 {
-            return Epilogue {
-                activation: self.activation,
-                ..Epilogue::default()
-            };
+            return Epilogue { activation: self.activation, ..Epilogue::default() };
         }
-        let bias = self.bias.map_or(Channelwise::None, |bias| {
-            Channelwise::PerRow(&bias[first..first + count])
-        });
-        let residual = self.residual.map(|values| Residual {
-            values: &values[offset..],
-            row_stride: columns,
-        });
+        let bias = self.bias.map_or(Channelwise::None, |bias| Channelwise::PerRow(&bias[first..first + count]));
+        let residual = self.residual.map(|values| Residual { values: &values[offset..], row_stride: columns });
         let activation = match self.activation {
             Activation::PRelu(Channelwise::PerRow(slopes)) => {
                 Activation::PRelu(Channelwise::PerRow(&slopes[first..first + count]))
             }
             other => other,
         };
-        Epilogue {
-            bias,
-            residual,
-            activation,
-        }
+        Epilogue { bias, residual, activation }
     }
 }
 
@@ -331,10 +269,7 @@ pub fn convolution(
     check_exact("output", output.len(), geometry.output_len())?;
     epilogue.check(geometry.output_channels, output.len())?;
     if weights.isa != isa || weights.weights != weights_shape(geometry) {
-        return Err(KernelError::invalid(
-            "weights",
-            "packed for another instruction set or shape",
-        ));
+        return Err(KernelError::invalid("weights", "packed for another instruction set or shape"));
     }
     if output.is_empty() {
         return Ok(());
@@ -367,25 +302,13 @@ fn run_groups(
             let part = task / tasks.count();
             let group = part % geometry.groups;
             let (rows, columns) = tasks.get(task % tasks.count());
-            let right = Patches {
-                input: &input[part * channels * plane..][..channels * plane],
-                axes,
-            };
+            let right = Patches { input: &input[part * channels * plane..][..channels * plane], axes };
             let offset = part * m * n;
             let epilogue = epilogue.part(group * m, m, offset, n);
             let left = Left::packed(isa, groups[group].values(), m);
             // SAFETY: the part lies in the output.
             let c = unsafe { shared.pointer().add(offset) };
-            let block = Block {
-                isa,
-                k,
-                left,
-                right: &right,
-                c,
-                c_row: n,
-                accumulate: false,
-                epilogue: &epilogue,
-            };
+            let block = Block { isa, k, left, right: &right, c, c_row: n, accumulate: false, epilogue: &epilogue };
             // SAFETY: lengths were checked on entry, and tasks are disjoint blocks of the output.
             unsafe { block.run(rows, columns) };
         }
@@ -395,14 +318,7 @@ fn run_groups(
 /// `[groups, output channels, input channels, ...]` : what packing depends on.
 fn weights_shape(geometry: &ConvolutionGeometry) -> [usize; 6] {
     let [d, h, w] = geometry.kernel;
-    [
-        geometry.groups,
-        geometry.output_channels,
-        geometry.input_channels,
-        d,
-        h,
-        w,
-    ]
+    [geometry.groups, geometry.output_channels, geometry.input_channels, d, h, w]
 }
 
 pub(crate) fn volume(sizes: [usize; 3]) -> usize {
@@ -411,10 +327,7 @@ pub(crate) fn volume(sizes: [usize; 3]) -> usize {
 
 /// Positions that a dilated kernel spans.
 fn extent(kernel: usize, dilation: usize) -> Option<usize> {
-    (kernel - 1)
-        .checked_mul(dilation)?
-        .checked_add(1)
-        .filter(|&value| value < isize::MAX as usize / 4)
+    (kernel - 1).checked_mul(dilation)?.checked_add(1).filter(|&value| value < isize::MAX as usize / 4)
 }
 
 fn check_positive(argument: &'static str, sizes: &[usize; 3]) -> Result<(), KernelError> {

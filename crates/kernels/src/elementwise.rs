@@ -85,23 +85,14 @@ impl BroadcastGeometry {
     pub fn new(a_shape: &[usize], b_shape: &[usize]) -> Result<Self, KernelError> {
         let rank = a_shape.len().max(b_shape.len());
         let (a_len, b_len) = (product("a_shape", a_shape)?, product("b_shape", b_shape)?);
-        let mut geometry = Self {
-            axes: [(1, 0, 0); MOST_AXES],
-            rank: 0,
-            len: 1,
-            a_len,
-            b_len,
-        };
+        let mut geometry = Self { axes: [(1, 0, 0); MOST_AXES], rank: 0, len: 1, a_len, b_len };
         // From the innermost axis outwards, so that dense strides accumulate.
         let (mut a_stride, mut b_stride) = (1usize, 1usize);
         for back in 0..rank {
             let size = |shape: &[usize]| shape.len().checked_sub(back + 1).map_or(1, |axis| shape[axis]);
             let (a_size, b_size) = (size(a_shape), size(b_shape));
             if a_size != b_size && a_size != 1 && b_size != 1 {
-                return Err(KernelError::invalid(
-                    "b_shape",
-                    "does not broadcast with the other shape",
-                ));
+                return Err(KernelError::invalid("b_shape", "does not broadcast with the other shape"));
             }
             let out = if a_size == 1 { b_size } else { a_size };
             geometry.len = product("output", &[geometry.len, out])?;
@@ -464,14 +455,7 @@ impl<F: Function<f32, f32>> Kernel for Single<F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _s: S) {
-        let Self {
-            function,
-            a,
-            b,
-            output,
-            len,
-            ..
-        } = self;
+        let Self { function, a, b, output, len, .. } = self;
         // SAFETY: `line_f32` was promised what a line needs.
         unsafe {
             match (self.a_contiguous, self.b_contiguous) {
@@ -514,19 +498,7 @@ unsafe fn rows<T: Number, U: Copy, F: Function<T, U>>(
     let shared = Shared((a, b, output));
     parallel_for(outer * pieces, (CHUNK / inner).max(1), work, |range| {
         let Shared((a, b, output)) = { shared };
-        dispatch(
-            isa,
-            Rows {
-                function,
-                geometry,
-                a,
-                b,
-                output,
-                first: range.start,
-                last: range.end,
-                pieces,
-            },
-        );
+        dispatch(isa, Rows { function, geometry, a, b, output, first: range.start, last: range.end, pieces });
     });
 }
 
@@ -551,11 +523,7 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
         for index in self.first..self.last {
             let (row, piece) = (index / self.pieces, index % self.pieces);
             let start = piece * CHUNK;
-            let len = if self.pieces == 1 {
-                inner
-            } else {
-                CHUNK.min(inner - start)
-            };
+            let len = if self.pieces == 1 { inner } else { CHUNK.min(inner - start) };
             let (mut rest, mut a_offset, mut b_offset) = (row, start * a_stride, start * b_stride);
             for &(size, a, b) in axes[..rank - 1].iter().rev() {
                 let at = rest % size;
@@ -578,11 +546,13 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
     }
 }
 
-/// One line, each operand of which is contiguous or a single value. Values are read a block at a time before any is
-/// written, which lets the compiler use vectors although the output may be an operand.
+/// One line, each operand of which is contiguous or a single value. Where the output is an operand, that is read through
+/// the output's pointer, so that the compiler sees that each element is read before its place is written and uses
+/// vectors.
 ///
 /// # Safety
-/// `len` values are readable (one, where not contiguous) and writable.
+/// `len` values are readable (one, where not contiguous) and writable; an operand that overlaps the output equals it and
+/// has elements of the same size.
 #[inline(always)]
 unsafe fn line<T: Number, U: Copy, F: Function<T, U>, const A: bool, const B: bool>(
     function: F,
@@ -591,34 +561,36 @@ unsafe fn line<T: Number, U: Copy, F: Function<T, U>, const A: bool, const B: bo
     output: *mut U,
     len: usize,
 ) {
-    const BLOCK: usize = 16;
-    let mut index = 0;
     // SAFETY: the caller's promise.
     unsafe {
         let (a_value, b_value) = (*a, *b);
-        while index + BLOCK <= len {
-            let a_block = if A {
-                a.add(index).cast::<[T; BLOCK]>().read_unaligned()
-            } else {
-                [a_value; BLOCK]
-            };
-            let b_block = if B {
-                b.add(index).cast::<[T; BLOCK]>().read_unaligned()
-            } else {
-                [b_value; BLOCK]
-            };
-            let mut block = [function.apply(a_block[0], b_block[0]); BLOCK];
-            for lane in 0..BLOCK {
-                block[lane] = function.apply(a_block[lane], b_block[lane]);
+        let data = output.cast::<T>();
+        match (A && std::ptr::eq(a, data), B && std::ptr::eq(b, data)) {
+            (true, true) => {
+                for index in 0..len {
+                    let value = *data.add(index);
+                    *output.add(index) = function.apply(value, value);
+                }
             }
-            output.add(index).cast::<[U; BLOCK]>().write_unaligned(block);
-            index += BLOCK;
-        }
-        while index < len {
-            let x = if A { *a.add(index) } else { a_value };
-            let y = if B { *b.add(index) } else { b_value };
-            *output.add(index) = function.apply(x, y);
-            index += 1;
+            (true, false) => {
+                for index in 0..len {
+                    let other = if B { *b.add(index) } else { b_value };
+                    *output.add(index) = function.apply(*data.add(index), other);
+                }
+            }
+            (false, true) => {
+                for index in 0..len {
+                    let other = if A { *a.add(index) } else { a_value };
+                    *output.add(index) = function.apply(other, *data.add(index));
+                }
+            }
+            (false, false) => {
+                for index in 0..len {
+                    let x = if A { *a.add(index) } else { a_value };
+                    let y = if B { *b.add(index) } else { b_value };
+                    *output.add(index) = function.apply(x, y);
+                }
+            }
         }
     }
 }
@@ -651,9 +623,7 @@ mod tests {
             }
             offset
         };
-        (0..out.iter().product())
-            .map(|index| f(a[at(a_shape, index)], b[at(b_shape, index)]))
-            .collect()
+        (0..out.iter().product()).map(|index| f(a[at(a_shape, index)], b[at(b_shape, index)])).collect()
     }
 
     proptest! {
@@ -711,24 +681,12 @@ mod tests {
     #[test]
     fn floating_point_edges() {
         let nan = f32::NAN;
-        for op in [
-            BinaryOp::Max,
-            BinaryOp::Min,
-            BinaryOp::Add,
-            BinaryOp::Mod,
-            BinaryOp::FloorMod,
-        ] {
-            assert!(
-                pairs(op, &[nan, 1.0], &[1.0, nan]).iter().all(|value| value.is_nan()),
-                "{op:?}"
-            );
+        for op in [BinaryOp::Max, BinaryOp::Min, BinaryOp::Add, BinaryOp::Mod, BinaryOp::FloorMod] {
+            assert!(pairs(op, &[nan, 1.0], &[1.0, nan]).iter().all(|value| value.is_nan()), "{op:?}");
         }
         assert_eq!(pairs(BinaryOp::Mod, &[-7.0, 7.0], &[3.0, -3.0]), [-1.0, 1.0]);
         assert_eq!(pairs(BinaryOp::FloorMod, &[-7.0, 7.0], &[3.0, -3.0]), [2.0, -2.0]);
-        assert_eq!(
-            pairs(BinaryOp::Div, &[1.0, -1.0], &[0.0, 0.0]),
-            [f32::INFINITY, f32::NEG_INFINITY]
-        );
+        assert_eq!(pairs(BinaryOp::Div, &[1.0, -1.0], &[0.0, 0.0]), [f32::INFINITY, f32::NEG_INFINITY]);
         assert_eq!(pairs(BinaryOp::SquaredDifference, &[1.0, 5.0], &[3.0]), [4.0, 4.0]);
         assert_eq!(pairs(BinaryOp::PRelu, &[1.0, -2.0], &[0.5]), [1.0, -1.0]);
         assert_eq!(pairs(BinaryOp::Power, &[2.0, 9.0], &[3.0, 0.5]), [8.0, 3.0]);
@@ -738,15 +696,9 @@ mod tests {
     fn integer_edges() {
         assert_eq!(pairs(BinaryOp::Div, &[i32::MIN, 7, -7], &[-1, 0, 2]), [i32::MIN, 0, -3]);
         assert_eq!(pairs(BinaryOp::FloorDiv, &[-7i64, 7, -6], &[2, -2, 2]), [-4, -4, -3]);
-        assert_eq!(
-            pairs(BinaryOp::FloorMod, &[-7i64, 7, i64::MIN], &[2, -2, -1]),
-            [1, -1, 0]
-        );
+        assert_eq!(pairs(BinaryOp::FloorMod, &[-7i64, 7, i64::MIN], &[2, -2, -1]), [1, -1, 0]);
         assert_eq!(pairs(BinaryOp::Mod, &[-7i64, 7], &[0, -2]), [0, 1]);
-        assert_eq!(
-            pairs(BinaryOp::Power, &[2i32, -1, 1, 3], &[5, -3, -9, -1]),
-            [32, -1, 1, 0]
-        );
+        assert_eq!(pairs(BinaryOp::Power, &[2i32, -1, 1, 3], &[5, -3, -9, -1]), [32, -1, 1, 0]);
         assert_eq!(pairs(BinaryOp::Power, &[255u8, 2], &[2, 8]), [1, 0]);
         assert_eq!(pairs(BinaryOp::Add, &[i32::MAX], &[1]), [i32::MIN]);
     }
@@ -756,15 +708,8 @@ mod tests {
         let geometry = BroadcastGeometry::new(&[3], &[3]).unwrap();
         let run = |op| {
             let mut output = [7; 3];
-            compare(
-                Isa::portable(),
-                op,
-                &geometry,
-                &[1.0f32, f32::NAN, 0.0],
-                &[1.0, f32::NAN, 2.0],
-                &mut output,
-            )
-            .unwrap();
+            compare(Isa::portable(), op, &geometry, &[1.0f32, f32::NAN, 0.0], &[1.0, f32::NAN, 2.0], &mut output)
+                .unwrap();
             output
         };
         assert_eq!(run(CompareOp::Equal), [1, 0, 0]);
@@ -790,23 +735,8 @@ mod tests {
         };
         let output = run();
         assert_eq!(output, in_pool(2, run));
-        assert!(
-            output
-                .iter()
-                .enumerate()
-                .all(|(index, &sum)| sum == a[index] + b[index % 40_000])
-        );
+        assert!(output.iter().enumerate().all(|(index, &sum)| sum == a[index] + b[index % 40_000]));
         assert!(BroadcastGeometry::new(&[2], &[3]).is_err());
-        assert!(
-            binary(
-                Isa::portable(),
-                BinaryOp::Add,
-                &geometry,
-                &a,
-                &b[1..],
-                &mut vec![0.0; a.len()]
-            )
-            .is_err()
-        );
+        assert!(binary(Isa::portable(), BinaryOp::Add, &geometry, &a, &b[1..], &mut vec![0.0; a.len()]).is_err());
     }
 }

@@ -8,10 +8,12 @@
 mod block;
 mod micro;
 mod packed;
+mod small;
 
 pub(crate) use block::{Block, Left, PanelSource, Unpacked, plan_tasks};
 pub use micro::panel_width;
 pub use packed::{PackedA, PackedB, Value};
+pub(crate) use small::{MOST_ROWS, Small};
 
 use crate::epilogue::{Channelwise, Epilogue};
 use crate::error::{KernelError, check_len, product, span};
@@ -177,16 +179,8 @@ pub fn gemm_packed_b(
     parallel_for(tasks.count(), 1, nanoseconds_for_flops(flops(1, m, k, n)), |range| {
         for task in range {
             let (rows, columns) = tasks.get(task);
-            let block = Block {
-                isa,
-                k,
-                left,
-                right: b,
-                c: shared.pointer(),
-                c_row: c_row_stride,
-                accumulate: false,
-                epilogue,
-            };
+            let block =
+                Block { isa, k, left, right: b, c: shared.pointer(), c_row: c_row_stride, accumulate: false, epilogue };
             // SAFETY: lengths were checked above, and tasks are disjoint blocks of the result.
             unsafe { block.run(rows, columns) };
         }
@@ -228,6 +222,10 @@ pub fn matmul(
     check_len("scratch", scratch.len(), matmul_scratch_len(isa, geometry))?;
     let MatMulGeometry { m, n, k, .. } = *geometry;
     if batches == 0 || m == 0 || n == 0 {
+        return Ok(());
+    }
+    if epilogue.residual.is_none() && Small::suits(m, geometry.a_column, geometry.b_row, geometry.b_column) {
+        small_matmul(isa, geometry, batches, a, b, c, epilogue);
         return Ok(());
     }
     let per_batch = matmul_scratch_len(isa, geometry) / batches;
@@ -285,6 +283,59 @@ pub fn matmul(
         }
     });
     Ok(())
+}
+
+/// Products with few rows. The arguments were checked and nothing is empty but perhaps the shared axis.
+fn small_matmul(
+    isa: Isa,
+    geometry: &MatMulGeometry,
+    batches: usize,
+    a: &[f32],
+    b: &[f32],
+    c: &mut [f32],
+    epilogue: &Epilogue<'_>,
+) {
+    let MatMulGeometry { m, n, k, .. } = *geometry;
+    let block = if geometry.b_column == 1 && n >= 8192 { 1024 } else { 256.max(65_536 / k.max(1)) };
+    let blocks = n.div_ceil(block);
+    // Reading the right operand once takes longer than computing.
+    let work = crate::parallel::nanoseconds_for_bytes(batches.saturating_mul(k).saturating_mul(n).saturating_mul(4));
+    let shared = SharedMut::new(c);
+    parallel_for(batches * blocks, 1, work, |range| {
+        for task in range {
+            let (batch, first) = (task / blocks, task % blocks * block);
+            let columns = block.min(n - first);
+            let target = geometry.offset(&geometry.c_batch, batch) + first;
+            // SAFETY: the block lies in the result.
+            let target = unsafe { shared.pointer().add(target) };
+            for row in 0..m {
+                // SAFETY: the row of the block lies in the result, and tasks own disjoint blocks.
+                let line = unsafe { std::slice::from_raw_parts_mut(target.add(row * geometry.c_row), columns) };
+                match epilogue.bias {
+                    Channelwise::None => line.fill(0.0),
+                    Channelwise::PerRow(bias) => line.fill(bias[row]),
+                    Channelwise::PerColumn(bias) => line.copy_from_slice(&bias[first..first + columns]),
+                }
+            }
+            let product = Small {
+                m,
+                k,
+                n: columns,
+                a: from(a, geometry.offset(&geometry.a_batch, batch)).as_ptr(),
+                a_row: geometry.a_row,
+                b: from(b, geometry.offset(&geometry.b_batch, batch) + first * geometry.b_column).as_ptr(),
+                b_row: geometry.b_row,
+                b_column: geometry.b_column,
+                c: target,
+                c_row: geometry.c_row,
+            };
+            // SAFETY: the operands and the block of the result were checked, and one stride of B is 1.
+            unsafe {
+                product.run(isa);
+                epilogue.pass(isa, target, geometry.c_row, 0, first, m, columns);
+            }
+        }
+    });
 }
 
 /// `C[m, n] = A[m, k] * B[k, n]` in f64 through the `gemm` crate, with strides in elements (row, column).

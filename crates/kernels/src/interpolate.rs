@@ -94,16 +94,8 @@ pub fn interpolate(
     output: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    check_exact(
-        "input",
-        input.len(),
-        product("input", &[planes, rows.input, columns.input])?,
-    )?;
-    check_exact(
-        "output",
-        output.len(),
-        product("output", &[planes, rows.output(), columns.output()])?,
-    )?;
+    check_exact("input", input.len(), product("input", &[planes, rows.input, columns.input])?)?;
+    check_exact("output", output.len(), product("output", &[planes, rows.output(), columns.output()])?)?;
     let needed = interpolate_scratch_len(planes, rows, columns);
     crate::error::check_len("scratch", scratch.len(), needed)?;
     if output.is_empty() {
@@ -120,11 +112,7 @@ pub fn interpolate(
             let source = |row: u32| &input[(plane * rows.input + row as usize) * columns.input..][..columns.input];
             // SAFETY: lines are disjoint, and so are the chunks' parts of the scratch.
             let (target, mixed) = unsafe {
-                let part = if rows.nearest {
-                    0..0
-                } else {
-                    chunk * columns.input..(chunk + 1) * columns.input
-                };
+                let part = if rows.nearest { 0..0 } else { chunk * columns.input..(chunk + 1) * columns.input };
                 (shared.slice(index * line..(index + 1) * line), spare.slice(part))
             };
             let first = source(rows.first[y]);
@@ -132,15 +120,7 @@ pub fn interpolate(
                 first
             } else {
                 let second = source(rows.second[y]);
-                dispatch(
-                    isa,
-                    Mix {
-                        first,
-                        second,
-                        weight: rows.weight[y],
-                        output: &mut *mixed,
-                    },
-                );
+                dispatch(isa, Mix { first, second, weight: rows.weight[y], output: &mut *mixed });
                 &*mixed
             };
             spread(columns, from, target);
@@ -207,9 +187,7 @@ mod tests {
         let (planes, high, wide, to_high, to_wide) = (3, 5, 7, 60, 90);
         let input = Random::new(1).values(planes * high * wide);
         let coordinates = |from: usize, to: usize| -> Vec<f32> {
-            (0..to)
-                .map(|x| (x as f32 + 0.5) * from as f32 / to as f32 - 0.5)
-                .collect()
+            (0..to).map(|x| (x as f32 + 0.5) * from as f32 / to as f32 - 0.5).collect()
         };
         let (ys, xs) = (coordinates(high, to_high), coordinates(wide, to_wide));
         let rows = InterpolationTable::linear(high, &ys).unwrap();
@@ -241,16 +219,7 @@ mod tests {
         let rows = InterpolationTable::nearest(2, &[0, 0, 1]).unwrap();
         let columns = InterpolationTable::nearest(2, &[1, 0]).unwrap();
         let mut output = [0.0; 6];
-        interpolate(
-            Isa::portable(),
-            1,
-            &rows,
-            &columns,
-            &[1.0, 2.0, 3.0, 4.0],
-            &mut output,
-            &mut [],
-        )
-        .unwrap();
+        interpolate(Isa::portable(), 1, &rows, &columns, &[1.0, 2.0, 3.0, 4.0], &mut output, &mut []).unwrap();
         assert_eq!(output, [2.0, 1.0, 2.0, 1.0, 4.0, 3.0]);
         assert!(InterpolationTable::nearest(2, &[2]).is_err());
         assert!(InterpolationTable::linear(0, &[0.0]).is_err());

@@ -11,6 +11,18 @@
 //!   Packing of constants (`Packed...::pack`) owns its buffers and is meant for load time.
 //! * Work is split by size only. A call forks only when it runs inside a rayon pool of more than one thread (enter
 //!   the pool once per inference) and has enough work to pay for the fork; see [`parallel`].
+//!
+//! | module | what it computes |
+//! |---|---|
+//! | [`gemm`] | matrix products: packed constants, strided batches, few rows, f64 |
+//! | [`convolution`] | convolution and transposed convolution of plain `[N, C, D, H, W]` data |
+//! | [`blocked`] | convolution, depthwise convolution and pooling of `nChw16c` data, and the reorders |
+//! | [`epilogue`] | bias, residual and activation fused into the two above |
+//! | [`unary`], [`elementwise`], [`chain`] | functions of one operand, of two with broadcasting, and chains of both |
+//! | [`softmax`], [`reduce`], [`normalization`] | what runs along an axis |
+//! | [`pooling`], [`interpolate`] | windows and resizing over plain planes |
+//! | [`attention`], [`recurrent`] | fused attention; LSTM and GRU sequences |
+//! | [`movement`] | transposition, slices, tiles, concatenation, gathering and padding by byte width |
 
 pub mod attention;
 pub mod blocked;
@@ -35,6 +47,7 @@ mod math;
 mod simd;
 #[cfg(test)]
 mod testing;
+mod tile;
 
 pub use error::KernelError;
 pub use isa::{Isa, Tier};

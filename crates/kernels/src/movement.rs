@@ -3,6 +3,7 @@
 
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
+use crate::tile::{SIDE, transpose};
 
 /// The most axes a copy keeps after collapsing.
 const MOST_AXES: usize = 10;
@@ -46,46 +47,22 @@ impl StridedCopy {
         input_len: usize,
         output_len: usize,
     ) -> Result<Self, KernelError> {
-        let mut copy = Self {
-            axes: [Axis::default(); MOST_AXES],
-            rank: 0,
-            input_offset,
-            output_offset,
-            input_len,
-            output_len,
-        };
+        let mut copy =
+            Self { axes: [Axis::default(); MOST_AXES], rank: 0, input_offset, output_offset, input_len, output_len };
         if axes.iter().any(|&(size, ..)| size == 0) {
-            copy.axes[0] = Axis {
-                size: 0,
-                input: 0,
-                output: 0,
-            };
+            copy.axes[0] = Axis { size: 0, input: 0, output: 0 };
             copy.rank = 1;
             return Ok(copy);
         }
-        check_inside(
-            "input",
-            axes.iter().map(|axis| (axis.0, axis.1)),
-            input_offset,
-            input_len,
-        )?;
-        check_inside(
-            "output",
-            axes.iter().map(|axis| (axis.0, axis.2)),
-            output_offset,
-            output_len,
-        )?;
+        check_inside("input", axes.iter().map(|axis| (axis.0, axis.1)), input_offset, input_len)?;
+        check_inside("output", axes.iter().map(|axis| (axis.0, axis.2)), output_offset, output_len)?;
         for &(size, input, output) in axes.iter().filter(|axis| axis.0 != 1) {
             let outer = copy.rank.checked_sub(1).map(|last| copy.axes[last]);
             let merges = |outer: &Axis| {
                 outer.input == input.wrapping_mul(size as isize) && outer.output == output.wrapping_mul(size as isize)
             };
             if let Some(outer) = outer.filter(merges) {
-                copy.axes[copy.rank - 1] = Axis {
-                    size: outer.size * size,
-                    input,
-                    output,
-                };
+                copy.axes[copy.rank - 1] = Axis { size: outer.size * size, input, output };
                 continue;
             }
             if copy.rank == MOST_AXES {
@@ -95,11 +72,7 @@ impl StridedCopy {
             copy.rank += 1;
         }
         if copy.rank == 0 {
-            copy.axes[0] = Axis {
-                size: 1,
-                input: 1,
-                output: 1,
-            };
+            copy.axes[0] = Axis { size: 1, input: 1, output: 1 };
             copy.rank = 1;
         }
         copy.check_disjoint()?;
@@ -196,11 +169,7 @@ impl StridedCopy {
             axis.output *= width as isize;
         }
         if bytes.rank < MOST_AXES {
-            bytes.axes[bytes.rank] = Axis {
-                size: width,
-                input: 1,
-                output: 1,
-            };
+            bytes.axes[bytes.rank] = Axis { size: width, input: 1, output: 1 };
             bytes.rank += 1;
             bytes.input_offset *= width;
             bytes.output_offset *= width;
@@ -224,10 +193,7 @@ impl StridedCopy {
         let shared = SharedMut::new(output);
         // SAFETY: `new` checked that both offsets lie inside the slices, whose lengths `run` checked.
         let (from, to) = unsafe {
-            (
-                input.as_ptr().cast::<T>().add(self.input_offset),
-                shared.pointer().cast::<T>().add(self.output_offset),
-            )
+            (input.as_ptr().cast::<T>().add(self.input_offset), shared.pointer().cast::<T>().add(self.output_offset))
         };
         let pointers = Pointers { from, to };
         if let (Some(across), true) = (across, inner.output == 1 && inner.input != 1 && inner.input != 0) {
@@ -279,22 +245,10 @@ impl StridedCopy {
                 let output = cursor.output + first as isize * across_axis.output;
                 for start in (0..inner.size).step_by(TILE) {
                     let wide = TILE.min(inner.size - start);
-                    for row in 0..high as isize {
-                        for column in start as isize..(start + wide) as isize {
-                            // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be
-                            // distinct.
-                            unsafe {
-                                let value = pointers
-                                    .from
-                                    .offset(input + row + column * inner.input)
-                                    .read_unaligned();
-                                pointers
-                                    .to
-                                    .offset(output + row * across_axis.output + column)
-                                    .write_unaligned(value);
-                            }
-                        }
-                    }
+                    let input = input + start as isize * inner.input;
+                    let output = output + start as isize;
+                    // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
+                    unsafe { pointers.tile([high, wide], input, inner.input, output, across_axis.output) };
                 }
             }
         });
@@ -309,11 +263,7 @@ impl StridedCopy {
             if axis.output.unsigned_abs() < end {
                 return Err(KernelError::invalid("axes", "two elements go to one place"));
             }
-            end = axis
-                .output
-                .unsigned_abs()
-                .saturating_mul(axis.size - 1)
-                .saturating_add(end);
+            end = axis.output.unsigned_abs().saturating_mul(axis.size - 1).saturating_add(end);
         }
         Ok(())
     }
@@ -329,6 +279,48 @@ struct Pointers<T> {
 unsafe impl<T> Sync for Pointers<T> {}
 
 impl<T: Copy> Pointers<T> {
+    /// Moves a tile of `high` rows and `wide` columns, at most [`TILE`] each: rows are contiguous in the output and
+    /// columns in the input. It passes through the stack, so that every line of memory is visited once.
+    ///
+    /// # Safety
+    /// The tile lies inside both slices, which do not overlap.
+    #[inline(always)]
+    unsafe fn tile(
+        &self,
+        [high, wide]: [usize; 2],
+        input: isize,
+        input_step: isize,
+        output: isize,
+        output_step: isize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (from, to) = (self.from.offset(input), self.to.offset(output));
+            if high == TILE && wide == TILE && size_of::<T>() == 4 && input_step > 0 && output_step > 0 {
+                let isa = crate::isa::detect();
+                for (row, column) in [(0, 0), (0, SIDE), (SIDE, 0), (SIDE, SIDE)] {
+                    let from = from.offset(column as isize * input_step).add(row).cast::<f32>();
+                    let to = to.offset(row as isize * output_step).add(column).cast::<f32>();
+                    transpose(isa, from, input_step as usize, to, output_step as usize);
+                }
+                return;
+            }
+            let mut buffer = [from.read_unaligned(); TILE * TILE];
+            for column in 0..wide {
+                let line = from.offset(column as isize * input_step);
+                for row in 0..high {
+                    buffer[row * TILE + column] = line.add(row).read_unaligned();
+                }
+            }
+            for row in 0..high {
+                let line = to.offset(row as isize * output_step);
+                for column in 0..wide {
+                    line.add(column).write_unaligned(buffer[row * TILE + column]);
+                }
+            }
+        }
+    }
+
     /// Moves a line.
     ///
     /// # Safety
@@ -368,12 +360,7 @@ struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     fn new(axes: &'a [Axis], index: usize) -> Self {
-        let mut cursor = Self {
-            axes,
-            at: [0; MOST_AXES],
-            input: 0,
-            output: 0,
-        };
+        let mut cursor = Self { axes, at: [0; MOST_AXES], input: 0, output: 0 };
         let mut rest = index;
         for (place, axis) in axes.iter().enumerate().rev() {
             cursor.at[place] = rest % axis.size;
@@ -428,10 +415,7 @@ pub fn concat_part(
 ) -> Result<(), KernelError> {
     check_exact("input", input.len(), product("input", &[outer, input_axis, inner])?)?;
     check_exact("output", output.len(), product("output", &[outer, output_axis, inner])?)?;
-    let axes = [
-        (outer, (input_axis * inner) as isize, (output_axis * inner) as isize),
-        (input_axis * inner, 1, 1),
-    ];
+    let axes = [(outer, (input_axis * inner) as isize, (output_axis * inner) as isize), (input_axis * inner, 1, 1)];
     StridedCopy::new(&axes, 0, start.saturating_mul(inner), input.len(), output.len())?.run(1, input, output)
 }
 
@@ -451,10 +435,7 @@ pub fn split_part(
 ) -> Result<(), KernelError> {
     check_exact("input", input.len(), product("input", &[outer, input_axis, inner])?)?;
     check_exact("output", output.len(), product("output", &[outer, output_axis, inner])?)?;
-    let axes = [
-        (outer, (input_axis * inner) as isize, (output_axis * inner) as isize),
-        (output_axis * inner, 1, 1),
-    ];
+    let axes = [(outer, (input_axis * inner) as isize, (output_axis * inner) as isize), (output_axis * inner, 1, 1)];
     StridedCopy::new(&axes, start.saturating_mul(inner), 0, input.len(), output.len())?.run(1, input, output)
 }
 
@@ -494,11 +475,7 @@ pub fn gather<I: Index>(
 ) -> Result<(), KernelError> {
     check_exact("data", data.len(), product("data", &[batch, outer, axis, inner])?)?;
     check_exact("indices", indices.len(), product("indices", &[batch, count])?)?;
-    check_exact(
-        "output",
-        output.len(),
-        product("output", &[batch, outer, count, inner])?,
-    )?;
+    check_exact("output", output.len(), product("output", &[batch, outer, count, inner])?)?;
     if let Some(bad) = indices.iter().position(|index| index.position(axis).is_none()) {
         return Err(KernelError {
             argument: "indices",
@@ -565,9 +542,7 @@ pub fn pad(
     }
     let mut padded = [1usize; 8];
     for axis in 0..rank {
-        let size = (shape[axis] as isize)
-            .checked_add(begin[axis])
-            .and_then(|size| size.checked_add(end[axis]));
+        let size = (shape[axis] as isize).checked_add(begin[axis]).and_then(|size| size.checked_add(end[axis]));
         padded[axis] = size
             .and_then(|size| usize::try_from(size).ok())
             .ok_or(KernelError::invalid("end", "crops more than there is"))?;
@@ -726,9 +701,7 @@ mod tests {
     }
 
     fn strides(shape: &[usize]) -> Vec<usize> {
-        (0..shape.len())
-            .map(|axis| shape[axis + 1..].iter().product())
-            .collect()
+        (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect()
     }
 
     proptest! {
@@ -795,10 +768,7 @@ mod tests {
         let input: Vec<u8> = (0..12).collect();
         let run = |sizes: &[usize], strides: &[isize], offset: usize| {
             let mut output = vec![0; sizes.iter().product()];
-            StridedCopy::gather_strided(sizes, strides, offset, 12)
-                .unwrap()
-                .run(1, &input, &mut output)
-                .unwrap();
+            StridedCopy::gather_strided(sizes, strides, offset, 12).unwrap().run(1, &input, &mut output).unwrap();
             output
         };
         assert_eq!(run(&[2, 2], &[-4, 2], 9), [9, 11, 5, 7]);

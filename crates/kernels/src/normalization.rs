@@ -108,15 +108,7 @@ pub fn normalize(
             // SAFETY: rows are disjoint.
             let output = unsafe { shared.slice(row * columns..(row + 1) * columns) };
             let input = &input[row * columns..][..columns];
-            dispatch(
-                isa,
-                Row {
-                    normalization,
-                    row,
-                    input,
-                    output,
-                },
-            );
+            dispatch(isa, Row { normalization, row, input, output });
         }
     });
     Ok(())
@@ -133,27 +125,12 @@ impl Kernel for Row<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Normalization {
-            subtract_mean,
-            divide,
-            epsilon,
-            epsilon_inside,
-            scale,
-            bias,
-        } = *self.normalization;
+        let Normalization { subtract_mean, divide, epsilon, epsilon_inside, scale, bias } = *self.normalization;
         let columns = self.input.len();
-        let mean = if subtract_mean {
-            sum(s, self.input, 0.0, false) / columns as f32
-        } else {
-            0.0
-        };
+        let mean = if subtract_mean { sum(s, self.input, 0.0, false) / columns as f32 } else { 0.0 };
         let factor = if divide {
             let square = sum(s, self.input, mean, true) / columns as f32;
-            if epsilon_inside {
-                1.0 / (square + epsilon).sqrt()
-            } else {
-                1.0 / (square.sqrt() + epsilon)
-            }
+            if epsilon_inside { 1.0 / (square + epsilon).sqrt() } else { 1.0 / (square.sqrt() + epsilon) }
         } else {
             1.0
         };
@@ -201,10 +178,7 @@ impl Line<'_> {
             let count = (len - index).min(S::LANES);
             // SAFETY: `count` values from the index on lie in every slice, all of which are as long as the input.
             unsafe {
-                let value = s.mul(
-                    s.sub(s.load_partial(self.input.as_ptr().add(index), count), mean),
-                    factor,
-                );
+                let value = s.mul(s.sub(s.load_partial(self.input.as_ptr().add(index), count), mean), factor);
                 let scale = match self.scales {
                     Some(scales) => s.load_partial(scales.as_ptr().add(index), count),
                     None => s.splat(self.scale),
@@ -231,11 +205,7 @@ fn sum<S: Simd>(s: S, values: &[f32], mean: f32, squares: bool) -> f32 {
         for (part, sum) in sums.iter_mut().enumerate() {
             // SAFETY: the block holds four vectors.
             let value = s.sub(unsafe { s.load(block.as_ptr().add(part * S::LANES)) }, center);
-            *sum = if squares {
-                s.fma(value, value, *sum)
-            } else {
-                s.add(*sum, value)
-            };
+            *sum = if squares { s.fma(value, value, *sum) } else { s.add(*sum, value) };
         }
     }
     let mut total = s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
@@ -281,17 +251,7 @@ pub fn local_response_normalization(
             let center = &input[plane * positions..][..positions];
             // SAFETY: planes are disjoint.
             let output = unsafe { shared.slice(plane * positions..(plane + 1) * positions) };
-            dispatch(
-                isa,
-                Response {
-                    around,
-                    center,
-                    output,
-                    factor: alpha / size as f32,
-                    beta,
-                    bias,
-                },
-            );
+            dispatch(isa, Response { around, center, output, factor: alpha / size as f32, beta, bias });
         }
     });
     Ok(())
@@ -349,10 +309,7 @@ mod tests {
             let affine = |kind: usize| match kind {
                 0 => Affine::None,
                 1 => Affine::PerElement(&element),
-                _ => Affine::PerChannel {
-                    values: &channel,
-                    groups,
-                },
+                _ => Affine::PerChannel { values: &channel, groups },
             };
             let value = |kind: usize, row: usize, column: usize, neutral: f64| match kind {
                 0 => neutral,
@@ -381,11 +338,7 @@ mod tests {
                         0.0
                     };
                     let square = line.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / columns as f64;
-                    let root = if epsilon_inside {
-                        (square + 1e-3).sqrt()
-                    } else {
-                        square.sqrt() + 1e-3
-                    };
+                    let root = if epsilon_inside { (square + 1e-3).sqrt() } else { square.sqrt() + 1e-3 };
                     let root = if divide { root } else { 1.0 };
                     for (column, &x) in line.iter().enumerate() {
                         expected.push(
@@ -402,10 +355,7 @@ mod tests {
             divide: true,
             epsilon: 0.0,
             epsilon_inside: true,
-            scale: Affine::PerChannel {
-                values: &[1.0; 3],
-                groups: 2,
-            },
+            scale: Affine::PerChannel { values: &[1.0; 3], groups: 2 },
             bias: Affine::None,
         };
         assert!(normalize(Isa::portable(), 2, 4, &bad, &[0.0; 8], &mut [0.0; 8]).is_err());

@@ -43,28 +43,12 @@ pub fn pooling(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    let PoolingGeometry {
-        planes,
-        kernel,
-        stride,
-        dilation,
-        pad_begin,
-        pad_end,
-        ..
-    } = *geometry;
+    let PoolingGeometry { planes, kernel, stride, dilation, pad_begin, pad_end, .. } = *geometry;
     for axis in 0..3 {
         if kernel[axis] == 0 || stride[axis] == 0 || dilation[axis] == 0 {
             return Err(KernelError::invalid("kernel", "kernel, stride or dilation is zero"));
         }
-        let sizes = [
-            kernel,
-            stride,
-            dilation,
-            pad_begin,
-            pad_end,
-            geometry.input,
-            geometry.output,
-        ];
+        let sizes = [kernel, stride, dilation, pad_begin, pad_end, geometry.input, geometry.output];
         if sizes.iter().any(|sizes| sizes[axis] >= 1 << 30) {
             return Err(KernelError::invalid("kernel", "sizes overflow"));
         }
@@ -78,9 +62,7 @@ pub fn pooling(
         return Ok(());
     }
     let shared = SharedMut::new(output);
-    let taps = kernel
-        .iter()
-        .fold(1u64, |total, &size| total.saturating_mul(size as u64));
+    let taps = kernel.iter().fold(1u64, |total, &size| total.saturating_mul(size as u64));
     let lines = geometry.output[0] * geometry.output[1];
     let line = geometry.output[2];
     let work = (shared.len() as u64).saturating_mul(taps) / 4;
@@ -114,11 +96,7 @@ pub fn global_pooling(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    let op = if kind == PoolingKind::Max {
-        ReduceOp::Max
-    } else {
-        ReduceOp::Mean
-    };
+    let op = if kind == PoolingKind::Max { ReduceOp::Max } else { ReduceOp::Mean };
     reduce(isa, op, [planes, positions, 1], input, output)
 }
 
@@ -144,11 +122,7 @@ impl Kernel for Line<'_> {
         let end = (low..wide).find(|&x| !inside(x)).unwrap_or(wide);
         let mut x = 0;
         while x < wide {
-            let count = if x >= low && x < end {
-                (end - x).min(S::LANES)
-            } else {
-                1
-            };
+            let count = if x >= low && x < end { (end - x).min(S::LANES) } else { 1 };
             let columns = self.window(2, x);
             let value = match (stride, count) {
                 (1, _) => self.columns::<S, 1>(s, x, count, columns),
@@ -199,11 +173,7 @@ impl Line<'_> {
                             s.load(lanes.as_ptr())
                         }
                     };
-                    sum = if max {
-                        s.select(s.is_nan(value), value, s.max(value, sum))
-                    } else {
-                        s.add(sum, value)
-                    };
+                    sum = if max { s.select(s.is_nan(value), value, s.max(value, sum)) } else { s.add(sum, value) };
                 }
             }
         }
@@ -285,10 +255,8 @@ mod tests {
         let values = Random::new(1).values(6 * 49);
         let mut output = [0.0; 6];
         global_pooling(crate::isa::detect(), PoolingKind::Average, 6, 49, &values, &mut output).unwrap();
-        let expected: Vec<f64> = values
-            .chunks(49)
-            .map(|plane| plane.iter().map(|&x| f64::from(x)).sum::<f64>() / 49.0)
-            .collect();
+        let expected: Vec<f64> =
+            values.chunks(49).map(|plane| plane.iter().map(|&x| f64::from(x)).sum::<f64>() / 49.0).collect();
         assert_close(&output, &expected, 49, "mean");
     }
 }

@@ -73,15 +73,7 @@ impl PackedCell {
             (PackedB::pack(isa, hidden, rows, r, 1, hidden)?, None)
         };
         let w = PackedB::pack(isa, input, rows, w, 1, input)?;
-        Ok(Self {
-            kind,
-            input,
-            hidden,
-            w,
-            r,
-            r_hidden,
-            bias: bias.iter().map(|value| value.widen()).collect(),
-        })
+        Ok(Self { kind, input, hidden, w, r, r_hidden, bias: bias.iter().map(|value| value.widen()).collect() })
     }
 }
 
@@ -105,10 +97,7 @@ pub struct SequenceGeometry {
 pub fn recurrent_sequence_scratch_len(isa: Isa, geometry: &SequenceGeometry, cell: &PackedCell) -> usize {
     let rows = cell.kind.gates().saturating_mul(cell.hidden);
     let products = geometry.batch.saturating_mul(geometry.steps).saturating_mul(rows);
-    let step = geometry
-        .batch
-        .saturating_mul(rows)
-        .saturating_add(geometry.batch.saturating_mul(2 * cell.hidden));
+    let step = geometry.batch.saturating_mul(rows).saturating_add(geometry.batch.saturating_mul(2 * cell.hidden));
     let packing = gemm_packed_b_scratch_len(isa, geometry.steps, cell.input, cell.input)
         .max(gemm_packed_b_scratch_len(isa, geometry.batch, cell.hidden, cell.hidden));
     products.saturating_add(step).saturating_add(packing)
@@ -131,37 +120,15 @@ pub fn recurrent_sequence(
     c: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    let SequenceGeometry {
-        batch,
-        steps,
-        x_batch,
-        y_batch,
-        ..
-    } = *geometry;
+    let SequenceGeometry { batch, steps, x_batch, y_batch, .. } = *geometry;
     let (input, hidden) = (cell.input, cell.hidden);
     let rows = cell.kind.gates() * hidden;
-    check_len(
-        "x",
-        x.len(),
-        span("x", &[(batch, x_batch), (steps, input), (input, 1)])?,
-    )?;
-    check_len(
-        "y",
-        y.len(),
-        span("y", &[(batch, y_batch), (steps, hidden), (hidden, 1)])?,
-    )?;
+    check_len("x", x.len(), span("x", &[(batch, x_batch), (steps, input), (input, 1)])?)?;
+    check_len("y", y.len(), span("y", &[(batch, y_batch), (steps, hidden), (hidden, 1)])?)?;
     check_exact("h", h.len(), product("h", &[batch, hidden])?)?;
-    check_exact(
-        "c",
-        c.len(),
-        if cell.kind == CellKind::Lstm { batch * hidden } else { 0 },
-    )?;
+    check_exact("c", c.len(), if cell.kind == CellKind::Lstm { batch * hidden } else { 0 })?;
     product("scratch", &[batch, steps, rows])?;
-    check_len(
-        "scratch",
-        scratch.len(),
-        recurrent_sequence_scratch_len(isa, geometry, cell),
-    )?;
+    check_len("scratch", scratch.len(), recurrent_sequence_scratch_len(isa, geometry, cell))?;
     if batch > 1 && y_batch < steps * hidden {
         return Err(KernelError::invalid("y_batch", "sequences of the result overlap"));
     }
@@ -171,13 +138,13 @@ pub fn recurrent_sequence(
             return Err(KernelError::invalid("lengths", "exceeds the steps"));
         }
     }
+    if batch == 0 || steps == 0 || hidden == 0 {
+        return Ok(());
+    }
     let (products, rest) = scratch.split_at_mut(batch * steps * rows);
     let (states, rest) = rest.split_at_mut(batch * rows);
     let (reset, packing) = rest.split_at_mut(batch * 2 * hidden);
-    let bias = Epilogue {
-        bias: Channelwise::PerColumn(&cell.bias[..rows]),
-        ..Epilogue::default()
-    };
+    let bias = Epilogue { bias: Channelwise::PerColumn(&cell.bias[..rows]), ..Epilogue::default() };
     for sequence in 0..batch {
         let from = x.get(sequence * x_batch..).unwrap_or(&[]);
         let to = &mut products[sequence * steps * rows..];
@@ -325,14 +292,8 @@ mod tests {
     fn check(kind: CellKind, batch: usize, steps: usize, input: usize, hidden: usize, reverse: bool) {
         let mut random = Random::new((batch * 7 + steps) as u64);
         let gates = kind.gates();
-        let (w, r) = (
-            random.values(gates * hidden * input),
-            random.values(gates * hidden * hidden),
-        );
-        let (bias, x) = (
-            random.values(kind.biases() * hidden),
-            random.values(batch * steps * input),
-        );
+        let (w, r) = (random.values(gates * hidden * input), random.values(gates * hidden * hidden));
+        let (bias, x) = (random.values(kind.biases() * hidden), random.values(batch * steps * input));
         let (h0, c0) = (random.values(batch * hidden), random.values(batch * hidden));
         let lengths: Vec<usize> = (0..batch).map(|sequence| steps.saturating_sub(sequence)).collect();
         let (mut y, mut h_last, mut c_last) = (vec![0.0f64; batch * steps * hidden], vec![], vec![]);
@@ -377,28 +338,12 @@ mod tests {
         }
         for isa in Isa::available() {
             let cell = PackedCell::pack(isa, kind, input, hidden, &w, &r, &bias).unwrap();
-            let geometry = SequenceGeometry {
-                batch,
-                steps,
-                x_batch: steps * input,
-                y_batch: steps * hidden,
-                reverse,
-            };
+            let geometry = SequenceGeometry { batch, steps, x_batch: steps * input, y_batch: steps * hidden, reverse };
             let mut result = vec![f32::NAN; y.len()];
             let (mut h, mut c) = (h0.clone(), if kind == CellKind::Lstm { c0.clone() } else { vec![] });
             let mut scratch = vec![f32::NAN; recurrent_sequence_scratch_len(isa, &geometry, &cell)];
-            recurrent_sequence(
-                isa,
-                &geometry,
-                &cell,
-                &x,
-                Some(&lengths),
-                &mut result,
-                &mut h,
-                &mut c,
-                &mut scratch,
-            )
-            .unwrap();
+            recurrent_sequence(isa, &geometry, &cell, &x, Some(&lengths), &mut result, &mut h, &mut c, &mut scratch)
+                .unwrap();
             assert_close(&result, &y, 20, "y");
             assert_close(&h, &h_last, 20, "h");
             if kind == CellKind::Lstm {

@@ -59,46 +59,29 @@ pub fn reduce(
         return Ok(());
     }
     let blocks = inner.div_ceil(256);
-    parallel_for(
-        outer * blocks,
-        (SWEEP / (axis.max(1) * inner.min(256))).max(1),
-        work,
-        |range| {
-            for index in range {
-                let (row, first) = (index / blocks, index % blocks * 256);
-                let end = inner.min(first + 256);
-                // SAFETY: blocks are disjoint.
-                let target = unsafe { shared.slice(row * inner + first..row * inner + end) };
-                target.fill(kind.neutral());
-                for step in 0..axis {
-                    let line = &input[(row * axis + step) * inner..][first..end];
-                    dispatch(
-                        isa,
-                        Lines {
-                            kind,
-                            line,
-                            target: &mut *target,
-                        },
-                    );
-                }
-                for value in target {
-                    *value = finish(op, *value, axis);
-                }
+    parallel_for(outer * blocks, (SWEEP / (axis.max(1) * inner.min(256))).max(1), work, |range| {
+        for index in range {
+            let (row, first) = (index / blocks, index % blocks * 256);
+            let end = inner.min(first + 256);
+            // SAFETY: blocks are disjoint.
+            let target = unsafe { shared.slice(row * inner + first..row * inner + end) };
+            target.fill(kind.neutral());
+            for step in 0..axis {
+                let line = &input[(row * axis + step) * inner..][first..end];
+                dispatch(isa, Lines { kind, line, target: &mut *target });
             }
-        },
-    );
+            for value in target {
+                *value = finish(op, *value, axis);
+            }
+        }
+    });
     Ok(())
 }
 
 /// The sum of a slice, halved until a sweep is short; the same bits for any number of threads.
 #[must_use]
 pub fn sum(isa: Isa, values: &[f32]) -> f32 {
-    halve(
-        isa,
-        Kind::Sum,
-        values,
-        nanoseconds_for_bytes(values.len().saturating_mul(4)),
-    )
+    halve(isa, Kind::Sum, values, nanoseconds_for_bytes(values.len().saturating_mul(4)))
 }
 
 /// How values combine.
@@ -184,11 +167,7 @@ fn halve(isa: Isa, kind: Kind, values: &[f32], work: u64) -> f32 {
     }
     let middle = (values.len() / 2).next_multiple_of(SWEEP);
     let (left, right) = values.split_at(middle);
-    let (left, right) = join(
-        work,
-        || halve(isa, kind, left, work / 2),
-        || halve(isa, kind, right, work / 2),
-    );
+    let (left, right) = join(work, || halve(isa, kind, left, work / 2), || halve(isa, kind, right, work / 2));
     kind.join(left, right)
 }
 
@@ -305,16 +284,8 @@ mod tests {
     #[test]
     fn agrees_with_the_definition() {
         let mut random = Random::new(4);
-        for sizes in [
-            [1, 1, 1],
-            [5, 7, 1],
-            [2, 100, 1],
-            [3, 4, 5],
-            [1, 9, 300],
-            [2, 3, 16],
-            [1, 20_000, 1],
-            [0, 4, 2],
-        ] {
+        for sizes in [[1, 1, 1], [5, 7, 1], [2, 100, 1], [3, 4, 5], [1, 9, 300], [2, 3, 16], [1, 20_000, 1], [0, 4, 2]]
+        {
             let [outer, axis, inner] = sizes;
             let input = random.values(outer * axis * inner);
             for (isa, op) in Isa::available().flat_map(|isa| OPS.map(|op| (isa, op))) {
@@ -353,11 +324,7 @@ mod tests {
     fn empty_axes_and_threads() {
         let mut output = [0.0; 2];
         let isa = crate::isa::detect();
-        for (op, expected) in [
-            (ReduceOp::Sum, 0.0),
-            (ReduceOp::Product, 1.0),
-            (ReduceOp::Max, f32::NEG_INFINITY),
-        ] {
+        for (op, expected) in [(ReduceOp::Sum, 0.0), (ReduceOp::Product, 1.0), (ReduceOp::Max, f32::NEG_INFINITY)] {
             reduce(isa, op, [2, 0, 1], &[], &mut output).unwrap();
             assert_eq!(output, [expected; 2]);
             reduce(isa, op, [1, 0, 2], &[], &mut output).unwrap();

@@ -68,27 +68,9 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
             unsafe {
                 let (input, output) = (input.add(offset), shared.pointer().add(offset));
                 if inner == 1 {
-                    dispatch(
-                        isa,
-                        Row {
-                            logarithm,
-                            axis,
-                            input,
-                            output,
-                        },
-                    );
+                    dispatch(isa, Row { logarithm, axis, input, output });
                 } else {
-                    dispatch(
-                        isa,
-                        Columns {
-                            logarithm,
-                            axis,
-                            inner,
-                            columns,
-                            input,
-                            output,
-                        },
-                    );
+                    dispatch(isa, Columns { logarithm, axis, inner, columns, input, output });
                 }
             }
         }
@@ -155,17 +137,9 @@ impl Kernel for Row {
                 }
                 s.store_partial(self.output.add(whole), if self.logarithm { moved } else { power }, rest);
             }
-            let factor = if self.logarithm {
-                log(s, s.splat(sum))
-            } else {
-                s.splat(1.0 / sum)
-            };
+            let factor = if self.logarithm { log(s, s.splat(sum)) } else { s.splat(1.0 / sum) };
             let finish = |value: S::F| {
-                if self.logarithm {
-                    s.sub(value, factor)
-                } else {
-                    s.mul(value, factor)
-                }
+                if self.logarithm { s.sub(value, factor) } else { s.mul(value, factor) }
             };
             let mut index = 0;
             while index < whole {
@@ -213,18 +187,10 @@ impl Kernel for Columns {
                     s.store_partial(to(index), if self.logarithm { moved } else { power }, count);
                     sum = s.add(sum, power);
                 }
-                let factor = if self.logarithm {
-                    log(s, sum)
-                } else {
-                    s.div(s.splat(1.0), sum)
-                };
+                let factor = if self.logarithm { log(s, sum) } else { s.div(s.splat(1.0), sum) };
                 for index in 0..self.axis {
                     let value = s.load_partial(to(index), count);
-                    let value = if self.logarithm {
-                        s.sub(value, factor)
-                    } else {
-                        s.mul(value, factor)
-                    };
+                    let value = if self.logarithm { s.sub(value, factor) } else { s.mul(value, factor) };
                     s.store_partial(to(index), value, count);
                 }
             }
@@ -242,16 +208,7 @@ mod tests {
     #[test]
     fn agrees_with_the_definition() {
         let mut random = Random::new(1);
-        for sizes in [
-            [1, 1, 1],
-            [3, 5, 1],
-            [2, 37, 1],
-            [2, 3, 21],
-            [1, 40, 33],
-            [7, 1000, 1],
-            [0, 3, 2],
-            [2, 16, 4],
-        ] {
+        for sizes in [[1, 1, 1], [3, 5, 1], [2, 37, 1], [2, 3, 21], [1, 40, 33], [7, 1000, 1], [0, 3, 2], [2, 16, 4]] {
             let [outer, axis, inner] = sizes;
             let input: Vec<f32> = random.values(outer * axis * inner).iter().map(|x| x * 30.0).collect();
             for (isa, logarithm) in Isa::available().flat_map(|isa| [(isa, false), (isa, true)]) {

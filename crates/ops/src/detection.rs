@@ -2,6 +2,10 @@
 
 use crate::OpDef;
 
+pub mod detection_output;
+pub mod prior_box;
+pub mod prior_box_clustered;
+pub mod proposal;
 pub mod psroi_pooling;
 pub mod region_yolo;
 pub mod reorg_yolo;
@@ -10,6 +14,10 @@ pub mod roi_pooling;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[
+    &detection_output::DETECTION_OUTPUT,
+    &prior_box::PRIOR_BOX,
+    &prior_box_clustered::PRIOR_BOX_CLUSTERED,
+    &proposal::PROPOSAL,
     &psroi_pooling::PSROI_POOLING,
     &region_yolo::REGION_YOLO,
     &reorg_yolo::REORG_YOLO,

@@ -11,6 +11,7 @@ mod error;
 mod evaluate;
 mod infer;
 mod registry;
+mod specified;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -34,7 +35,9 @@ pub mod quantization;
 pub mod reduction;
 pub mod sequence;
 pub mod shape;
+pub mod signals;
 pub mod sort;
+pub mod sparse;
 pub mod r#type;
 
 pub use attribute::{
@@ -47,3 +50,4 @@ pub use error::{Blame, OpError, OpResult};
 pub use evaluate::{EvaluateContext, OutputSlot, OutputSlots, Outputs};
 pub use infer::{InferContext, SymbolSource, ValueFacts};
 pub use registry::{Registry, Resolution};
+pub use specified::{SPECIFIED, Specified};

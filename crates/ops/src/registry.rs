@@ -27,7 +27,9 @@ pub static BUILT_IN: &[&[&OpDef]] = &[
     crate::reduction::OPERATIONS,
     crate::sequence::OPERATIONS,
     crate::shape::OPERATIONS,
+    crate::signals::OPERATIONS,
     crate::sort::OPERATIONS,
+    crate::sparse::OPERATIONS,
     crate::r#type::OPERATIONS,
 ];
 

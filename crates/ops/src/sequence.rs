@@ -8,6 +8,7 @@ pub mod gru_cell;
 pub mod gru_sequence;
 pub mod lstm_cell;
 pub mod lstm_sequence;
+pub mod one_hot;
 pub mod rnn_cell;
 pub mod rnn_sequence;
 pub mod scaled_dot_product_attention;
@@ -20,6 +21,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &gru_sequence::GRU_SEQUENCE,
     &lstm_cell::LSTM_CELL,
     &lstm_sequence::LSTM_SEQUENCE,
+    &one_hot::ONE_HOT,
     &rnn_cell::RNN_CELL,
     &rnn_sequence::RNN_SEQUENCE,
     &scaled_dot_product_attention::SCALED_DOT_PRODUCT_ATTENTION,

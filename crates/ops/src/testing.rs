@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{Bounds, ElementType, NativeElement, PartialShape, Shape, SmallVec, Tensor, TensorView, Value};
+use ovir_tensor::{Bounds, Dim, ElementType, NativeElement, PartialShape, Shape, SmallVec, Tensor, TensorView, Value};
 
 use crate::{
     AttributeReader, BuildContext, Environment, EvaluateContext, InferContext, OpError, OpResult, Operation,
@@ -22,6 +22,26 @@ pub struct Case {
     attributes: Vec<(String, String)>,
     outputs: usize,
 }
+
+/// Ways to know less of a value.
+const WIDENINGS: [fn(&ValueFacts) -> ValueFacts; 6] = [
+    |facts| ValueFacts::new(facts.element_type, facts.shape.clone()),
+    |facts| with_dims(facts, |dim| Dim::interval(dim.min() - 1, dim.max().saturating_add(2))),
+    |facts| with_dims(facts, |dim| Dim::interval(dim.min(), dim.max().saturating_add(1))),
+    |facts| with_dims(facts, |_| Dim::DYNAMIC),
+    |facts| ValueFacts::new(facts.element_type, PartialShape::DYNAMIC),
+    |facts| {
+        let bounds = facts.bounds.as_ref().map(|bounds| Bounds {
+            shape: bounds.shape.clone(),
+            values: bounds
+                .values
+                .iter()
+                .map(|v| Value::interval(v.min.saturating_sub(1), v.max.saturating_add(2)))
+                .collect(),
+        });
+        ValueFacts { bounds, constant: None, ..facts.clone() }
+    },
+];
 
 /// A tensor of elements.
 pub fn tensor<T: NativeElement>(values: &[T], shape: impl Into<Shape>) -> Tensor {
@@ -136,6 +156,35 @@ impl Case {
         Ok(outputs)
     }
 
+    /// Checks that inference is monotone at `inputs`: with dimensions as intervals or unknown, without a rank, and
+    /// without values, for each input alone and for all together, it succeeds and its outputs include the exact ones.
+    pub fn assert_monotone(&self, inputs: &[&str]) {
+        let exact: Vec<ValueFacts> = inputs.iter().map(|t| facts(t)).collect();
+        let promised = self.infer_facts(&exact).unwrap_or_else(|e| fail(&format!("{inputs:?}: {e}")));
+        let everything = (1usize << exact.len()) - 1;
+        let subsets = (0..exact.len()).map(|i| 1usize << i).chain([everything]);
+        for (subset, widen) in subsets.flat_map(|subset| WIDENINGS.iter().map(move |widen| (subset, widen))) {
+            let widened: Vec<ValueFacts> = exact
+                .iter()
+                .enumerate()
+                .map(|(i, f)| if subset >> i & 1 == 1 { widen(f) } else { f.clone() })
+                .collect();
+            let shown: Vec<String> = widened.iter().map(show).collect();
+            let outputs = self.infer_facts(&widened).unwrap_or_else(|e| fail(&format!("{shown:?}: {e}")));
+            for (wide, narrow) in outputs.iter().zip(&promised) {
+                assert!(
+                    wide.shape.includes(&narrow.shape),
+                    "{shown:?}: {} does not include {}",
+                    wide.shape,
+                    narrow.shape
+                );
+                let (Some(wide), Some(narrow)) = (&wide.bounds, &narrow.bounds) else { continue };
+                let holds = wide.values.iter().zip(&narrow.values).all(|(w, n)| w.min <= n.min && n.max <= w.max);
+                assert!(holds, "{shown:?}: {:?} does not include {:?}", wide.values, narrow.values);
+            }
+        }
+    }
+
     fn build_with_problems(&self, inputs: usize) -> (Arc<dyn Operation>, Vec<OpError>) {
         let raw: Vec<RawAttribute<'_>> =
             self.attributes.iter().map(|(name, value)| RawAttribute { name, value }).collect();
@@ -195,6 +244,14 @@ fn evaluate(operation: &dyn Operation, inputs: &[Tensor], promised: &[ValueFacts
         .collect();
     let missing = || OpError::shape(crate::Blame::Node, "an output was not produced");
     given.into_iter().zip(produced).map(|(g, p)| p.or(g).ok_or_else(missing)).collect()
+}
+
+fn with_dims(facts: &ValueFacts, widen: impl Fn(Dim) -> Dim) -> ValueFacts {
+    let shape = facts
+        .shape
+        .dims()
+        .map_or(PartialShape::DYNAMIC, |dims| PartialShape::from_dims(dims.iter().map(|dim| widen(*dim))));
+    ValueFacts::new(facts.element_type, shape)
 }
 
 fn show(facts: &ValueFacts) -> String {

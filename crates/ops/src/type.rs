@@ -3,6 +3,9 @@
 use crate::OpDef;
 
 pub mod convert;
+pub mod convert_like;
+pub mod convert_promote_types;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[&convert::CONVERT];
+pub static OPERATIONS: &[&OpDef] =
+    &[&convert::CONVERT, &convert_like::CONVERT_LIKE, &convert_promote_types::CONVERT_PROMOTE_TYPES];

@@ -74,7 +74,36 @@ fn promote(model: &Model) -> Model {
     for id in changed.parameters.iter_mut().chain(&mut changed.results) {
         *id = position[id.index()];
     }
+    widen_generators(&mut changed);
     changed
+}
+
+/// Layers whose attributes say that they yield f16 (RandomUniform, Range, Eye...) still do; what they yield is widened.
+fn widen_generators(model: &mut Model) {
+    let inference = infer_model(model, &[], &mut SymbolSource::default(), &mut Vec::new());
+    let keeps_type = |node: &Node| {
+        matches!(&*node.type_name, "Const" | "Parameter" | "ReadValue" | "Assign" | "Result" | "Convert")
+            || !node.bodies.is_empty()
+    };
+    let generators: Vec<Source> = model
+        .iter()
+        .filter(|(_, node)| !keeps_type(node))
+        .flat_map(|(id, node)| (0..node.outputs.len() as u32).map(move |port| Source { node: id, port }))
+        .filter(|source| is_half(inference.get(*source).element_type))
+        .collect();
+    for source in &generators {
+        let version = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
+        let operation = Arc::new(Convert { attributes: ConvertAttributes { destination_type: ElementType::F32 } });
+        let name = format!("{}/wide.{}", model.node(source.node).friendly_name, source.port);
+        let wide = Source { node: NodeId(model.nodes.len() as u32), port: 0 };
+        for input in model.nodes.iter_mut().flat_map(|node| node.inputs.iter_mut()).filter(|input| **input == *source) {
+            *input = wide;
+        }
+        model.nodes.push(Node::new(name, "Convert", version, operation, vec![*source], 1));
+    }
+    if !generators.is_empty() {
+        model.sort();
+    }
 }
 
 impl Promoted {

@@ -14,6 +14,8 @@ pub struct CompileOptions {
     pub threads: usize,
     /// Runs every layer by its plain reference evaluation, without passes and kernels.
     pub reference_only: bool,
+    /// Leaves out the passes that fuse, fold and remove layers, so that every value of the model can be observed.
+    pub keep_layers: bool,
 }
 
 /// A compiled model: steps and packed constants that any number of requests share.
@@ -25,7 +27,7 @@ pub struct CompiledModel {
 
 impl CompileOptions {
     pub(crate) fn passes(&self) -> ovir_optimize::Options {
-        ovir_optimize::Options { enabled: !self.reference_only }
+        ovir_optimize::Options { enabled: !self.reference_only && !self.keep_layers }
     }
 
     pub(crate) fn runtime(&self) -> ovir_runtime::CompileOptions {
@@ -37,6 +39,12 @@ impl CompiledModel {
     /// A request with memory of its own.
     pub fn create_infer_request(&self) -> InferRequest {
         InferRequest::new(self)
+    }
+
+    /// The keys under which the outputs are written to files, in order: their names, with `#k` appended where `k`
+    /// earlier outputs have the same name.
+    pub fn output_keys(&self) -> Vec<String> {
+        crate::keys::output_keys(self.graph())
     }
 
     /// The number of threads that an inference uses.

@@ -45,6 +45,14 @@ impl Validation {
     pub fn is_valid(&self) -> bool {
         !self.diagnostics.iter().any(Diagnostic::is_error)
     }
+
+    /// The model, if there is no error. `path` is the file that it was read from.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] with all diagnostics.
+    pub fn into_model(self, path: Option<PathBuf>) -> Result<Model, Error> {
+        finish(self, path)
+    }
 }
 
 impl Core {

@@ -124,6 +124,12 @@ impl Model {
             .collect()
     }
 
+    /// The keys under which the outputs are written to files, in order: their names, with `#k` appended where `k`
+    /// earlier outputs have the same name.
+    pub fn output_keys(&self) -> Vec<String> {
+        crate::keys::output_keys(self.graph())
+    }
+
     /// The index of the input that `name` means: a tensor name, a friendly name, or an index.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! `OVIR_FILTER=substring cargo test -p ovir --test suite` runs the cases whose name holds the substring.
 
-#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod suite {
     pub mod compare;

@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 
-use ovir_graph::{Model, NodeId, Source, Validated, infer_model, topological};
+use ovir_graph::{Inference, Model, NodeId, Source, Validated, infer_model, topological};
 use ovir_ops::{Effects, Environment, SymbolSource, ValueFacts, infrastructure::read_value::ReadValue};
 use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 
 use crate::eager::{Known, compute};
-use crate::fast::{ClaimContext, Kernel, PackStore, claim};
+use crate::fast::{Claim, ClaimContext, Kernel, PackStore, claim};
 use crate::pool::Pool;
 use crate::{RunError, VariableInfo};
+
+/// Constants of so many bytes are packed by all threads.
+const POOL_BYTES: usize = 1 << 20;
 
 /// How a model is compiled.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +37,9 @@ pub struct Compiled {
     pub(crate) readers: Vec<Vec<NodeId>>,
     pub(crate) pool: Pool,
     /// Whether a layer depends on constants only.
-    is_static: Vec<bool>,
+    pub(crate) is_static: Vec<bool>,
+    /// What is known of the values for all shapes that the model may get.
+    pub(crate) inference: Inference,
 }
 
 /// One step of the plan.
@@ -74,7 +79,12 @@ impl Compiled {
     /// A constant expression that cannot be evaluated, or an operation that is not implemented.
     pub fn new(validated: Validated, options: &CompileOptions) -> Result<Compiled, RunError> {
         let pool = Pool::new(options.threads);
-        compile(validated.into_model(), options, pool, &mut PackStore::default(), false)
+        let constants = validated.model().nodes.iter().filter_map(|node| node.tensor());
+        let constant_bytes: usize = constants.map(|tensor| tensor.bytes().len()).sum();
+        let (model, inner) = (validated.into_model(), pool.clone());
+        let work = move || compile(model, options, inner, &mut PackStore::default(), false);
+        // Packing large constants is worth waking the threads, which the first inference needs anyway.
+        if constant_bytes >= POOL_BYTES { pool.install(work) } else { work() }
     }
 
     /// The model.
@@ -129,7 +139,11 @@ fn compile(
     let order = order(&model);
     let inference =
         infer_model(&model, &open_parameters(&model, is_body), &mut SymbolSource::default(), &mut Vec::new());
+    let computed: Vec<bool> = model.nodes.iter().map(|node| !node.is("Const")).collect();
+    let graph = packed.new_graph();
     let mut builder = Builder {
+        graph,
+        computed: &computed,
         model: &model,
         is_static: &is_static,
         variables: &variables,
@@ -152,7 +166,7 @@ fn compile(
     }
     let constants = builder.constants;
     let value_count = value_count as usize;
-    Ok(Compiled { steps, first_value, value_count, constants, variables, readers, pool, is_static, model })
+    Ok(Compiled { steps, first_value, value_count, constants, variables, readers, pool, is_static, inference, model })
 }
 
 /// In a body, shapes come from outside; what its Parameters declare may be narrower than what arrives.
@@ -177,6 +191,9 @@ struct Builder<'b> {
     known: Known,
     constants: HashMap<Source, Tensor>,
     pool: &'b Pool,
+    /// The number of the graph, and whether each of its layers computes its value.
+    graph: usize,
+    computed: &'b [bool],
 }
 
 impl Builder<'_> {
@@ -192,9 +209,9 @@ impl Builder<'_> {
             Effects::State => self.state_action(id)?,
             _ if node.operation.is_reshape() => Action::Reshape,
             _ => match self.claim(id, inputs, outputs) {
-                Some((kernel, packed)) => {
-                    packed_inputs = packed;
-                    Action::Kernel(kernel)
+                Some(claim) => {
+                    packed_inputs = claim.packed_inputs;
+                    Action::Kernel(claim.kernel)
                 }
                 None => Action::Reference,
             },
@@ -220,12 +237,7 @@ impl Builder<'_> {
         Ok(if node.is("Assign") { Action::Assign(index) } else { Action::Read(index) })
     }
 
-    fn claim(
-        &mut self,
-        id: NodeId,
-        inputs: &[&ValueFacts],
-        outputs: &[ValueFacts],
-    ) -> Option<(Box<dyn Kernel>, SmallVec<[usize; 2]>)> {
+    fn claim(&mut self, id: NodeId, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Claim> {
         if self.options.reference_only {
             return None;
         }
@@ -238,7 +250,15 @@ impl Builder<'_> {
             }
             static_value(model, source, known).ok()
         };
-        let claim = claim(&mut ClaimContext { node, inputs, outputs, constant: &mut constant, packed: self.packed });
+        let claim = claim(&mut ClaimContext {
+            node,
+            inputs,
+            outputs,
+            constant: &mut constant,
+            packed: self.packed,
+            graph: self.graph,
+            computed: self.computed,
+        });
         // What was evaluated for packing is not kept: large weights would otherwise be in memory twice.
         self.known.clear();
         let claim = claim?;
@@ -247,7 +267,7 @@ impl Builder<'_> {
                 tensor.release();
             }
         }
-        Some((claim.kernel, claim.packed_inputs))
+        Some(claim)
     }
 
     /// Evaluates the constant expressions that a step reads when it runs.

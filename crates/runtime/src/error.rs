@@ -14,7 +14,7 @@ pub struct RunError {
     /// One sentence, the layer included.
     pub message: String,
     /// The layer, if it happened in one.
-    pub layer: Option<LayerReference>,
+    pub layer: Option<Box<LayerReference>>,
     /// The place of the layer in the XML.
     pub span: Option<Span>,
 }
@@ -36,7 +36,7 @@ impl From<Diagnostic> for RunError {
         RunError {
             code: diagnostic.code,
             message: diagnostic.message,
-            layer: diagnostic.layer,
+            layer: diagnostic.layer.map(Box::new),
             span: diagnostic.primary.map(|label| label.span),
         }
     }

@@ -23,7 +23,7 @@ mod unary;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ovir_graph::Node;
+use ovir_graph::{Node, Source};
 use ovir_ops::{OpResult, ValueFacts};
 use ovir_tensor::{Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
@@ -94,25 +94,57 @@ pub(crate) struct ClaimContext<'a> {
     pub constant: &'a mut dyn FnMut(usize) -> Option<Tensor>,
     /// Packed constants that several layers share.
     pub packed: &'a mut PackStore,
+    /// The number of the graph.
+    pub graph: usize,
+    /// Whether a layer of the graph computes its value (it is no Const).
+    pub computed: &'a [bool],
+}
+
+impl ClaimContext<'_> {
+    /// What tells the constant `tensor` at input `port` from all others.
+    pub fn key(&self, port: usize, tensor: &Tensor) -> PackKey {
+        let (address, length) = tensor.identity();
+        match self.node.inputs.get(port) {
+            Some(source) if self.computed.get(source.node.index()).copied().unwrap_or(true) => {
+                PackKey::Value(self.graph, *source)
+            }
+            _ => PackKey::Bytes(address, length),
+        }
+    }
 }
 
 /// Packed constants, once per source and format.
 #[derive(Default)]
 pub(crate) struct PackStore {
-    entries: HashMap<(usize, usize, String), Arc<dyn std::any::Any + Send + Sync>>,
+    entries: HashMap<(PackKey, String), Arc<dyn std::any::Any + Send + Sync>>,
+    graphs: usize,
+}
+
+/// What tells one constant from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum PackKey {
+    /// The bytes of a Const: address and length. They live as long as the model.
+    Bytes(usize, usize),
+    /// A value that is computed from constants: the number of the graph, and the value.
+    Value(usize, Source),
 }
 
 impl PackStore {
+    /// The number of a graph that is compiled now.
+    pub fn new_graph(&mut self) -> usize {
+        self.graphs += 1;
+        self.graphs
+    }
+
     /// The packed form of a constant, made by `pack` if it is not there yet. `format` tells everything besides the
-    /// bytes that the packed form depends on.
+    /// values that the packed form depends on.
     pub fn get<T: Send + Sync + 'static>(
         &mut self,
-        tensor: &Tensor,
+        key: PackKey,
         format: String,
         pack: impl FnOnce() -> Option<T>,
     ) -> Option<Arc<T>> {
-        let (address, length) = tensor.identity();
-        let key = (address, length, format);
+        let key = (key, format);
         if let Some(found) = self.entries.get(&key).and_then(|entry| Arc::clone(entry).downcast::<T>().ok()) {
             return Some(found);
         }

@@ -100,7 +100,8 @@ impl Instance {
     pub fn prepare(&mut self, compiled: &Compiled, given: &[(NodeId, ValueFacts)]) -> Result<(), RunError> {
         self.diagnostics.clear();
         let mut symbols = SymbolSource::default();
-        infer_model_into(&compiled.model, given, &mut symbols, &mut self.diagnostics, &mut self.inference);
+        let reuse = Some((&compiled.is_static[..], &compiled.inference));
+        infer_model_into(&compiled.model, given, reuse, &mut symbols, &mut self.diagnostics, &mut self.inference);
         if let Some(error) = self.diagnostics.iter().find(|d| d.is_error()) {
             return Err(RunError::from(error.clone()));
         }

@@ -473,5 +473,5 @@ fn run_reference(
 
 fn nothing(node: &Node) -> RunError {
     let message = format!("{}: a value is missing", node.reference());
-    RunError { layer: Some(node.reference()), ..RunError::new(ovir_diagnostics::Code::InvalidValue, message) }
+    RunError { layer: Some(Box::new(node.reference())), ..RunError::new(ovir_diagnostics::Code::InvalidValue, message) }
 }

@@ -40,9 +40,11 @@ impl Arena {
     /// [`TensorError::OutOfMemory`].
     pub fn reserve(&mut self, bytes: usize) -> Result<(), TensorError> {
         if bytes > self.buffer.capacity() {
-            // The old contents are of no use, so they go before the new memory comes.
+            // An arena that grows step by step rarely moves. The old contents are of no use, so they go before the new
+            // memory comes.
+            let grown = self.buffer.capacity().saturating_add(self.buffer.capacity() / 2).max(bytes);
             self.buffer = AlignedBuffer::empty();
-            self.buffer = AlignedBuffer::zeroed(bytes)?;
+            self.buffer = AlignedBuffer::zeroed(grown).or_else(|_| AlignedBuffer::zeroed(bytes))?;
         }
         self.buffer.resize(bytes.max(self.buffer.len()))
     }
@@ -94,6 +96,8 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
+
     use super::*;
     use pretty_assertions::assert_eq;
 

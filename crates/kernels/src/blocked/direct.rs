@@ -54,10 +54,7 @@ impl BlockedConvolution {
         let [groups, outputs, inputs, high, wide] = shape;
         let whole = outputs.is_multiple_of(groups * BLOCK) && inputs.is_multiple_of(groups * BLOCK);
         if groups > 1 && (!whole || input == BlockedInput::Plain) {
-            return Err(KernelError::invalid(
-                "groups",
-                "channels of a group do not fill whole blocks",
-            ));
+            return Err(KernelError::invalid("groups", "channels of a group do not fill whole blocks"));
         }
         if geometry.has_depth() {
             return Err(KernelError::invalid("geometry", "has a depth"));
@@ -240,10 +237,7 @@ impl Job<'_> {
                 weights_block: self.taps[0] * self.taps[1] * self.inputs * BLOCK,
                 bias: bias.as_ptr(),
                 slopes: slopes.as_ref().map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
-                residual: self
-                    .epilogue
-                    .residual
-                    .map_or(std::ptr::null(), |values| values[offset..].as_ptr()),
+                residual: self.epilogue.residual.map_or(std::ptr::null(), |values| values[offset..].as_ptr()),
                 output: self.output.pointer().wrapping_add(offset),
                 block_stride,
                 position,
@@ -394,12 +388,8 @@ impl<const POSITIONS: usize> Places<POSITIONS> {
         let (high, wide) = (view.input[0] as isize, view.input[1] as isize);
         let reach = [0, 1].map(|axis| ((call.taps[axis] - 1) * view.dilation[axis]) as isize);
         let (mut y, mut x) = (call.position / view.output[1], call.position % view.output[1]);
-        let mut places = Self {
-            rows: [0; POSITIONS],
-            columns: [0; POSITIONS],
-            pointers: [call.input; POSITIONS],
-            interior: true,
-        };
+        let mut places =
+            Self { rows: [0; POSITIONS], columns: [0; POSITIONS], pointers: [call.input; POSITIONS], interior: true };
         for position in 0..POSITIONS {
             let row = (y * view.stride[0]) as isize - view.pad[0] as isize;
             let column = (x * view.stride[1]) as isize - view.pad[1] as isize;

@@ -63,10 +63,7 @@ pub fn blocked_depthwise(
 ) -> Result<(), KernelError> {
     let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
     if groups != outputs || groups != inputs || geometry.has_depth() {
-        return Err(KernelError::invalid(
-            "geometry",
-            "is not a depthwise convolution of planes",
-        ));
+        return Err(KernelError::invalid("geometry", "is not a depthwise convolution of planes"));
     }
     if high * wide > MOST_TAPS {
         return Err(KernelError::invalid("kernel", "has too many taps"));
@@ -198,10 +195,7 @@ impl Line<'_> {
                 for kx in 0..self.taps[1] {
                     let Some(column) = self.view.at(1, x, kx) else { continue };
                     let weight = s.load(self.weights.as_ptr().add((ky * self.taps[1] + kx) * BLOCK + part));
-                    let from = self
-                        .input
-                        .as_ptr()
-                        .add((y * self.view.input[1] + column) * BLOCK + part);
+                    let from = self.input.as_ptr().add((y * self.view.input[1] + column) * BLOCK + part);
                     for (index, sum) in sums.iter_mut().enumerate() {
                         *sum = s.fma(s.load(from.add(index * self.view.stride[1] * BLOCK)), weight, *sum);
                     }
@@ -243,40 +237,16 @@ pub fn blocked_pooling(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    let BlockedPooling {
-        batch,
-        channels,
-        kernel,
-        stride,
-        dilation,
-        pad_begin,
-        pad_end,
-        ..
-    } = *pooling;
-    let view = PlaneView {
-        batch,
-        input: pooling.input,
-        output: pooling.output,
-        stride,
-        dilation,
-        pad: pad_begin,
-    };
+    let BlockedPooling { batch, channels, kernel, stride, dilation, pad_begin, pad_end, .. } = *pooling;
+    let view = PlaneView { batch, input: pooling.input, output: pooling.output, stride, dilation, pad: pad_begin };
     for axis in 0..2 {
         if kernel[axis] == 0 || stride[axis] == 0 || dilation[axis] == 0 {
             return Err(KernelError::invalid("kernel", "kernel, stride or dilation is zero"));
         }
         let small = |value: usize| value < 1 << 30;
-        let fits = [
-            kernel,
-            stride,
-            dilation,
-            pad_begin,
-            pad_end,
-            pooling.input,
-            pooling.output,
-        ]
-        .iter()
-        .all(|sizes| small(sizes[axis]));
+        let fits = [kernel, stride, dilation, pad_begin, pad_end, pooling.input, pooling.output]
+            .iter()
+            .all(|sizes| small(sizes[axis]));
         if !fits || kernel[axis].saturating_mul(dilation[axis]) > 1 << 40 {
             return Err(KernelError::invalid("kernel", "sizes overflow"));
         }
@@ -342,11 +312,7 @@ impl Kernel for Pool<'_> {
                         let place = (y * self.view.input[1] + column) * BLOCK + part;
                         // SAFETY: `window` keeps the taps inside the input.
                         let value = unsafe { s.load(self.input.as_ptr().add(place)) };
-                        sum = if max {
-                            s.select(s.is_nan(value), value, s.max(value, sum))
-                        } else {
-                            s.add(sum, value)
-                        };
+                        sum = if max { s.select(s.is_nan(value), value, s.max(value, sum)) } else { s.add(sum, value) };
                     }
                 }
                 if !max {

@@ -73,17 +73,10 @@ fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Opti
         let activation = activations[random.between(0, 3)];
         let packed = PackedConvolution::pack(isa, geometry, &weights).unwrap();
         let mut expected = vec![f32::NAN; geometry.output_len()];
-        let epilogue = ConvolutionEpilogue {
-            bias: Some(&bias),
-            residual: Some(&residual),
-            activation,
-        };
+        let epilogue = ConvolutionEpilogue { bias: Some(&bias), residual: Some(&residual), activation };
         convolution(isa, geometry, &packed, &input, &mut expected, &epilogue).unwrap();
         let mut output = vec![f32::NAN; blocked_residual.len()];
-        let epilogue = ConvolutionEpilogue {
-            residual: Some(&blocked_residual),
-            ..epilogue
-        };
+        let epilogue = ConvolutionEpilogue { residual: Some(&blocked_residual), ..epilogue };
         match input_layout {
             Some(layout) => {
                 let packed = BlockedConvolution::pack(geometry, layout, &weights).unwrap();
@@ -170,34 +163,15 @@ fn layouts_and_threads() {
         let blocked = block(batch, channels, positions, &values);
         assert_eq!(plain(batch, channels, positions, &blocked), values);
     }
-    let geometry = ConvolutionGeometry::new(
-        1,
-        1,
-        64,
-        96,
-        [1, 30, 30],
-        [1, 3, 3],
-        [1; 3],
-        [1; 3],
-        [0, 1, 1],
-        [0, 1, 1],
-    )
-    .unwrap();
+    let geometry =
+        ConvolutionGeometry::new(1, 1, 64, 96, [1, 30, 30], [1, 3, 3], [1; 3], [1; 3], [0, 1, 1], [0, 1, 1]).unwrap();
     let packed =
         BlockedConvolution::pack(&geometry, BlockedInput::Blocked, &random.values(geometry.weights_len())).unwrap();
     let input = random.values(64 * 900);
     for isa in Isa::available() {
         let run = || {
             let mut output = vec![0.0; 96 * 900];
-            blocked_convolution(
-                isa,
-                &geometry,
-                &packed,
-                &input,
-                &mut output,
-                &ConvolutionEpilogue::default(),
-            )
-            .unwrap();
+            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &ConvolutionEpilogue::default()).unwrap();
             output
         };
         assert_eq!(run(), in_pool(3, run));

@@ -5,9 +5,13 @@ use super::{ConvolutionEpilogue, ConvolutionGeometry, volume};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use std::mem::MaybeUninit;
 
 /// Channels a parallel chunk covers at least this many output elements.
 const CHUNK: usize = 1 << 13;
+
+/// Values that the ring of padded lines holds.
+const RING: usize = 1 << 14;
 
 /// Convolves every plane with its kernel; lengths were checked.
 pub(super) fn run(
@@ -63,6 +67,9 @@ impl Kernel for Plane<'_> {
     type Output = *mut f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> *mut f32 {
+        if self.lines(s) {
+            return self.output.as_mut_ptr();
+        }
         let [deep, high, wide] = self.axes;
         // Output columns that read inside the input at every tap.
         let (mut low, mut end) = (0, wide.output);
@@ -98,6 +105,127 @@ impl Kernel for Plane<'_> {
 }
 
 impl Plane<'_> {
+    /// Computes a plane without depth through a ring of padded input lines, in which every tap of every column is
+    /// inside; lines are split by the stride's phases, so that neighbouring columns read neighbouring values. Returns
+    /// false where the ring would not fit.
+    #[inline(always)]
+    fn lines<S: Simd>(&self, s: S) -> bool {
+        let [deep, high, wide] = self.axes;
+        if deep.output != 1 || deep.taps != 1 || deep.input != 1 || wide.output == 0 || high.increment < 1 {
+            return false;
+        }
+        let (step, stride) = (wide.increment as usize, wide.stride);
+        let span = (high.taps - 1).saturating_mul(high.increment as usize).saturating_add(1);
+        let reach = (wide.taps - 1).saturating_mul(step).saturating_add((wide.output - 1) * stride + 1);
+        let phase = reach.div_ceil(stride) + 4 * S::LANES;
+        let line = phase.saturating_mul(stride);
+        if inside(&deep, 0, 0) != Some(0) || span.saturating_mul(line) > RING {
+            return false;
+        }
+        let mut ring = MaybeUninit::<[f32; RING]>::uninit();
+        let ring = ring.as_mut_ptr().cast::<f32>();
+        let place = |row: isize| ring.wrapping_add(row.rem_euclid(span as isize) as usize * line);
+        let mut filled = isize::MIN;
+        for y in 0..high.output {
+            let top = (y * high.stride) as isize + high.base;
+            for row in filled.max(top)..top + span as isize {
+                // SAFETY: the ring has room for `span` lines, each of which is filled before it is read.
+                unsafe {
+                    let pointer = place(row);
+                    pointer.write_bytes(0, line);
+                    self.fill_line(row, reach, phase, std::slice::from_raw_parts_mut(pointer, line));
+                }
+            }
+            filled = top + span as isize;
+            let mut x = 0;
+            while x < wide.output {
+                // SAFETY: lines reach four vectors beyond the last column.
+                unsafe {
+                    if x + 2 * S::LANES < wide.output {
+                        self.ring_columns::<S, 4>(s, y, x, top, phase, place);
+                        x += 4 * S::LANES;
+                    } else {
+                        self.ring_columns::<S, 1>(s, y, x, top, phase, place);
+                        x += S::LANES;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Writes an input line into a line of the ring, which is zero.
+    #[inline(always)]
+    fn fill_line(&self, row: isize, reach: usize, phase: usize, line: &mut [f32]) {
+        let [_, high, wide] = self.axes;
+        let Some(row) = usize::try_from(row).ok().filter(|&row| row < high.input) else {
+            return;
+        };
+        let source = &self.input[row * wide.input..][..wide.input];
+        let skip = wide.base.unsigned_abs();
+        let count = wide.input.min(reach.saturating_sub(skip));
+        if wide.stride == 1 {
+            if let Some(target) = line.get_mut(skip..skip + count) {
+                target.copy_from_slice(&source[..count]);
+            }
+            return;
+        }
+        for part in 0..wide.stride.min(count) {
+            let position = skip + part;
+            let target = &mut line[position % wide.stride * phase + position / wide.stride..];
+            for (place, value) in target.iter_mut().zip(source[part..count].iter().step_by(wide.stride)) {
+                *place = *value;
+            }
+        }
+    }
+
+    /// Computes neighbouring columns of a line from the ring.
+    ///
+    /// # Safety
+    /// The ring holds the lines from `top` on, each reaching `VECTORS` vectors beyond the last column.
+    #[inline(always)]
+    unsafe fn ring_columns<S: Simd, const VECTORS: usize>(
+        &self,
+        s: S,
+        y: usize,
+        x: usize,
+        top: isize,
+        phase: usize,
+        place: impl Fn(isize) -> *mut f32,
+    ) {
+        let [_, high, wide] = self.axes;
+        let mut sums = [s.splat(self.bias); VECTORS];
+        for ky in 0..high.taps {
+            let line = place(top + ky as isize * high.increment);
+            for kx in 0..wide.taps {
+                let position = kx * wide.increment as usize;
+                let weight = s.splat(self.weights[ky * wide.taps + kx]);
+                let from = line.wrapping_add(position % wide.stride * phase + position / wide.stride + x);
+                for (index, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: the caller's promise.
+                    *sum = s.fma(unsafe { s.load(from.wrapping_add(index * S::LANES)) }, weight, *sum);
+                }
+            }
+        }
+        let (low, limit) = (s.splat(self.limits.0), s.splat(self.limits.1));
+        for (index, sum) in sums.iter().enumerate() {
+            let column = x + index * S::LANES;
+            if column >= wide.output {
+                return;
+            }
+            let (count, offset) = ((wide.output - column).min(S::LANES), y * wide.output + column);
+            // SAFETY: `count` columns from this one on lie in the line of the output and of the residual.
+            unsafe {
+                let mut sum = *sum;
+                if let Some(residual) = self.residual {
+                    sum = s.add(sum, s.load_partial(residual.as_ptr().add(offset), count));
+                }
+                let sum = s.min(limit, s.max(low, sum));
+                s.store_partial(self.output.as_ptr().cast_mut().add(offset), sum, count);
+            }
+        }
+    }
+
     /// The sums of `count` neighbouring columns.
     ///
     /// # Safety

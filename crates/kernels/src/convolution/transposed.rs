@@ -255,38 +255,21 @@ fn multiply(
     let tasks = plan_tasks(isa, m, k, n);
     let shared = SharedMut::new(output);
     let parts = geometry.batch * geometry.groups;
-    parallel_for(
-        parts * tasks.count(),
-        1,
-        nanoseconds_for_flops(flops(parts, m, k, n)),
-        |range| {
-            for task in range {
-                let part = task / tasks.count();
-                let group = part % geometry.groups;
-                let (rows, columns) = tasks.get(task % tasks.count());
-                let right = Patches {
-                    input: &input[part * channels * plane..][..channels * plane],
-                    axes,
-                };
-                let epilogue = epilogue.part(group * m, m, part * m * n, n);
-                let left = Left::packed(isa, matrices[group].values(), m);
-                // SAFETY: the part lies in the output.
-                let c = unsafe { shared.pointer().add(part * m * n) };
-                let block = Block {
-                    isa,
-                    k,
-                    left,
-                    right: &right,
-                    c,
-                    c_row: n,
-                    accumulate: false,
-                    epilogue: &epilogue,
-                };
-                // SAFETY: lengths were checked on entry, and tasks are disjoint blocks of the output.
-                unsafe { block.run(rows, columns) };
-            }
-        },
-    );
+    parallel_for(parts * tasks.count(), 1, nanoseconds_for_flops(flops(parts, m, k, n)), |range| {
+        for task in range {
+            let part = task / tasks.count();
+            let group = part % geometry.groups;
+            let (rows, columns) = tasks.get(task % tasks.count());
+            let right = Patches { input: &input[part * channels * plane..][..channels * plane], axes };
+            let epilogue = epilogue.part(group * m, m, part * m * n, n);
+            let left = Left::packed(isa, matrices[group].values(), m);
+            // SAFETY: the part lies in the output.
+            let c = unsafe { shared.pointer().add(part * m * n) };
+            let block = Block { isa, k, left, right: &right, c, c_row: n, accumulate: false, epilogue: &epilogue };
+            // SAFETY: lengths were checked on entry, and tasks are disjoint blocks of the output.
+            unsafe { block.run(rows, columns) };
+        }
+    });
 }
 
 /// Writes a dense phase to its places in the output.

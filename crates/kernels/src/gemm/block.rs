@@ -5,6 +5,7 @@ use super::{bias_pointers, packed};
 use crate::epilogue::Epilogue;
 use crate::isa::Isa;
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::tile::{SIDE, transpose};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -84,6 +85,7 @@ pub(crate) struct Unpacked<'a> {
 
 /// One panel of an [`Unpacked`] operand, to be copied into the buffer.
 struct Columns<'a> {
+    isa: Isa,
     operand: &'a Unpacked<'a>,
     first: usize,
     steps: usize,
@@ -118,8 +120,21 @@ impl Kernel for Columns<'_> {
             }
             return;
         }
+        // Whole tiles of an operand that is contiguous along its rows are transposed in registers.
+        let (whole_columns, whole_steps) =
+            if row_stride == 1 { (self.columns - self.columns % SIDE, self.steps - self.steps % SIDE) } else { (0, 0) };
+        for column in (0..whole_columns).step_by(SIDE) {
+            for step in (0..whole_steps).step_by(SIDE) {
+                // SAFETY: the tile lies in the operand, and its lines in the buffer.
+                unsafe {
+                    let from = values.as_ptr().add(start + step + column * column_stride);
+                    transpose(self.isa, from, column_stride, self.buffer.add(step * width + column), width);
+                }
+            }
+        }
         for column in 0..width {
-            for step in 0..self.steps {
+            let first = if column < whole_columns { whole_steps } else { 0 };
+            for step in first..self.steps {
                 let value = if column < self.columns {
                     values[start + step * row_stride + column * column_stride]
                 } else {
@@ -135,7 +150,7 @@ impl Kernel for Columns<'_> {
 impl PanelSource for Unpacked<'_> {
     unsafe fn panel(&self, isa: Isa, first: usize, steps: usize, column: usize, buffer: *mut f32) -> *const f32 {
         let columns = (self.columns - column).min(panel_width(isa));
-        dispatch(isa, Columns { operand: self, first, steps, column, columns, buffer });
+        dispatch(isa, Columns { isa, operand: self, first, steps, column, columns, buffer });
         buffer
     }
 }
@@ -292,9 +307,9 @@ pub(crate) fn plan_tasks(isa: Isa, m: usize, k: usize, n: usize) -> Tasks {
     const FLOPS: usize = 2_500_000;
     const LEFT_BYTES: usize = 512 << 10;
     let (height, width) = (tile_rows(isa, m), panel_width(isa));
-    let unit = 2 * height * width * k.max(1);
+    let unit = (2 * height * width).saturating_mul(k.max(1));
     let units = (FLOPS / unit).max(1);
-    let by_cache = (LEFT_BYTES / (4 * height * k.max(1))).max(4);
+    let by_cache = (LEFT_BYTES / (4 * height).saturating_mul(k.max(1))).max(4);
     let tiles = m.div_ceil(height).max(1);
     let most = tiles.min(by_cache).min(units.max(12));
     // Equal shares, so that the last block is not a sliver.

@@ -4,18 +4,27 @@ use super::block::{PanelSource, STEP};
 use super::micro::{panel_width, tile_rows};
 use crate::error::{KernelError, check_len, product, span};
 use crate::isa::Isa;
+use crate::tile::{SIDE, transpose};
 use half::{bf16, f16};
 
 /// A value that packing widens to f32.
 pub trait Value: Copy + Sync {
     /// The same value as f32.
     fn widen(self) -> f32;
+    /// The slice itself where values are f32.
+    fn as_f32(values: &[Self]) -> Option<&[f32]> {
+        let _ = values;
+        None
+    }
 }
 
 impl Value for f32 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self
+    }
+    fn as_f32(values: &[Self]) -> Option<&[f32]> {
+        Some(values)
     }
 }
 
@@ -45,6 +54,9 @@ pub struct PackedB {
     values: Vec<f32>,
 }
 
+/// Rows that packing takes at a time: the elements of a cache line.
+const PACK_ROWS: usize = 16;
+
 impl PackedB {
     /// Packs `B[k, n]` whose element `(row, column)` is `values[row * row_stride + column * column_stride]`: weights
     /// laid out `[K, N]` have the strides `(n, 1)`, weights `[N, K]` have `(1, k)`.
@@ -67,11 +79,14 @@ impl PackedB {
         crate::parallel::parallel_chunks_mut(&mut packed, (k * width).max(1), nanoseconds, |panel, target| {
             let first = panel * width;
             let columns = width.min(n - first);
-            for row in 0..k {
-                let line = &mut target[row * width..row * width + columns];
-                let from = row * row_stride + first * column_stride;
-                for (column, place) in line.iter_mut().enumerate() {
-                    *place = values[from + column * column_stride].widen();
+            // Blocks of rows, so that a cache line of weights laid out [N, K] is read once and not once for each row.
+            for start in (0..k).step_by(PACK_ROWS) {
+                let rows = start..k.min(start + PACK_ROWS);
+                for column in 0..columns {
+                    let from = (first + column) * column_stride;
+                    for row in rows.clone() {
+                        target[row * width + column] = values[from + row * row_stride].widen();
+                    }
                 }
             }
         });
@@ -199,9 +214,22 @@ pub(crate) fn pack_left<T: Value>(
         // Steps are taken in groups so that both the source lines and the packed lines stay in cache.
         for start in (0..k).step_by(STEP) {
             let end = k.min(start + STEP);
+            let mut begin = start;
+            if let (Some(values), true) = (T::as_f32(values), column_stride == 1 && rows == height && rows >= SIDE) {
+                // Two tiles that may overlap cover all rows.
+                while begin + SIDE <= end {
+                    for row in [0, height - SIDE] {
+                        let from = &values[(first + row) * row_stride + begin..][..(SIDE - 1) * row_stride + SIDE];
+                        let to = &mut target[begin * height + row..][..(SIDE - 1) * height + SIDE];
+                        // SAFETY: eight rows of eight values lie in both slices.
+                        unsafe { transpose(isa, from.as_ptr(), row_stride, to.as_mut_ptr(), height) };
+                    }
+                    begin += SIDE;
+                }
+            }
             for row in 0..rows {
                 let from = (first + row) * row_stride;
-                for column in start..end {
+                for column in begin..end {
                     target[column * height + row] = values[from + column * column_stride].widen();
                 }
             }

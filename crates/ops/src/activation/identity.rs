@@ -62,9 +62,9 @@ mod tests {
     fn numbers_and_strings() {
         let case = Case::new("Identity", "opset16");
         let numbers = tensor(&[1f32, -0.0], [2]);
-        assert_eq!(case.run(&[numbers.clone()]).unwrap()[0], numbers);
+        assert_eq!(case.run(std::slice::from_ref(&numbers)).unwrap()[0], numbers);
         let strings = Tensor::from_strings(vec!["a".into(), "b".into()], [1, 2]).unwrap();
-        assert_eq!(case.run(&[strings.clone()]).unwrap()[0], strings);
+        assert_eq!(case.run(std::slice::from_ref(&strings)).unwrap()[0], strings);
         assert_eq!(case.infer(&["i64[2]=1..2,3"]), ["i64[2]=1..2,3"]);
     }
 }

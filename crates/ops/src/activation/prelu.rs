@@ -142,4 +142,11 @@ mod tests {
         assert!(case.infer_error(&["f32[2,3]", "f32[1,2,3]"]).contains("cannot be broadcast"));
         assert_eq!(case.infer(&["f32[2,?,3]", "f32[4]"]), ["f32[2,?,3]"]);
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        Case::new("PReLU", "opset1").assert_monotone(&["f32[1,20,8]", "f32[20]"]);
+        Case::new("PReLU", "opset1").assert_monotone(&["f32[3,20]", "f32[3,1]"]);
+        Case::new("PReLU", "opset1").assert_monotone(&["f32[3,20,1]", "f32[20,1]"]);
+    }
 }

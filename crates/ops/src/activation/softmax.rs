@@ -122,4 +122,9 @@ mod tests {
         assert!(output[0].slice::<f32>().unwrap().iter().all(|x| x.is_nan()));
         assert_eq!(case.run(&[tensor::<f32>(&[], [2, 0])]).unwrap()[0], tensor::<f32>(&[], [2, 0]));
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        Case::new("SoftMax", "opset8").assert_monotone(&["f32[2,3]"]);
+    }
 }

@@ -1,5 +1,5 @@
 //! # SoftSign
-//! `x / (1 + |x|)`, element by element.
+//! `x / (1 + |x|)`, element by element; NaN for infinities, as the formula says.
 //!
 //! Specification: `activation/softsign-9`.
 //!
@@ -34,10 +34,7 @@ impl Operation for SoftSign {
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        evaluate_unary(
-            context,
-            Unary { float: &|x| if x.is_infinite() { x.signum() } else { x / (1.0 + x.abs()) }, integer: None },
-        )
+        evaluate_unary(context, Unary { float: &|x| x / (1.0 + x.abs()), integer: None })
     }
 }
 

@@ -51,7 +51,7 @@ mod tests {
     fn with_and_without_beta() {
         let case = Case::new("Swish", "opset4");
         let data = tensor(&[-1f32, 0.0, 2.0], [3]);
-        let output = case.run(&[data.clone()]).unwrap();
+        let output = case.run(std::slice::from_ref(&data)).unwrap();
         assert_eq!(output[0], tensor(&[-0.26894143f32, 0.0, 1.7615942], [3]));
         let output = case.run(&[data, tensor(&[2f32], [])]).unwrap();
         assert_eq!(output[0], tensor(&[-0.11920292f32, 0.0, 1.9640275], [3]));

@@ -127,4 +127,9 @@ mod tests {
         assert!(case.infer_error(&["f32[2]", "i32[]=1"]).contains("axis 1 is out of range"));
         assert!(case.infer_error(&["f32[]", "i32[]"]).contains("rank 0; it must be at least 1"));
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        Case::new("CumSum", "opset3").assert_monotone(&["f32[2,3]", "i64[]=-2"]);
+    }
 }

@@ -122,4 +122,14 @@ mod tests {
         let case = Case::new("Divide", "opset1");
         assert_eq!(case.infer(&["i64[3]=5..9,7,4..", "i64[]=2"]), ["i64[3]=2..4,3,2.."]);
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        Case::new("Divide", "opset1").assert_monotone(&["i64[3]=7,-7,9", "i64[1]=2"]);
+        Case::new("Divide", "opset1").assert_monotone(&["f32[8,1,6,1]", "f32[7,1,5]"]);
+        Case::new("Divide", "opset1")
+            .attribute("auto_broadcast", "pdpd")
+            .attribute("auto_broadcast.auto_broadcast_axis", "1")
+            .assert_monotone(&["f32[2,3,4,5]", "f32[3,4,1]"]);
+    }
 }

@@ -95,4 +95,9 @@ mod tests {
         assert_eq!(numpy.infer(&["f32[8,1,6,1]", "f32[7,1,5]"]), ["f32[8,7,6,5]"]);
         assert_eq!(numpy.infer(&["f32[?,3]", "f32[...]"]), ["f32[...]"]);
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        Case::new("Mod", "opset1").assert_monotone(&["i64[3]=7,-7,9", "i64[1]=5"]);
+    }
 }

@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn examples_of_the_specification() {
         let data = tensor(&[-4.5f32, -1.9, -1.5, 0.5, 0.9, 1.5, 2.3, 2.5, 0.49999997], [9]);
-        let even = Case::new("Round", "opset5").attribute("mode", "half_to_even").run(&[data.clone()]).unwrap();
+        let even =
+            Case::new("Round", "opset5").attribute("mode", "half_to_even").run(std::slice::from_ref(&data)).unwrap();
         assert_eq!(even[0], tensor(&[-4f32, -2.0, -2.0, 0.0, 1.0, 2.0, 2.0, 2.0, 0.0], [9]));
         let away = Case::new("Round", "opset5").attribute("mode", "half_away_from_zero").run(&[data]).unwrap();
         assert_eq!(away[0], tensor(&[-5f32, -2.0, -2.0, 1.0, 1.0, 2.0, 2.0, 3.0, 0.0], [9]));
@@ -89,6 +90,6 @@ mod tests {
     #[test]
     fn integers_stay_as_they_are() {
         let data = tensor(&[i64::MAX, -3], [2]);
-        assert_eq!(Case::new("Round", "opset5").run(&[data.clone()]).unwrap()[0], data);
+        assert_eq!(Case::new("Round", "opset5").run(std::slice::from_ref(&data)).unwrap()[0], data);
     }
 }

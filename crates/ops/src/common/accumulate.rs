@@ -38,6 +38,8 @@ pub(crate) trait Accumulate: Number {
     fn widen(self) -> Self::Sum;
     /// The element nearest to a sum.
     fn narrow(sum: Self::Sum) -> Self;
+    /// The element nearest to `sum / count`; integers round halves to even.
+    fn mean(sum: Self::Sum, count: usize) -> Self;
 }
 
 macro_rules! float_sum {
@@ -46,6 +48,7 @@ macro_rules! float_sum {
             type Sum = f64;
             fn widen(self) -> f64 { Number::to_f64(self) }
             fn narrow(sum: f64) -> Self { Number::from_f64(sum) }
+            fn mean(sum: f64, count: usize) -> Self { Number::from_f64(sum / count as f64) }
         })*
     };
 }
@@ -57,7 +60,18 @@ macro_rules! integer_sum {
             type Sum = Wrapping;
             fn widen(self) -> Wrapping { Wrapping(self as i64) }
             fn narrow(sum: Wrapping) -> Self { sum.0 as $rust }
+            fn mean(sum: Wrapping, count: usize) -> Self { divide_to_even(i128::from(sum.0), count.max(1) as i128) as $rust }
         })*
     };
 }
 integer_sum!(u8, u16, u32, u64, i8, i16, i32, i64);
+
+/// The quotient rounded to the nearest, halves to even.
+pub(crate) fn divide_to_even(value: i128, divisor: i128) -> i128 {
+    let (quotient, rest) = (value.div_euclid(divisor), value.rem_euclid(divisor));
+    match (rest * 2).cmp(&divisor) {
+        std::cmp::Ordering::Less => quotient,
+        std::cmp::Ordering::Greater => quotient + 1,
+        std::cmp::Ordering::Equal => quotient + (quotient & 1),
+    }
+}

@@ -69,7 +69,8 @@ impl BroadcastAttributes {
         let axis = axis.ok_or_else(|| mismatch(format!("it does not fit from axis {} on", self.axis)))?;
         let mut dims: SmallVec<[Dim; 8]> = SmallVec::from_slice(left);
         for (i, dim) in right.iter().enumerate() {
-            if dim.get() == Some(1) {
+            // A dimension that may be 1 is repeated then, and says nothing of the first shape.
+            if dim.contains(1) {
                 continue;
             }
             dims[axis + i] = left[axis + i]
@@ -174,8 +175,9 @@ pub(crate) fn for_each_offset<const N: usize>(
     }
 }
 
+/// Without the trailing dimensions that may be 1.
 fn trim_ones(dims: &[Dim]) -> &[Dim] {
-    let kept = dims.iter().rposition(|d| d.get() != Some(1)).map_or(0, |i| i + 1);
+    let kept = dims.iter().rposition(|d| !d.contains(1)).map_or(0, |i| i + 1);
     &dims[..kept]
 }
 

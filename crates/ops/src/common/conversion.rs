@@ -10,7 +10,8 @@ use crate::OpResult;
 /// The number of elements converted at once. Packed types start a new byte (or group of bytes) at each multiple.
 const CHUNK: usize = 256;
 
-/// Wide copies of some elements.
+/// Wide copies of some elements. They live on the stack for the time of one chunk, so their size costs nothing.
+#[allow(clippy::large_enum_variant)]
 enum Wide {
     /// Floating-point elements, widened exactly.
     Float([f64; CHUNK]),

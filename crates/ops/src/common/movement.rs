@@ -1,7 +1,8 @@
 //! Moving elements without looking at them: strided views, dispatched on the width of an element.
 
 use ovir_tensor::{
-    Bounds, ElementClass, ElementType, MAX_BOUNDS_ELEMENTS, Shape, SmallVec, TensorView, TensorViewMut, Value,
+    Bounds, ElementClass, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, Shape, SmallVec, TensorView, TensorViewMut,
+    Value,
 };
 
 use crate::infer::normalize_axis;
@@ -223,6 +224,50 @@ pub(crate) fn known_axis(context: &InferContext<'_>, port: usize, rank: usize) -
 pub(crate) fn require_axis(context: &InferContext<'_>, port: usize) -> OpResult {
     context.require_class(port, ElementClass::Integer)?;
     context.require_one_element(port)
+}
+
+/// The exact shape of an output at run time.
+///
+/// # Errors
+/// When a size is beyond what can be counted.
+pub(crate) fn exact_shape(shape: &PartialShape) -> OpResult<Shape> {
+    shape.to_shape().ok_or_else(|| OpError::shape(Blame::Output(0), format!("shape {shape} is too large")))
+}
+
+/// Where the elements along each axis of an output come from.
+pub(crate) struct AxisMap<'f> {
+    /// The shape of the output.
+    pub shape: &'f [usize],
+    /// The strides of the data.
+    pub strides: &'f [usize],
+    /// The position in the data for an axis and a position in the output; `None` is a new element.
+    pub source: &'f dyn Fn(usize, usize) -> Option<usize>,
+}
+
+impl AxisMap<'_> {
+    /// Writes the output; new elements are `fill`.
+    pub(crate) fn copy<T: Clone>(&self, data: &[T], target: &mut [T], fill: &T) {
+        if !self.shape.contains(&0) {
+            self.copy_block(0, data, target, Some(0), fill);
+        }
+    }
+
+    /// Writes a block of the output from `axis` on, from the data at `base`.
+    fn copy_block<T: Clone>(&self, axis: usize, data: &[T], target: &mut [T], base: Option<usize>, fill: &T) {
+        let Some(base) = base else {
+            target.fill(fill.clone());
+            return;
+        };
+        if axis == self.shape.len() {
+            target[0].clone_from(&data[base]);
+            return;
+        }
+        let inner = target.len() / self.shape[axis];
+        for (position, block) in target.chunks_exact_mut(inner).enumerate() {
+            let place = (self.source)(axis, position).map(|source| base + source * self.strides[axis]);
+            self.copy_block(axis + 1, data, block, place, fill);
+        }
+    }
 }
 
 /// One axis of a walk over two tensors.

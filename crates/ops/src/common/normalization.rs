@@ -7,12 +7,15 @@ use super::elementwise::unsupported;
 use super::number::Number;
 use crate::{EvaluateContext, OpResult};
 
+/// Visits the elements of a slice, each time it is called.
+pub(crate) type Elements<'e> = &'e mut dyn FnMut(&mut dyn FnMut(f64));
+
 /// Applies a function to the slices of a floating-point input: it is given an accessor of the slice's elements and
 /// returns the function that maps each of them, both in f64. Every result is rounded once.
 pub(crate) fn map_slices<F: Fn(f64) -> f64>(
     context: &mut EvaluateContext<'_>,
     axes: &[usize],
-    prepare: impl Fn(&mut dyn FnMut(&mut dyn FnMut(f64)), usize) -> F,
+    prepare: impl Fn(Elements<'_>, usize) -> F,
 ) -> OpResult {
     let input = context.input(0)?;
     let slices = Slices::new(input.shape(), axes);
@@ -36,7 +39,7 @@ pub(crate) fn map_slices<F: Fn(f64) -> f64>(
 }
 
 /// The largest element of a slice and the sum of the exponentials of all elements less the largest.
-pub(crate) fn softmax_terms(elements: &mut dyn FnMut(&mut dyn FnMut(f64))) -> (f64, f64) {
+pub(crate) fn softmax_terms(elements: Elements<'_>) -> (f64, f64) {
     let mut largest = f64::NEG_INFINITY;
     elements(&mut |x| largest = if x > largest || x.is_nan() { x } else { largest });
     let mut sum = 0.0;
@@ -45,7 +48,7 @@ pub(crate) fn softmax_terms(elements: &mut dyn FnMut(&mut dyn FnMut(f64))) -> (f
 }
 
 /// The mean and the variance (of the whole, not of a sample) of the elements of a slice.
-pub(crate) fn mean_and_variance(elements: &mut dyn FnMut(&mut dyn FnMut(f64)), length: usize) -> (f64, f64) {
+pub(crate) fn mean_and_variance(elements: Elements<'_>, length: usize) -> (f64, f64) {
     let count = length as f64;
     let mut sum = 0.0;
     elements(&mut |x| sum += x);

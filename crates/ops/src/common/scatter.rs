@@ -4,6 +4,8 @@
 //! place, and sums are the same for any number of threads. Every index is checked before anything is written, because
 //! an output that is written in place is the caller's state.
 
+use std::ops::Range;
+
 use ovir_tensor::{
     Bounds, ElementType, MAX_BOUNDS_ELEMENTS, NativeElement, Shape, SmallVec, Tensor, TensorView, TensorViewMut, Value,
     bf16, dispatch, f16,
@@ -12,7 +14,7 @@ use ovir_tensor::{
 use super::index::{IndexRange, Indices};
 use super::movement::{Cell, copy_all, dispatch_cell, unmovable};
 use crate::infer::integer_range;
-use crate::{EvaluateContext, InferContext, OpError, OpResult};
+use crate::{Blame, EvaluateContext, InferContext, OpError, OpResult};
 
 /// How an update meets the value that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,6 +98,41 @@ impl Places<'_> {
             }
         }
     }
+}
+
+impl Places<'_> {
+    /// Appends the byte ranges of the data that the updates change, or says that it cannot tell: for elements that do
+    /// not take whole bytes, and where so many places change that keeping everything is cheaper.
+    pub(crate) fn overwritten(&self, inputs: &[TensorView<'_>], ranges: &mut Vec<Range<usize>>) -> bool {
+        const MAX_RANGES: usize = 4096;
+        let Some(data) = inputs.first() else { return false };
+        let Some(width) = data.element_type().byte_width() else { return false };
+        let mut is_complete = true;
+        self.for_each(&mut |place, _, length| {
+            if ranges.len() < MAX_RANGES {
+                ranges.push(place * width..(place + length) * width);
+            } else {
+                is_complete = false;
+            }
+        });
+        is_complete
+    }
+}
+
+/// The single integer that input `port` holds.
+pub(crate) fn single_integer(view: TensorView<'_>, port: usize) -> OpResult<i64> {
+    match crate::infer::integers_of_view(view).as_deref() {
+        Some([value]) => Ok(*value),
+        _ => {
+            let message = format!("{}{} must hold one integer", view.element_type(), view.shape());
+            Err(OpError::value(Blame::Input(port), message))
+        }
+    }
+}
+
+/// The error of a layer with the wrong number of inputs.
+pub(crate) fn wrong_ports(given: usize, expected: usize) -> OpError {
+    OpError::new(ovir_diagnostics::Code::PortCount, Blame::Node, format!("{given} inputs where {expected} are needed"))
 }
 
 /// Writes output 0: input 0 with the updates of input 2. The indices must have been checked.

@@ -260,10 +260,15 @@ impl WindowLists<'_> {
     /// # Errors
     /// The attribute that has another number of items.
     pub fn check_rank(&self, spatial_rank: usize) -> OpResult {
-        let mut lists = vec![("strides", self.strides), ("dilations", self.dilations)];
-        if self.auto_pad == AutoPad::Explicit {
-            lists.extend([("pads_begin", self.pads_begin), ("pads_end", self.pads_end)]);
-        }
+        let is_explicit = self.auto_pad == AutoPad::Explicit;
+        // Pads are not used under the other rules; an empty list is never wrong.
+        let pads = |list| if is_explicit { list } else { &[][..] };
+        let lists = [
+            ("strides", self.strides),
+            ("dilations", self.dilations),
+            ("pads_begin", pads(self.pads_begin)),
+            ("pads_end", pads(self.pads_end)),
+        ];
         lists.into_iter().try_for_each(|(name, list)| check_items(name, list, spatial_rank))
     }
 

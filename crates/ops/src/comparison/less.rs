@@ -89,4 +89,10 @@ mod tests {
         let case = Case::new("Less", "opset1");
         assert_eq!(case.infer(&["i64[2]=5..9,3", "i64[]=4"]), ["boolean[2]=0,1"]);
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        Case::new("Less", "opset1").assert_monotone(&["i64[3]=7,-7,9", "i64[1]=5"]);
+        Case::new("Less", "opset1").assert_monotone(&["f32[8,1]", "f32[7]"]);
+    }
 }

@@ -194,4 +194,20 @@ mod tests {
         let case = Case::new("Select", "opset1");
         assert_eq!(case.infer(&["boolean[3]=1,0,0..1", "i64[3]=1,2,3", "i64[3]=4,5..6,7"]), ["i64[3]=1,5..6,3..7"]);
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        Case::new("Select", "opset1").assert_monotone(&["boolean[3,1]", "f32[1]", "f32[2]"]);
+        Case::new("Select", "opset1").assert_monotone(&["boolean[3]=1,0,1", "i64[3]=1,2,3", "i64[1]=4"]);
+        Case::new("Select", "opset1").attribute("auto_broadcast", "none").assert_monotone(&[
+            "boolean[3,1]",
+            "f32[3,1]",
+            "f32[3,1]",
+        ]);
+        Case::new("Select", "opset1").attribute("auto_broadcast", "pdpd").assert_monotone(&[
+            "boolean[3]",
+            "f32[2,3]",
+            "f32[3]",
+        ]);
+    }
 }

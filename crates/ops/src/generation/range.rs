@@ -69,7 +69,8 @@ impl Operation for Range {
         };
         let length = match (context.constant(0), context.constant(1), context.constant(2)) {
             (Some(start), Some(stop), Some(step)) if element_type.is_known() => {
-                Dim::fixed(numbers(element_type, [start.view(), stop.view(), step.view()])?.length()?)
+                let aligned = [start.aligned()?, stop.aligned()?, step.aligned()?];
+                Dim::fixed(numbers(element_type, [aligned[0].view(), aligned[1].view(), aligned[2].view()])?.length()?)
             }
             _ => length_of_bounds(context)?,
         };
@@ -234,5 +235,11 @@ mod tests {
         assert_eq!(case.infer(&["i64[]=0", "i64[]=-5..4", "i64[]=1"]), ["i64[..4]"]);
         assert!(Case::new("Range", "opset1").infer_error(&["i64[]", "f32[]", "i64[]"]).contains("differs from i64"));
         assert!(case.infer_error(&["i64[2]", "i64[]", "i64[]"]).contains("must be a scalar"));
+    }
+
+    #[test]
+    fn inference_is_monotone() {
+        version_4("i64").assert_monotone(&["i64[]=2", "i64[]=23", "i64[]=3"]);
+        version_4("i64").assert_monotone(&["i64[]=23", "i64[]=2", "i64[]=-3"]);
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! | port | name | types | shape |
 //! |---|---|---|---|
-//! | in 0 | A | any numeric type | [..., M, K], or [..., K, M] with `transpose_a`; [K] |
-//! | in 1 | B | that of `A` | [..., K, N], or [..., N, K] with `transpose_b`; [K] |
+//! | in 0 | A | any numeric type | [..., M, K], or [..., K, M] with `transpose_a`; `[K]` |
+//! | in 1 | B | that of `A` | [..., K, N], or [..., N, K] with `transpose_b`; `[K]` |
 //! | out 0 | | that of `A` | [..., M, N]; without M or N where an input is one-dimensional |
 //!
 //! Transposition does not concern one-dimensional inputs. Integers wrap.
@@ -279,5 +279,13 @@ mod tests {
     fn an_empty_depth_sums_to_zero() {
         let output = case("false", "false").run(&[tensor::<f32>(&[], [2, 0]), tensor::<f32>(&[], [0, 3])]).unwrap();
         assert_eq!(output[0], tensor(&[0f32; 6], [2, 3]));
+    }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("false", "false").assert_monotone(&["f32[5,10,4]", "f32[4,7]"]);
+        case("true", "true").assert_monotone(&["f32[2,1,4,3]", "f32[5,7,4]"]);
+        case("false", "true").assert_monotone(&["f32[4]", "f32[7,4]"]);
+        case("false", "false").assert_monotone(&["f32[2,1,4]", "f32[4]"]);
     }
 }

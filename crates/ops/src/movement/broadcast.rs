@@ -17,7 +17,7 @@ use std::sync::Arc;
 use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, SmallVec, Value};
 
 use crate::common::broadcast::numpy_mismatch;
-use crate::common::movement::{Strided, View, evaluate_view, propagate_view};
+use crate::common::movement::{Strided, View, evaluate_view, exact_shape, propagate_view};
 use crate::infer::normalize_axis;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -107,7 +107,7 @@ impl Operation for Broadcast {
             }
             _ => self.one_way(&data, &target, mapping.as_deref())?,
         };
-        let shape = shape.to_shape().unwrap_or_default();
+        let shape = exact_shape(&shape)?;
         evaluate_view(context, 0, &self.view(input, shape, mapping.as_deref())?)
     }
 

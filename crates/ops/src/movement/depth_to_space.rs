@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ovir_tensor::{Dim, INFINITE, PartialShape, Shape, SmallVec};
 
-use crate::common::movement::{View, evaluate_view};
+use crate::common::movement::{View, evaluate_view, exact_shape};
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -65,7 +65,7 @@ impl Operation for DepthToSpace {
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let input = context.input(0)?.shape();
-        let output = self.output_shape(&PartialShape::from(input))?.to_shape().unwrap_or_default();
+        let output = exact_shape(&self.output_shape(&PartialShape::from(input))?)?;
         evaluate_view(context, 0, &self.view(input, output))
     }
 

@@ -18,7 +18,7 @@ use ovir_tensor::{Bounds, Dim, ElementClass, MAX_BOUNDS_ELEMENTS, PartialShape, 
 
 use crate::common::broadcast::{broadcast_shapes, broadcast_strides, for_each_offset};
 use crate::common::index::{IndexRange, Indices, known_indices};
-use crate::common::movement::{Cell, dispatch_cell};
+use crate::common::movement::{Cell, dispatch_cell, exact_shape};
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -71,7 +71,7 @@ impl Operation for GatherNd {
         let data = context.input(0)?;
         let indices = Indices::new(context.input(1)?, 1)?;
         let shape = self.output_shape(&PartialShape::from(data.shape()), &PartialShape::from(indices.shape()))?;
-        let shape = shape.to_shape().unwrap_or_default();
+        let shape = exact_shape(&shape)?;
         let (batch, depth) = (self.batch(), indices.shape().last().copied().unwrap_or(0));
         indices.check(IndexRange::Wrapping, |position| {
             let axis = batch + position % depth.max(1);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use ovir_tensor::{Bounds, Dim, ElementClass, INFINITE, MAX_BOUNDS_ELEMENTS, PartialShape, Shape, SmallVec, Value};
 
-use crate::common::movement::{Cell, dispatch_cell};
+use crate::common::movement::{AxisMap, Cell, dispatch_cell, exact_shape};
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -107,11 +107,11 @@ impl Operation for Pad {
             true => Some(context.input(3)?),
             false => None,
         };
-        let (shape, sources) = self.sources(data.shape(), &begin, &end)?;
+        let shape = self.exact_shape(data.shape(), &begin, &end)?;
         let mut output = context.output(0, &shape)?;
         dispatch_cell!(data.element_type(), C => {
             let fill = value.and_then(|v| C::source(&v).first().cloned()).unwrap_or_default();
-            pad(C::source(&data), data.shape(), C::target(&mut output), &sources, &fill);
+            self.copy(C::source(&data), data.shape(), C::target(&mut output), &shape, &begin, &fill);
             Ok(())
         })
     }
@@ -120,9 +120,6 @@ impl Operation for Pad {
         self.attributes.print(self.class_version)
     }
 }
-
-/// For each axis, the position in the data of each position in the output; `None` is a new element.
-type Sources = SmallVec<[Vec<Option<usize>>; 8]>;
 
 impl Pad {
     fn check(&self, pad: Value, dim: Dim, axis: usize, port: usize) -> OpResult {
@@ -159,39 +156,28 @@ impl Pad {
         Dim::interval(low, if open { INFINITE } else { dim.max().saturating_add(pads.max) })
     }
 
-    fn sources(&self, data: &Shape, begin: &[i64], end: &[i64]) -> OpResult<(Shape, Sources)> {
+    fn exact_shape(&self, data: &Shape, begin: &[i64], end: &[i64]) -> OpResult<Shape> {
         for (port, pads) in [(1, begin), (2, end)] {
             if pads.len() != data.rank() {
                 let message = format!("{} pads are given for a tensor of rank {}", pads.len(), data.rank());
                 return Err(OpError::shape(Blame::Input(port), message));
             }
         }
-        let (mut shape, mut sources) = (Shape::default(), Sources::new());
+        let mut output: SmallVec<[Dim; 8]> = SmallVec::new();
         for (axis, size) in data.iter().enumerate() {
-            let dim = Dim::fixed(*size);
-            self.check(Value::known(begin[axis]), dim, axis, 1)?;
-            self.check(Value::known(end[axis]), dim, axis, 2)?;
-            let padded = dim.offset(begin[axis].saturating_add(end[axis]));
-            let padded = padded.get().unwrap_or(0);
-            // The sizes of the axes are bounded before tables of them are made.
-            if padded as u64 > isize::MAX as u64 / 64 {
-                let message = format!("padding axis {axis} to {padded} elements is too much");
-                return Err(OpError::value(Blame::Input(1), message));
-            }
-            shape.push(padded);
+            let (dim, begin, end) = (Dim::fixed(*size), Value::known(begin[axis]), Value::known(end[axis]));
+            self.check(begin, dim, axis, 1)?;
+            self.check(end, dim, axis, 2)?;
+            output.push(self.padded(dim, begin, end));
         }
-        if shape.checked_elements().is_none_or(|n| n > isize::MAX as usize / 8) {
-            return Err(OpError::shape(Blame::Output(0), format!("shape {shape} has too many elements")));
-        }
-        for (axis, size) in data.iter().enumerate() {
-            if shape.contains(&0) {
-                break;
-            }
-            sources.push(
-                (0..shape[axis]).map(|o| self.source((o as i64).saturating_sub(begin[axis]), *size as i64)).collect(),
-            );
-        }
-        Ok((shape, sources))
+        exact_shape(&PartialShape::from_dims(output))
+    }
+
+    fn copy<T: Clone>(&self, data: &[T], input: &Shape, target: &mut [T], output: &Shape, begin: &[i64], fill: &T) {
+        let source = |axis: usize, position: usize| {
+            self.source((position as i64).saturating_sub(begin[axis]), input[axis] as i64)
+        };
+        AxisMap { shape: output, strides: &input.strides(), source: &source }.copy(data, target, fill);
     }
 
     /// The element of the data for a position that counts from its first element.
@@ -219,17 +205,12 @@ impl Pad {
             (true, None) => Value::UNKNOWN,
             (false, _) => Value::known(0),
         };
-        let output = data.shape.iter().zip(&begin).zip(&end);
-        let sizes: Shape = output
-            .map(|((s, b), e)| self.padded(Dim::fixed(*s), Value::known(*b), Value::known(*e)))
-            .map(|dim| dim.get().unwrap_or(0))
-            .collect();
-        if sizes.elements() > MAX_BOUNDS_ELEMENTS {
+        let shape = self.exact_shape(&data.shape, &begin, &end)?;
+        if shape.elements() > MAX_BOUNDS_ELEMENTS {
             return Ok(());
         }
-        let (shape, sources) = self.sources(&data.shape, &begin, &end)?;
         let mut values: SmallVec<[Value; 8]> = SmallVec::from_elem(Value::UNKNOWN, shape.elements());
-        pad(&data.values, &data.shape, &mut values, &sources, &fill);
+        self.copy(&data.values, &data.shape, &mut values, &shape, &begin, &fill);
         context.set_bounds(0, Bounds { shape, values });
         Ok(())
     }
@@ -238,36 +219,6 @@ impl Pad {
 fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
     let attributes = PadAttributes::read(context.attributes);
     Arc::new(Pad { class_version: context.class_version, attributes })
-}
-
-fn pad<T: Clone>(data: &[T], shape: &Shape, target: &mut [T], sources: &Sources, fill: &T) {
-    if target.is_empty() {
-        return;
-    }
-    let strides = shape.strides();
-    pad_axis(data, &strides, target, sources, Some(0), fill);
-}
-
-/// Fills the target, which is the block of the output at the axes still to walk, from the data at `base`.
-fn pad_axis<T: Clone>(
-    data: &[T],
-    strides: &[usize],
-    target: &mut [T],
-    sources: &[Vec<Option<usize>>],
-    base: Option<usize>,
-    fill: &T,
-) {
-    let Some(base) = base else {
-        target.fill(fill.clone());
-        return;
-    };
-    let Some((axis, inner)) = sources.split_first() else {
-        target[0].clone_from(&data[base]);
-        return;
-    };
-    for (block, source) in target.chunks_exact_mut(target.len() / axis.len()).zip(axis) {
-        pad_axis(data, &strides[1..], block, inner, source.map(|s| base + s * strides[0]), fill);
-    }
 }
 
 #[cfg(test)]

@@ -18,13 +18,16 @@
 //! propagates through minimum and maximum; on booleans sum and max are OR, prod and min AND, and there is no mean. All
 //! indices are checked before anything is written.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, ElementType, PartialShape};
+use ovir_tensor::{ElementClass, ElementType, PartialShape, TensorView};
 
 use crate::common::index::{IndexRange, Indices, known_indices};
 use crate::common::movement::{known_axis, require_axis};
-use crate::common::scatter::{Combine, Places, Reduction, evaluate_scatter, propagate_scatter};
+use crate::common::scatter::{
+    Combine, Places, Reduction, evaluate_scatter, propagate_scatter, single_integer, wrong_ports,
+};
 use crate::infer::normalize_axis;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -103,13 +106,12 @@ impl Operation for ScatterElementsUpdate {
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        let data = context.input(0)?.shape();
-        let indices = Indices::new(context.input(1)?, 1)?;
-        let axis = normalize_axis(context.integer(3)?, data.rank(), Blame::Input(3))?;
-        let updates = PartialShape::from(context.input(2)?.shape());
-        check_shapes(&PartialShape::from(data), &PartialShape::from(indices.shape()), &updates, Some(axis))?;
-        indices.check(IndexRange::Wrapping, |_| (axis, data[axis]))?;
-        evaluate_scatter(context, &Places::Elements { indices, data, axis }, self.reduction())
+        let places = locate(&[context.input(0)?, context.input(1)?, context.input(2)?, context.input(3)?])?;
+        evaluate_scatter(context, &places, self.reduction())
+    }
+
+    fn overwritten(&self, inputs: &[TensorView<'_>], ranges: &mut Vec<Range<usize>>) -> OpResult<bool> {
+        Ok(locate(inputs)?.overwritten(inputs, ranges))
     }
 
     fn attributes(&self) -> Vec<(&'static str, String)> {
@@ -119,6 +121,18 @@ impl Operation for ScatterElementsUpdate {
     fn in_place_input(&self) -> Option<usize> {
         Some(0)
     }
+}
+
+/// Where the updates go, after every check.
+fn locate<'a>(inputs: &[TensorView<'a>]) -> OpResult<Places<'a>> {
+    let [data, indices, updates, axis] = *inputs else { return Err(wrong_ports(inputs.len(), 4)) };
+    let data = data.shape();
+    let indices = Indices::new(indices, 1)?;
+    let axis = normalize_axis(single_integer(axis, 3)?, data.rank(), Blame::Input(3))?;
+    let updates = PartialShape::from(updates.shape());
+    check_shapes(&PartialShape::from(data), &PartialShape::from(indices.shape()), &updates, Some(axis))?;
+    indices.check(IndexRange::Wrapping, |_| (axis, data[axis]))?;
+    Ok(Places::Elements { indices, data, axis })
 }
 
 impl ScatterElementsUpdate {

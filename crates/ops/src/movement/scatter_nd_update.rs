@@ -15,12 +15,13 @@
 //! applied in row-major order; reductions compute as those of ScatterElementsUpdate, and on booleans sub is XOR. All
 //! indices are checked before anything is written.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, PartialShape, SmallVec};
+use ovir_tensor::{ElementClass, PartialShape, SmallVec, TensorView};
 
 use crate::common::index::{IndexRange, Indices, known_indices};
-use crate::common::scatter::{Combine, Places, Reduction, evaluate_scatter, propagate_scatter};
+use crate::common::scatter::{Combine, Places, Reduction, evaluate_scatter, propagate_scatter, wrong_ports};
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -91,16 +92,12 @@ impl Operation for ScatterNdUpdate {
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        let data = context.input(0)?.shape();
-        let indices = Indices::new(context.input(1)?, 1)?;
-        let updates = PartialShape::from(context.input(2)?.shape());
-        check_shapes(&PartialShape::from(data), &PartialShape::from(indices.shape()), &updates)?;
-        let depth = indices.shape().last().copied().unwrap_or(0);
-        indices.check(IndexRange::Wrapping, |position| {
-            let axis = position % depth.max(1);
-            (axis, data[axis])
-        })?;
-        evaluate_scatter(context, &Places::Blocks { indices, data, depth }, self.reduction())
+        let places = locate(&[context.input(0)?, context.input(1)?, context.input(2)?])?;
+        evaluate_scatter(context, &places, self.reduction())
+    }
+
+    fn overwritten(&self, inputs: &[TensorView<'_>], ranges: &mut Vec<Range<usize>>) -> OpResult<bool> {
+        Ok(locate(inputs)?.overwritten(inputs, ranges))
     }
 
     fn attributes(&self) -> Vec<(&'static str, String)> {
@@ -110,6 +107,21 @@ impl Operation for ScatterNdUpdate {
     fn in_place_input(&self) -> Option<usize> {
         Some(0)
     }
+}
+
+/// Where the updates go, after every check.
+fn locate<'a>(inputs: &[TensorView<'a>]) -> OpResult<Places<'a>> {
+    let [data, indices, updates] = *inputs else { return Err(wrong_ports(inputs.len(), 3)) };
+    let data = data.shape();
+    let indices = Indices::new(indices, 1)?;
+    let updates = PartialShape::from(updates.shape());
+    check_shapes(&PartialShape::from(data), &PartialShape::from(indices.shape()), &updates)?;
+    let depth = indices.shape().last().copied().unwrap_or(0);
+    indices.check(IndexRange::Wrapping, |position| {
+        let axis = position % depth.max(1);
+        (axis, data[axis])
+    })?;
+    Ok(Places::Blocks { indices, data, depth })
 }
 
 impl ScatterNdUpdate {

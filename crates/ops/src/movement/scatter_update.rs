@@ -15,13 +15,14 @@
 //! order stays. All indices are checked before anything is written. OpenVINO's CPU plugin narrows i64 indices to i32
 //! and leaves those of small 1-D tensors unchecked; ovir does neither.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, PartialShape};
+use ovir_tensor::{ElementClass, PartialShape, TensorView};
 
 use crate::common::index::{IndexRange, Indices, known_indices};
 use crate::common::movement::{known_axis, require_axis};
-use crate::common::scatter::{Places, Reduction, evaluate_scatter, propagate_scatter};
+use crate::common::scatter::{Places, Reduction, evaluate_scatter, propagate_scatter, single_integer, wrong_ports};
 use crate::infer::normalize_axis;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -61,13 +62,12 @@ impl Operation for ScatterUpdate {
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        let data = context.input(0)?.shape();
-        let indices = Indices::new(context.input(1)?, 1)?;
-        let axis = normalize_axis(context.integer(3)?, data.rank(), Blame::Input(3))?;
-        let updates = PartialShape::from(context.input(2)?.shape());
-        check_shapes(&PartialShape::from(data), &PartialShape::from(indices.shape()), &updates, Some(axis))?;
-        indices.check(IndexRange::FromStart, |_| (axis, data[axis]))?;
-        evaluate_scatter(context, &places(indices, data, axis), Reduction::NONE)
+        let places = locate(&[context.input(0)?, context.input(1)?, context.input(2)?, context.input(3)?])?;
+        evaluate_scatter(context, &places, Reduction::NONE)
+    }
+
+    fn overwritten(&self, inputs: &[TensorView<'_>], ranges: &mut Vec<Range<usize>>) -> OpResult<bool> {
+        Ok(locate(inputs)?.overwritten(inputs, ranges))
     }
 
     fn in_place_input(&self) -> Option<usize> {
@@ -77,6 +77,18 @@ impl Operation for ScatterUpdate {
 
 fn build(_context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
     Arc::new(ScatterUpdate)
+}
+
+/// Where the updates go, after every check.
+fn locate<'a>(inputs: &[TensorView<'a>]) -> OpResult<Places<'a>> {
+    let [data, indices, updates, axis] = *inputs else { return Err(wrong_ports(inputs.len(), 4)) };
+    let data = data.shape();
+    let indices = Indices::new(indices, 1)?;
+    let axis = normalize_axis(single_integer(axis, 3)?, data.rank(), Blame::Input(3))?;
+    let updates = PartialShape::from(updates.shape());
+    check_shapes(&PartialShape::from(data), &PartialShape::from(indices.shape()), &updates, Some(axis))?;
+    indices.check(IndexRange::FromStart, |_| (axis, data[axis]))?;
+    Ok(places(indices, data, axis))
 }
 
 fn places<'a>(indices: Indices<'a>, data: &[usize], axis: usize) -> Places<'a> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ovir_tensor::{Dim, PartialShape, Shape, SmallVec};
 
 use super::depth_to_space::{DepthMode, DepthSpaceAttributes, divided};
-use crate::common::movement::{View, evaluate_view};
+use crate::common::movement::{View, evaluate_view, exact_shape};
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
 
 /// The definition of SpaceToDepth.
@@ -43,7 +43,7 @@ impl Operation for SpaceToDepth {
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let input = context.input(0)?.shape();
-        let output = self.output_shape(&PartialShape::from(input))?.to_shape().unwrap_or_default();
+        let output = exact_shape(&self.output_shape(&PartialShape::from(input))?)?;
         evaluate_view(context, 0, &self.view(input, output))
     }
 

@@ -118,7 +118,11 @@ fn part_dims(dim: Dim, lengths: &[Value]) -> OpResult<SmallVec<[Dim; 8]>> {
 
 /// The size of a part whose length may be known; one that may be -1 can be anything up to the whole.
 fn known_length(length: Value, dim: Dim) -> Dim {
-    if length.min >= 0 { length.to_dim() } else { Dim::interval(0, dim.max()) }
+    if length.min < 0 {
+        return Dim::interval(0, dim.max());
+    }
+    let limit = dim.max().max(length.min);
+    Dim::interval(length.min, length.max.min(limit)).with_symbol(length.symbol)
 }
 
 fn difference(dim: Dim, others: Dim) -> Dim {

@@ -6,10 +6,10 @@
 //! | port (version 1) | port (version 5) | name | types | shape |
 //! |---|---|---|---|---|
 //! | in 2 | in 0 | data | any floating-point type | [N, C, ...] |
-//! | in 0 | in 1 | gamma | that of `data` | [C] |
-//! | in 1 | in 2 | beta | that of `data` | [C] |
-//! | in 3 | in 3 | mean | that of `data` | [C] |
-//! | in 4 | in 4 | variance | that of `data` | [C] |
+//! | in 0 | in 1 | gamma | that of `data` | `[C]` |
+//! | in 1 | in 2 | beta | that of `data` | `[C]` |
+//! | in 3 | in 3 | mean | that of `data` | `[C]` |
+//! | in 4 | in 4 | variance | that of `data` | `[C]` |
 //! | out 0 | out 0 | | that of `data` | that of `data` |
 //!
 //! Deviation: the page of version 1 puts `data` first, but files have it third, as OpenVINO reads and writes them.
@@ -154,5 +154,11 @@ mod tests {
         let inputs = [data.clone(), gamma.clone(), beta.clone(), mean.clone(), variance.clone()];
         assert_eq!(case("opset5").run(&inputs).unwrap()[0], expected);
         assert_eq!(case("opset1").run(&[gamma, beta, data, mean, variance]).unwrap()[0], expected);
+    }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("opset5").assert_monotone(&["f32[1,3,4]", "f32[3]", "f32[3]", "f32[3]", "f32[3]"]);
+        case("opset1").assert_monotone(&["f32[3]", "f32[3]", "f32[1,3,4]", "f32[3]", "f32[3]"]);
     }
 }

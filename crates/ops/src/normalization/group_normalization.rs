@@ -6,8 +6,8 @@
 //! | port | name | types | shape |
 //! |---|---|---|---|
 //! | in 0 | data | any floating-point type | [N, C, ...] |
-//! | in 1 | scale | that of `data` | [C] |
-//! | in 2 | bias | that of `data` | [C] |
+//! | in 1 | scale | that of `data` | `[C]` |
+//! | in 2 | bias | that of `data` | `[C]` |
 //! | out 0 | | that of `data` | that of `data` |
 
 use std::sync::Arc;
@@ -167,5 +167,10 @@ mod tests {
         let (scale, bias) = (tensor(&[1f32, 2.0, 3.0, 4.0], [4]), tensor(&[0f32, 0.0, 0.0, 1.0], [4]));
         let output = case("2").run(&[data, scale, bias]).unwrap();
         assert_eq!(output[0], tensor(&[-1f32, 2.0, -3.0, 5.0, -1.0, 2.0, -3.0, 5.0], [2, 4, 1]));
+    }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("4").assert_monotone(&["f32[3,12,5]", "f32[12]", "f32[12]"]);
     }
 }

@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn axes_of_version_1() {
         let data = tensor(&[1f32, 3.0, 11.0, 13.0], [1, 2, 2]);
-        let apart = version_1().attribute("across_channels", "false").run(&[data.clone()]).unwrap();
+        let apart = version_1().attribute("across_channels", "false").run(std::slice::from_ref(&data)).unwrap();
         assert_eq!(apart[0], tensor(&[-1f32, 1.0, -1.0, 1.0], [1, 2, 2]));
         let both = version_1().attribute("across_channels", "true").attribute("reduction_axes", "1");
         assert_eq!(both.run(&[data]).unwrap()[0], tensor(&[-1f32, -1.0, 1.0, 1.0], [1, 2, 2]));
@@ -169,5 +169,12 @@ mod tests {
         let case = case.attribute("eps_mode", "inside_sqrt");
         let output = case.run(&[tensor(&[1f32, 5.0], [2]), tensor(&[0i32], [1])]).unwrap();
         assert_eq!(output[0], tensor(&[-2f32, 2.0], [2]));
+    }
+
+    #[test]
+    fn inference_is_monotone() {
+        let case = Case::new("MVN", "opset6").attribute("eps", "1").attribute("normalize_variance", "true");
+        case.attribute("eps_mode", "inside_sqrt").assert_monotone(&["f32[2,3,4]", "i64[2]=1,-1"]);
+        version_1().attribute("reduction_axes", "1,-1").assert_monotone(&["f32[2,3,4]"]);
     }
 }

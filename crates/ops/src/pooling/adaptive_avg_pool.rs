@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use ovir_tensor::{ElementClass, dispatch};
 
+use crate::common::accumulate::divide_to_even;
 use crate::common::elementwise::unsupported;
 use crate::common::number::Number;
 use crate::common::pooling::{adaptive_geometry, for_each_part, infer_adaptive};
-use crate::pooling::avg_pool::divide_to_even;
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
 
 /// The definition of AdaptiveAvgPool.

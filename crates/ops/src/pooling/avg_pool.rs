@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use ovir_tensor::{ElementClass, Shape, SmallVec, dispatch};
 
-use crate::common::accumulate::Wrapping;
+use crate::common::accumulate::{Wrapping, divide_to_even};
 use crate::common::elementwise::unsupported;
 use crate::common::number::Number;
 use crate::common::pooling::{for_each_window, infer_pooling, pooling_geometry};
@@ -135,16 +135,6 @@ impl AvgPool {
                 (_, false) => T::from_i128(divide_to_even(i128::from(integer.0), count as i128)),
             };
         });
-    }
-}
-
-/// The quotient rounded to the nearest, halves to even.
-pub(crate) fn divide_to_even(value: i128, divisor: i128) -> i128 {
-    let (quotient, rest) = (value.div_euclid(divisor), value.rem_euclid(divisor));
-    match (rest * 2).cmp(&divisor) {
-        std::cmp::Ordering::Less => quotient,
-        std::cmp::Ordering::Greater => quotient + 1,
-        std::cmp::Ordering::Equal => quotient + (quotient & 1),
     }
 }
 

@@ -206,4 +206,9 @@ mod tests {
         assert_eq!(case("1").attribute_errors(5), ["attribute `levels`: `levels` is 1, which must be at least 2"]);
         assert_eq!(case("9").infer(&["f32[?]", "f32[1]", "f32[]", "f32[]", "f32[]"]), ["f32[?]"]);
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("9").assert_monotone(&["f32[1,64,5]", "f32[64,1]", "f32[1]", "f32[]", "f32[1,1,5]"]);
+    }
 }

@@ -126,4 +126,12 @@ mod tests {
         let case = Case::new("ReduceSum", "opset1");
         assert_eq!(case.infer(&["i64[3]=2,3..5,4", "i64[1]=0"]), ["i64[]=9..11"]);
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        Case::new("ReduceSum", "opset1").assert_monotone(&["f32[6,12,10]", "i64[2]=0,-1"]);
+        Case::new("ReduceSum", "opset1").attribute("keep_dims", "true").assert_monotone(&["f32[6,12,10]", "i64[1]=1"]);
+        Case::new("ReduceSum", "opset1").assert_monotone(&["i64[3]=1,2,3", "i64[]=0"]);
+        Case::new("ReduceSum", "opset1").assert_monotone(&["f32[6,12,10]", "i64[0]"]);
+    }
 }

@@ -158,22 +158,30 @@ fn resolve(input: &PartialShape, pattern: &[Value], special_zero: bool) -> OpRes
     });
     let mut output: SmallVec<[Dim; 8]> = dims.collect();
     let Some(input_dims) = input.dims() else { return Ok(PartialShape::from_dims(output)) };
-    let open = match (inferred, unknown) {
-        (1, _) => Slot::Inferred,
-        (0, 1) => Slot::Unknown,
-        (_, 0) => {
-            let output = PartialShape::from_dims(output);
-            let possible = quotient(input_dims, &slots, usize::MAX).is_some_and(|rest| rest.contains(1));
-            let empty = input.elements().contains(0) && output.elements().contains(0);
-            return if possible || empty { Ok(output) } else { Err(mismatch(input, &output)) };
+    if inferred == 1 {
+        let Some(position) = slots.iter().position(|s| *s == Slot::Inferred) else {
+            return Ok(PartialShape::from_dims(output));
+        };
+        output[position] = quotient(input_dims, &slots, position).ok_or_else(|| indivisible(input, pattern))?;
+        return Ok(PartialShape::from_dims(output));
+    }
+    let given = PartialShape::from_dims(output.iter().copied());
+    if unknown == 0 {
+        let possible = quotient(input_dims, &slots, usize::MAX).is_some_and(|rest| rest.contains(1));
+        let both_empty = input.elements().contains(0) && given.elements().contains(0);
+        if !possible && !both_empty {
+            return Err(mismatch(input, &given));
         }
-        _ => return Ok(PartialShape::from_dims(output)),
-    };
-    let Some(position) = slots.iter().position(|s| *s == open) else { return Ok(PartialShape::from_dims(output)) };
-    match quotient(input_dims, &slots, position) {
-        Some(dim) => output[position] = dim,
-        None if inferred == 1 => return Err(indivisible(input, pattern)),
-        None => return Err(mismatch(input, &PartialShape::from_dims(output))),
+    }
+    // The number of elements narrows a dimension where no other dimension can be 0.
+    for position in 0..output.len() {
+        let mut others = given.dims().unwrap_or(&[]).iter().enumerate().filter(|(i, _)| *i != position);
+        let may_be_empty = others.any(|(_, dim)| dim.min() == 0);
+        if may_be_empty || output[position].is_static() || matches!(slots[position], Slot::Copied(_)) {
+            continue;
+        }
+        let narrowed = quotient(input_dims, &slots, position).and_then(|dim| output[position].merge(dim));
+        output[position] = narrowed.ok_or_else(|| mismatch(input, &given))?;
     }
     Ok(PartialShape::from_dims(output))
 }
@@ -219,9 +227,10 @@ fn quotient(input: &[Dim], slots: &[Slot], open: usize) -> Option<Dim> {
     let mut right: SmallVec<[Dim; 8]> = SmallVec::new();
     for (i, slot) in slots.iter().enumerate() {
         let dim = match slot {
+            _ if i == open => continue,
             Slot::Given(dim) => *dim,
-            Slot::Inferred | Slot::Unknown if i != open => Dim::DYNAMIC,
-            _ => continue,
+            Slot::Inferred | Slot::Unknown => Dim::DYNAMIC,
+            Slot::Copied(_) => continue,
         };
         match left.iter().position(|other| other.is_same(dim)) {
             Some(i) => drop(left.remove(i)),

@@ -178,4 +178,10 @@ mod tests {
         assert_eq!(case("f32").infer(&["i64[2]=1..5,7"]), ["f32[2]"]);
         assert_eq!(case("f32").infer_error(&["string[2]"]), "input 0: element type string cannot be converted to f32");
     }
+
+    #[test]
+    fn inference_is_monotone() {
+        case("i32").assert_monotone(&["i64[3]=1,2,-3"]);
+        case("boolean").assert_monotone(&["i64[3]=0,2,-3"]);
+    }
 }

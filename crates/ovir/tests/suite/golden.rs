@@ -69,7 +69,7 @@ fn run(archive: &mut ZipArchive<File>, case: &Case, reference_only: bool) -> Res
     let weights = entry(archive, &format!("{name}/model.bin")).unwrap_or_default();
     let core = Core::new();
     let model = core.read_model_from_memory(&xml, weights).map_err(|e| e.to_string())?;
-    let options = CompileOptions { threads: 2, reference_only };
+    let options = CompileOptions { threads: 2, reference_only, ..CompileOptions::default() };
     let compiled = core.compile_model(&model, &options).map_err(|e| e.to_string())?;
     let mut request = compiled.create_infer_request();
     for inference in 0..case.inferences {

@@ -53,7 +53,7 @@ fn models_in(path: &Path) -> Vec<std::path::PathBuf> {
 fn run(xml: &Path, reference_only: bool) -> Result<(), String> {
     let core = Core::new();
     let model = core.read_model(xml).map_err(|e| e.to_string())?;
-    let options = CompileOptions { threads: 2, reference_only };
+    let options = CompileOptions { threads: 2, reference_only, ..CompileOptions::default() };
     let compiled = core.compile_model(&model, &options).map_err(|e| e.to_string())?;
     let mut request = compiled.create_infer_request();
     let folder = xml.parent().ok_or("no folder")?;

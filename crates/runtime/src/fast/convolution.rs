@@ -68,7 +68,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let any_size = smallest_data(&form, &filter_shape)?;
     let geometry = kernel_geometry(&form.geometry(&any_size, &filter_shape).ok()?).ok()?;
     let values = filter.aligned().ok()?;
-    let weights = context.packed.get(&filter, format!("convolution {filter_shape}"), || {
+    let key = context.key(filter_port, &filter);
+    let weights = context.packed.get(key, format!("convolution {filter_shape}"), || {
         kernels::PackedConvolution::pack(isa, &geometry, values.slice::<f32>().ok()?).ok()
     })?;
     let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);

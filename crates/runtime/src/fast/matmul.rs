@@ -55,7 +55,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         let epilogue = parts.epilogue(context, n)?;
         let values = tensor.aligned().ok()?;
         let strides = if attributes.transpose_b { (1, k) } else { (n, 1) };
-        let weights = context.packed.get(&tensor, format!("matmul {k}x{n} {}", attributes.transpose_b), || {
+        let key = context.key(ports.1, &tensor);
+        let weights = context.packed.get(key, format!("matmul {k}x{n} {}", attributes.transpose_b), || {
             PackedB::pack(isa, k, n, values.slice::<f32>().ok()?, strides.0, strides.1).ok()
         })?;
         let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[ports.1]);

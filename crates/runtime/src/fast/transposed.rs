@@ -102,7 +102,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let isa = isa::detect();
     let values = filter.aligned().ok()?;
     let format = format!("transposed convolution {filter_shape} {groups} {stride:?} {dilation:?}");
-    let weights = context.packed.get(&filter, format, || {
+    let key = context.key(filter_port, &filter);
+    let weights = context.packed.get(key, format, || {
         kernels::PackedTransposedConvolution::pack(isa, &any, values.slice::<f32>().ok()?).ok()
     })?;
     let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);

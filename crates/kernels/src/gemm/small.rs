@@ -1,0 +1,154 @@
+//! Products with few rows, which the speed of reading the right operand bounds. It is read once, in the order it lies.
+
+use crate::isa::Isa;
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// The most rows these loops take.
+pub(crate) const MOST_ROWS: usize = 4;
+
+/// A product `C += A * B` with few rows. Rows of A are contiguous along the shared axis.
+#[derive(Clone, Copy)]
+pub(crate) struct Small {
+    /// Rows of A and C, at most [`MOST_ROWS`].
+    pub(crate) m: usize,
+    /// The shared axis.
+    pub(crate) k: usize,
+    /// Columns to compute.
+    pub(crate) n: usize,
+    /// The left operand.
+    pub(crate) a: *const f32,
+    /// Elements from one row of A to the next.
+    pub(crate) a_row: usize,
+    /// The right operand, from the first column on.
+    pub(crate) b: *const f32,
+    /// Elements from one row of B to the next; 1 where its columns are contiguous along the shared axis.
+    pub(crate) b_row: usize,
+    /// Elements from one column of B to the next; 1 where its rows are contiguous.
+    pub(crate) b_column: usize,
+    /// The result, from the first column on.
+    pub(crate) c: *mut f32,
+    /// Elements from one row of C to the next.
+    pub(crate) c_row: usize,
+}
+
+impl Small {
+    /// Whether a product of this shape is read fastest by these loops.
+    pub(crate) fn suits(m: usize, a_column: usize, b_row: usize, b_column: usize) -> bool {
+        m <= MOST_ROWS && a_column == 1 && (b_row == 1 || b_column == 1)
+    }
+
+    /// Adds the product to C.
+    ///
+    /// # Safety
+    /// The operands and C cover the product, nobody else touches C, and B is contiguous along one axis.
+    pub(crate) unsafe fn run(self, isa: Isa) {
+        match (self.b_column == 1, self.m) {
+            (true, 1) => dispatch(isa, Stream::<1>(self)),
+            (true, 2) => dispatch(isa, Stream::<2>(self)),
+            (true, 3) => dispatch(isa, Stream::<3>(self)),
+            (true, 4) => dispatch(isa, Stream::<4>(self)),
+            (false, 1) => dispatch(isa, Dots::<1>(self)),
+            (false, 2) => dispatch(isa, Dots::<2>(self)),
+            (false, 3) => dispatch(isa, Dots::<3>(self)),
+            (false, 4) => dispatch(isa, Dots::<4>(self)),
+            _ => debug_assert!(self.m == 0),
+        }
+    }
+}
+
+/// Rows of B are contiguous: four of them are added to C at a time.
+struct Stream<const ROWS: usize>(Small);
+
+impl<const ROWS: usize> Kernel for Stream<ROWS> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Small { k, n, a, a_row, b, b_row, c, c_row, .. } = self.0;
+        let mut step = 0;
+        while step < k {
+            let steps = (k - step).min(4);
+            let mut left = [[s.splat(0.0); 4]; ROWS];
+            let mut lines = [b; 4];
+            for index in 0..4 {
+                // Steps that are missing at the end repeat the last and are left out below.
+                let index_in = step + index.min(steps - 1);
+                lines[index] = b.wrapping_add(index_in * b_row);
+                for row in 0..ROWS {
+                    // SAFETY: the step lies in the row of A.
+                    left[row][index] = s.splat(unsafe { *a.add(row * a_row + index_in) });
+                }
+            }
+            let mut column = 0;
+            while steps == 4 && column + S::LANES <= n {
+                for row in 0..ROWS {
+                    // SAFETY: a vector of columns from this one on lies in C and in every line of B.
+                    unsafe {
+                        let place = c.add(row * c_row + column);
+                        let mut sum = s.load(place);
+                        for index in 0..4 {
+                            sum = s.fma(left[row][index], s.load(lines[index].add(column)), sum);
+                        }
+                        s.store(place, sum);
+                    }
+                }
+                column += S::LANES;
+            }
+            while column < n {
+                let count = (n - column).min(S::LANES);
+                for row in 0..ROWS {
+                    // SAFETY: `count` columns from this one on lie in C and in every line of B.
+                    unsafe {
+                        let place = c.add(row * c_row + column);
+                        let mut sum = s.load_partial(place, count);
+                        for index in 0..steps {
+                            let right = s.load_partial(lines[index].add(column), count);
+                            sum = s.fma(left[row][index], right, sum);
+                        }
+                        s.store_partial(place, sum, count);
+                    }
+                }
+                column += count;
+            }
+            step += steps;
+        }
+    }
+}
+
+/// Columns of B are contiguous: each element of C is a dot product, two columns at a time.
+struct Dots<const ROWS: usize>(Small);
+
+impl<const ROWS: usize> Kernel for Dots<ROWS> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Small { k, n, a, a_row, b, b_column, c, c_row, .. } = self.0;
+        let mut column = 0;
+        while column < n {
+            let columns = (n - column).min(2);
+            let mut sums = [[s.splat(0.0); 2]; ROWS];
+            let mut step = 0;
+            // SAFETY: every access stays within the rows of A, the columns of B and the rows of C.
+            unsafe {
+                let first = b.add(column * b_column);
+                let second = b.add((column + columns - 1) * b_column);
+                while step < k {
+                    let count = (k - step).min(S::LANES);
+                    let right = [s.load_partial(first.add(step), count), s.load_partial(second.add(step), count)];
+                    for row in 0..ROWS {
+                        let left = s.load_partial(a.add(row * a_row + step), count);
+                        for index in 0..2 {
+                            sums[row][index] = s.fma(left, right[index], sums[row][index]);
+                        }
+                    }
+                    step += count;
+                }
+                for row in 0..ROWS {
+                    for index in 0..columns {
+                        *c.add(row * c_row + column + index) += s.reduce_add(sums[row][index]);
+                    }
+                }
+            }
+            column += columns;
+        }
+    }
+}
