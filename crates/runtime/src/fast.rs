@@ -7,6 +7,7 @@ mod attention;
 mod binary;
 mod convert;
 mod convolution;
+mod interpolate;
 mod layout;
 mod matmul;
 mod movement;
@@ -170,6 +171,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     select::claim,
     attention::claim,
     recurrent::claim,
+    interpolate::claim,
 ];
 
 /// Offers a kernel for a layer.

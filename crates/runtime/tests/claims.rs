@@ -694,3 +694,24 @@ fn recurrent_sequences() {
             .constant(tensor(&[directions, biases * hidden]))
     });
 }
+
+#[test]
+fn interpolations() {
+    many(17, 60, |random, round| {
+        let shape = [random.between(1, 2), random.between(1, 5), random.between(1, 9), random.between(1, 9)];
+        let target = [random.between(1, 20) as i64, random.between(1, 20) as i64];
+        let mode = ["nearest", "linear_onnx", "linear"][round % 3];
+        let coordinates = ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"][random.between(0, 3)];
+        let case = Case::new("opset11", "Interpolate")
+            .attribute("mode", mode)
+            .attribute("coordinate_transformation_mode", coordinates)
+            .attribute("nearest_mode", ["round_prefer_floor", "floor", "ceil", "simple"][random.between(0, 3)]);
+        let scales = [random.between(1, 3) as f32, random.between(2, 9) as f32 / 4.0];
+        let (by_scales, axes) = (random.between(0, 1) == 1, [2, -1]);
+        let case = case.attribute("shape_calculation_mode", if by_scales { "scales" } else { "sizes" });
+        let case = case.input(random.tensor(ElementType::F32, &shape));
+        let case =
+            if by_scales { case.constant(Tensor::from_slice(&scales, [2]).unwrap()) } else { case.integers(&target) };
+        case.integers(&axes)
+    });
+}
