@@ -7,12 +7,14 @@ mod attention;
 mod binary;
 mod convert;
 mod convolution;
+mod interpolate;
 mod layout;
 mod matmul;
 mod movement;
 mod normalization;
 mod parts;
 mod pooling;
+mod recurrent;
 mod reduce;
 mod select;
 mod softmax;
@@ -168,6 +170,8 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     convert::claim,
     select::claim,
     attention::claim,
+    recurrent::claim,
+    interpolate::claim,
 ];
 
 /// Offers a kernel for a layer.

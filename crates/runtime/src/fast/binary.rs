@@ -78,7 +78,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 fn arithmetic(operation: &dyn Operation, element_type: ElementType) -> Option<(BinaryOp, Alignment)> {
     let found = |op, attributes: &BroadcastAttributes| Some((op, Alignment::Broadcast(attributes.clone())));
     if let Some(divide) = operation.downcast_ref::<Divide>() {
-        // Of floating-point quotients none is rounded.
+        // A quotient of floating-point numbers is never rounded to an integer.
         let rounds_down = divide.floor && element_type.is_integer();
         return found(if rounds_down { BinaryOp::FloorDiv } else { BinaryOp::Div }, &divide.attributes);
     }

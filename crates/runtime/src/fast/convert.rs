@@ -90,13 +90,13 @@ fn each<S: NativeElement, T: NativeElement>(
 /// The conversion of x86: what does not fit becomes the smallest i32.
 fn truncate_to_i32(value: f32) -> i32 {
     const LIMIT: f32 = 2_147_483_648.0;
-    if value >= -LIMIT && value < LIMIT { value as i32 } else { i32::MIN }
+    if (-LIMIT..LIMIT).contains(&value) { value as i32 } else { i32::MIN }
 }
 
 /// The conversion of x86: what does not fit becomes the smallest i64.
 fn truncate_to_i64(value: f32) -> i64 {
     const LIMIT: f32 = 9_223_372_036_854_775_808.0;
-    if value >= -LIMIT && value < LIMIT { value as i64 } else { i64::MIN }
+    if (-LIMIT..LIMIT).contains(&value) { value as i64 } else { i64::MIN }
 }
 
 impl Kernel for ConvertKernel {

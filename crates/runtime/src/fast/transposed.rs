@@ -103,9 +103,9 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let values = filter.aligned().ok()?;
     let format = format!("transposed convolution {filter_shape} {groups} {stride:?} {dilation:?}");
     let key = context.key(filter_port, &filter);
-    let weights = context.packed.get(key, format, || {
-        kernels::PackedTransposedConvolution::pack(isa, &any, values.slice::<f32>().ok()?).ok()
-    })?;
+    let weights = context
+        .packed
+        .get(key, format, || kernels::PackedTransposedConvolution::pack(isa, &any, values.slice::<f32>().ok()?).ok())?;
     let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);
     packed_inputs.extend(parts.packed_ports(&epilogue));
     let kernel = TransposedKernel { isa, form, filter: filter_shape, output_shape, weights, epilogue, data_port };

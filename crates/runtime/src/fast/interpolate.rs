@@ -1,0 +1,149 @@
+//! Interpolate along the last two axes with at most two taps a coordinate, f32.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ovir_kernels::interpolate::{InterpolationTable, interpolate, interpolate_scratch_len};
+use ovir_kernels::isa::{self, Isa};
+use ovir_ops::common::interpolation::AxisTaps;
+use ovir_ops::image::interpolate::{Interpolate, InterpolateTarget, ShapeCalculationMode};
+use ovir_ops::{Blame, OpError, OpResult, Operation};
+use ovir_tensor::{ElementType, Shape, SmallVec};
+
+use super::layout::axis_of;
+use super::parts::{floats, kernel_error, scratch_f32};
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+struct InterpolateKernel {
+    isa: Isa,
+    operation: Arc<dyn Operation>,
+    /// The factors, where they say the sizes; otherwise the shape of the output does.
+    scales: Option<SmallVec<[f32; 8]>>,
+    axes: Option<SmallVec<[i64; 8]>>,
+    /// The tables of the shapes that came last: they are made when shapes change only.
+    last: Mutex<Option<Arc<Tables>>>,
+}
+
+/// The tables of one pair of shapes.
+struct Tables {
+    data: Shape,
+    output: Shape,
+    planes: usize,
+    rows: InterpolationTable,
+    columns: InterpolationTable,
+}
+
+/// Claims Interpolate of f32 with constant axes and, where they are given, constant factors.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let operation = Arc::clone(&context.node.operation);
+    let found = operation.downcast_ref::<Interpolate>()?;
+    if context.inputs.first()?.element_type != ElementType::F32 {
+        return None;
+    }
+    let uses_scales =
+        found.class_version > 1 && found.attributes.shape_calculation_mode == ShapeCalculationMode::Scales;
+    let (target_port, axes_port) = match found.class_version {
+        1 => (1, None),
+        4 => (if uses_scales { 2 } else { 1 }, Some(3)),
+        _ => (1, Some(2)),
+    };
+    let scales = match uses_scales {
+        true => Some(SmallVec::from_vec(floats(&(context.constant)(target_port)?)?)),
+        false => None,
+    };
+    let axes = match axes_port.and_then(|port| context.inputs.get(port)) {
+        Some(facts) => Some(facts.integers()?),
+        None => None,
+    };
+    let kernel = InterpolateKernel { isa: isa::detect(), operation, scales, axes, last: Mutex::new(None) };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
+}
+
+impl InterpolateKernel {
+    /// The tables for the shapes at hand; `None` if the kernel does not do them.
+    fn tables(&self, data: &Shape, output: &Shape) -> Option<Arc<Tables>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tables) = last.as_ref().filter(|tables| tables.data == *data && tables.output == *output) {
+            return Some(Arc::clone(tables));
+        }
+        let tables = Arc::new(self.make_tables(data, output)?);
+        *last = Some(Arc::clone(&tables));
+        Some(tables)
+    }
+
+    fn make_tables(&self, data: &Shape, output: &Shape) -> Option<Tables> {
+        let operation = self.operation.downcast_ref::<Interpolate>()?;
+        if output.rank() != data.rank() || output.elements() == 0 || data.elements() == 0 {
+            return None;
+        }
+        let target = match &self.scales {
+            Some(scales) => InterpolateTarget::Scales(scales.clone()),
+            None => InterpolateTarget::Sizes(self.sizes(operation, output)?),
+        };
+        let plan = operation.plan(data, &target, self.axes.as_deref()).ok()?;
+        let first = data.rank().checked_sub(2)?;
+        let is_still = (0..first).all(|axis| plan.taps[axis].is_identity(data[axis]));
+        if !is_still || plan.output_shape != *output {
+            return None;
+        }
+        let planes = data.get(..first)?.iter().product();
+        let (rows, columns) = (table(&plan.taps[first], data[first])?, table(&plan.taps[first + 1], data[first + 1])?);
+        Some(Tables { data: data.clone(), output: output.clone(), planes, rows, columns })
+    }
+
+    /// The sizes that the layer was given: those of the output along its axes.
+    fn sizes(&self, operation: &Interpolate, output: &Shape) -> Option<SmallVec<[i64; 8]>> {
+        let size = |axis: usize| output.get(axis).and_then(|size| i64::try_from(*size).ok());
+        let axes = match operation.class_version {
+            1 => Some(&operation.attributes.axes[..]),
+            _ => self.axes.as_deref(),
+        };
+        match axes {
+            Some(axes) => axes.iter().map(|axis| size(axis_of(*axis, output.rank())?)).collect(),
+            None => (0..output.rank()).map(size).collect(),
+        }
+    }
+}
+
+/// The table of an axis whose coordinates mix two elements at most, with weights that sum up to 1.
+fn table(taps: &AxisTaps, data: usize) -> Option<InterpolationTable> {
+    let mut entries = Vec::with_capacity(taps.len());
+    for x in 0..taps.len() {
+        let (positions, weights) = taps.of(x);
+        if (weights.iter().sum::<f64>() - 1.0).abs() > 1e-6 {
+            return None;
+        }
+        entries.push(match (positions, weights) {
+            ([only], _) => (*only, *only, 0.0),
+            ([first, second], [_, weight]) => (*first, *second, *weight as f32),
+            _ => return None,
+        });
+    }
+    InterpolationTable::new(data, &entries).ok()
+}
+
+impl Kernel for InterpolateKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return false };
+        self.tables(data, output).is_some()
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return 0 };
+        let tables = self.tables(data, output);
+        tables.map_or(0, |t| interpolate_scratch_len(t.planes, &t.rows, &t.columns).saturating_mul(4))
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let tables = self.tables(data.shape(), output.shape());
+        let tables = tables.ok_or_else(|| OpError::shape(Blame::Input(0), "the kernel does not fit the data"))?;
+        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        let Tables { planes, rows, columns, .. } = &*tables;
+        interpolate(self.isa, *planes, rows, columns, values, target, scratch_f32(io.scratch)).map_err(kernel_error)
+    }
+}

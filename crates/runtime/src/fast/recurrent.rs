@@ -1,0 +1,185 @@
+//! LSTM and GRU sequences with constant weights and the usual activations, f32.
+
+use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::parallel::nanoseconds_for_flops;
+use ovir_kernels::recurrent::{
+    CellKind as PackedKind, PackedCell, SequenceGeometry, recurrent_sequence, recurrent_sequence_scratch_len,
+};
+use ovir_ops::common::recurrent::{Activation, Cell, CellKind, Direction};
+use ovir_ops::sequence::{gru_sequence::GruSequence, lstm_sequence::LstmSequence};
+use ovir_ops::{Blame, OpError, OpResult};
+use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
+
+use super::parts::{floats, kernel_error, scratch_f32};
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+struct SequenceKernel {
+    isa: Isa,
+    direction: Direction,
+    /// One for each direction.
+    cells: Vec<PackedCell>,
+    is_lstm: bool,
+    hidden: usize,
+    input: usize,
+    length_type: ElementType,
+}
+
+/// Claims LSTMSequence and GRUSequence.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let operation = context.node.operation.clone();
+    let (cell, direction) = match (operation.downcast_ref::<LstmSequence>(), operation.downcast_ref::<GruSequence>()) {
+        (Some(sequence), _) => (&sequence.cell, sequence.attributes.direction),
+        (_, Some(sequence)) => (&sequence.cell, sequence.attributes.direction),
+        _ => return None,
+    };
+    let kind = packed_kind(cell)?;
+    let is_lstm = kind == PackedKind::Lstm;
+    let lengths_port = if is_lstm { 3 } else { 2 };
+    let length_type = context.inputs.get(lengths_port)?.element_type;
+    let is_f32 = |port: usize| context.inputs.get(port).is_some_and(|facts| facts.element_type == ElementType::F32);
+    if !matches!(length_type, ElementType::I32 | ElementType::I64) || !(0..lengths_port).all(is_f32) {
+        return None;
+    }
+    let ports = [lengths_port + 1, lengths_port + 2, lengths_port + 3];
+    let isa = isa::detect();
+    let (w, r, b) = ((context.constant)(ports[0])?, (context.constant)(ports[1])?, (context.constant)(ports[2])?);
+    let [directions, _, input] = w.shape()[..] else { return None };
+    let (w, r, b) = (floats(&w)?, floats(&r)?, floats(&b)?);
+    if directions != direction.count() || w.is_empty() || r.is_empty() {
+        return None;
+    }
+    let part = |values: &[f32], at: usize| {
+        let length = values.len() / directions;
+        values[at * length..][..length].to_vec()
+    };
+    let hidden = cell.hidden_size;
+    let cells: Option<Vec<PackedCell>> = (0..directions)
+        .map(|at| PackedCell::pack(isa, kind, input, hidden, &part(&w, at), &part(&r, at), &part(&b, at)).ok())
+        .collect();
+    let kernel = SequenceKernel { isa, direction, cells: cells?, is_lstm, hidden, input, length_type };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::from_slice(&ports) })
+}
+
+/// The kind as the kernels know it, if activations and bounds are the usual ones.
+fn packed_kind(cell: &Cell) -> Option<PackedKind> {
+    use Activation::{Sigmoid, Tanh};
+    if cell.clip != 0.0 && cell.clip.is_finite() {
+        return None;
+    }
+    match (cell.kind, &cell.activations[..]) {
+        (kind, [Sigmoid, Tanh, Tanh]) if kind == CellKind::LSTM => Some(PackedKind::Lstm),
+        (CellKind::Gru { linear_before_reset: false }, [Sigmoid, Tanh]) => Some(PackedKind::Gru),
+        (CellKind::Gru { linear_before_reset: true }, [Sigmoid, Tanh]) => Some(PackedKind::GruLinearBeforeReset),
+        _ => None,
+    }
+}
+
+impl SequenceKernel {
+    /// The geometry of one direction.
+    fn geometry(&self, x: &Shape, direction: usize) -> Option<SequenceGeometry> {
+        let [batch, steps, input] = x[..] else { return None };
+        let directions = self.direction.count();
+        (input == self.input && batch > 0 && steps > 0).then(|| SequenceGeometry {
+            batch,
+            steps,
+            x_batch: steps * input,
+            y_batch: directions * steps * self.hidden,
+            reverse: self.direction.is_reverse(direction),
+        })
+    }
+
+    /// The elements of both states of one direction.
+    fn state_len(&self, batch: usize) -> usize {
+        2 * batch * self.hidden
+    }
+
+    /// The lengths of the sequences; `None` where all are whole.
+    fn lengths(&self, input: &TensorView<'_>, steps: usize) -> OpResult<Option<SmallVec<[usize; 16]>>> {
+        let value = |length: i64| {
+            usize::try_from(length).ok().filter(|length| *length <= steps).ok_or_else(|| {
+                let message = format!("the length {length} is not in 0 to {steps}, the steps of input 0");
+                OpError::value(Blame::Node, message)
+            })
+        };
+        let lengths: SmallVec<[usize; 16]> = match self.length_type {
+            ElementType::I32 => {
+                input.slice::<i32>()?.iter().map(|length| value(i64::from(*length))).collect::<OpResult<_>>()?
+            }
+            _ => input.slice::<i64>()?.iter().map(|length| value(*length)).collect::<OpResult<_>>()?,
+        };
+        Ok((!lengths.iter().all(|length| *length == steps)).then_some(lengths))
+    }
+}
+
+/// Copies the states of one direction out of `[batch, directions, hidden]`, or back into it.
+fn copy_states(
+    batch: usize,
+    (directions, direction): (usize, usize),
+    hidden: usize,
+    mut copy: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
+) {
+    for at in 0..batch {
+        let outside = (at * directions + direction) * hidden;
+        copy(outside..outside + hidden, at * hidden..(at + 1) * hidden);
+    }
+}
+
+impl Kernel for SequenceKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let Some(x) = shapes.inputs.first() else { return false };
+        let Some(geometry) = self.geometry(x, 0) else { return false };
+        let states = self.direction.count() * geometry.batch * self.hidden;
+        let outputs = if self.is_lstm { 3 } else { 2 };
+        shapes.outputs.len() == outputs
+            && shapes.inputs[1..outputs].iter().all(|state| state.elements() == states)
+            && shapes.inputs.get(outputs).is_some_and(|lengths| lengths.elements() == geometry.batch)
+            && shapes.outputs[1..].iter().all(|state| state.elements() == states)
+            && shapes.outputs[0].elements() == states * geometry.steps
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x, 0)) else { return 0 };
+        let lens = self.cells.iter().map(|cell| recurrent_sequence_scratch_len(self.isa, &geometry, cell));
+        4 * (lens.max().unwrap_or(0) + self.state_len(geometry.batch))
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x, 0)) else { return 0 };
+        let weights = self.cells.len() * 4 * self.hidden * (self.hidden + self.input);
+        nanoseconds_for_flops(2 * (geometry.batch * geometry.steps) as u64 * weights as u64)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let x = &io.inputs[0];
+        let misfit = || OpError::shape(Blame::Input(0), "the kernel does not fit the data");
+        let directions = self.cells.len();
+        let states = if self.is_lstm { 2 } else { 1 };
+        let (first, last) = io.outputs.split_at_mut(1);
+        let y = first[0].slice_mut::<f32>()?;
+        for (at, cell) in self.cells.iter().enumerate() {
+            let geometry = self.geometry(x.shape(), at).ok_or_else(misfit)?;
+            let lengths = self.lengths(&io.inputs[1 + states], geometry.steps)?;
+            let (batch, hidden) = (geometry.batch, self.hidden);
+            let (held, scratch) = scratch_f32(io.scratch).split_at_mut(self.state_len(batch));
+            let (h, c) = held.split_at_mut(batch * hidden);
+            let c = if self.is_lstm { c } else { &mut [] };
+            let place = (directions, at);
+            let initial = io.inputs[1].slice::<f32>()?;
+            copy_states(batch, place, hidden, |from, to| h[to].copy_from_slice(&initial[from]));
+            if self.is_lstm {
+                let initial = io.inputs[2].slice::<f32>()?;
+                copy_states(batch, place, hidden, |from, to| c[to].copy_from_slice(&initial[from]));
+            }
+            let target = &mut y[at * geometry.steps * hidden..];
+            let x = x.slice::<f32>()?;
+            recurrent_sequence(self.isa, &geometry, cell, x, lengths.as_deref(), target, h, c, scratch)
+                .map_err(kernel_error)?;
+            let finals: [&[f32]; 2] = [h, c];
+            for (output, state) in last.iter_mut().zip(finals) {
+                let target = output.slice_mut::<f32>()?;
+                copy_states(batch, place, hidden, |to, from| target[to].copy_from_slice(&state[from]));
+            }
+        }
+        Ok(())
+    }
+}

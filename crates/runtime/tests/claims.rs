@@ -1,0 +1,717 @@
+//! Every claimed operation against its reference evaluation, over shapes drawn at random.
+
+#![allow(missing_docs)]
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use ovir_graph::{BuildOptions, build, validate};
+use ovir_ir::{Weights, read_document};
+use ovir_ops::Registry;
+use ovir_runtime::{CompileOptions, Compiled, Request};
+use ovir_tensor::{ElementType, Shape, Tensor, f16};
+
+/// A generator of numbers (xorshift), so that failures repeat.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn between(&mut self, low: usize, high: usize) -> usize {
+        low + (self.next() >> 20) as usize % (high - low + 1)
+    }
+
+    fn shape(&mut self, rank: usize) -> Vec<usize> {
+        let most = [1, 700, 40, 12, 8, 5][rank.min(5)];
+        (0..rank).map(|_| if self.between(0, 30) == 0 { 0 } else { self.between(1, most) }).collect()
+    }
+
+    fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 22) as f32 - 2.0
+    }
+
+    fn tensor(&mut self, element_type: ElementType, shape: &[usize]) -> Tensor {
+        let shape = Shape::from_slice(shape);
+        let n = shape.elements();
+        let mut integer = |low: i64, high: i64| low + (self.next() >> 20) as i64 % (high - low + 1);
+        match element_type {
+            ElementType::I32 => Tensor::from_slice(&(0..n).map(|_| integer(-9, 9) as i32).collect::<Vec<_>>(), shape),
+            ElementType::I64 => Tensor::from_slice(&(0..n).map(|_| integer(-9, 9)).collect::<Vec<_>>(), shape),
+            ElementType::I8 => Tensor::from_slice(&(0..n).map(|_| integer(-128, 127) as i8).collect::<Vec<_>>(), shape),
+            ElementType::U8 => Tensor::from_slice(&(0..n).map(|_| integer(0, 255) as u8).collect::<Vec<_>>(), shape),
+            ElementType::Boolean => {
+                Tensor::from_booleans(&(0..n).map(|_| integer(0, 1) == 1).collect::<Vec<_>>(), shape)
+            }
+            ElementType::F16 => {
+                Tensor::from_slice(&(0..n).map(|_| f16::from_f32(self.float())).collect::<Vec<_>>(), shape)
+            }
+            ElementType::F64 => Tensor::from_slice(&(0..n).map(|_| f64::from(self.float())).collect::<Vec<_>>(), shape),
+            _ => Tensor::from_slice(&(0..n).map(|_| self.float()).collect::<Vec<_>>(), shape),
+        }
+        .unwrap()
+    }
+}
+
+/// The name of an element type in a port. Ports of other layers declare what is wrong, which is only a warning.
+fn precision(element_type: ElementType) -> &'static str {
+    match element_type {
+        ElementType::Boolean => "BOOL",
+        ElementType::F16 => "FP16",
+        ElementType::F64 => "FP64",
+        ElementType::I8 => "I8",
+        ElementType::U8 => "U8",
+        ElementType::I32 => "I32",
+        ElementType::I64 => "I64",
+        _ => "FP32",
+    }
+}
+
+/// One layer and what it is given.
+struct Case {
+    opset: &'static str,
+    type_name: &'static str,
+    attributes: Vec<(&'static str, String)>,
+    /// The tensors, and whether they are constants of the model.
+    inputs: Vec<(Tensor, bool)>,
+    outputs: usize,
+    /// Whether no dimension of a Parameter is declared.
+    dynamic: bool,
+    /// Whether inputs come out of a layer, so that the kernel may take over their memory.
+    through: bool,
+    tolerance: f64,
+}
+
+impl Case {
+    fn new(opset: &'static str, type_name: &'static str) -> Case {
+        Case {
+            opset,
+            type_name,
+            attributes: Vec::new(),
+            inputs: Vec::new(),
+            outputs: 1,
+            dynamic: false,
+            through: false,
+            tolerance: 2e-5,
+        }
+    }
+
+    fn attribute(mut self, name: &'static str, value: impl ToString) -> Case {
+        self.attributes.push((name, value.to_string()));
+        self
+    }
+
+    fn input(mut self, tensor: Tensor) -> Case {
+        self.inputs.push((tensor, false));
+        self
+    }
+
+    fn constant(mut self, tensor: Tensor) -> Case {
+        self.inputs.push((tensor, true));
+        self
+    }
+
+    fn integers(self, values: &[i64]) -> Case {
+        self.constant(Tensor::from_slice(values, [values.len()]).unwrap())
+    }
+
+    fn integer(self, value: i64) -> Case {
+        self.constant(Tensor::from_slice(&[value], Shape::default()).unwrap())
+    }
+
+    fn outputs(mut self, count: usize) -> Case {
+        self.outputs = count;
+        self
+    }
+
+    fn tolerance(mut self, tolerance: f64) -> Case {
+        self.tolerance = tolerance;
+        self
+    }
+
+    fn xml(&self) -> (String, Vec<u8>) {
+        let (mut layers, mut edges, mut bin) = (String::new(), String::new(), Vec::new());
+        for (i, (tensor, constant)) in self.inputs.iter().enumerate() {
+            let (kind, shape) = (tensor.element_type(), tensor.shape());
+            let dims: Vec<String> =
+                shape.iter().map(|d| if self.dynamic && !constant { "?".into() } else { d.to_string() }).collect();
+            let dims = dims.join(",");
+            let ports: String = match constant {
+                true => shape.iter().map(|d| format!("<dim>{d}</dim>")).collect(),
+                false => dims
+                    .split(',')
+                    .filter(|d| !d.is_empty())
+                    .map(|d| format!("<dim>{}</dim>", if d == "?" { "-1" } else { d }))
+                    .collect(),
+            };
+            let output = format!("<output><port id=\"0\" precision=\"{}\">{ports}</port></output>", precision(kind));
+            if *constant {
+                let (offset, size) = (bin.len(), tensor.bytes().len());
+                bin.extend_from_slice(tensor.bytes());
+                bin.resize(bin.len().next_multiple_of(64), 0);
+                write!(layers, "<layer id=\"{i}\" name=\"c{i}\" type=\"Const\" version=\"opset1\"><data element_type=\"{kind}\" shape=\"{dims}\" offset=\"{offset}\" size=\"{size}\"/>{output}</layer>").unwrap();
+            } else {
+                write!(layers, "<layer id=\"{i}\" name=\"p{i}\" type=\"Parameter\" version=\"opset1\"><data element_type=\"{kind}\" shape=\"{dims}\"/>{output}</layer>").unwrap();
+            }
+            let through = match kind {
+                _ if *constant || !self.through => None,
+                ElementType::Boolean => Some("LogicalNot"),
+                ElementType::U8 => None,
+                _ => Some("Negative"),
+            };
+            match through {
+                Some(name) => {
+                    let id = 50 + i;
+                    write!(layers, "<layer id=\"{id}\" name=\"t{i}\" type=\"{name}\" version=\"opset1\"><input><port id=\"0\"/></input><output><port id=\"1\" precision=\"FP32\"/></output></layer>").unwrap();
+                    write!(edges, "<edge from-layer=\"{i}\" from-port=\"0\" to-layer=\"{id}\" to-port=\"0\"/><edge from-layer=\"{id}\" from-port=\"1\" to-layer=\"100\" to-port=\"{i}\"/>").unwrap();
+                }
+                None => write!(edges, "<edge from-layer=\"{i}\" from-port=\"0\" to-layer=\"100\" to-port=\"{i}\"/>")
+                    .unwrap(),
+            }
+        }
+        let mut data = String::new();
+        self.attributes.iter().for_each(|(name, value)| write!(data, " {name}=\"{value}\"").unwrap());
+        let inputs: String = (0..self.inputs.len()).map(|i| format!("<port id=\"{i}\"/>")).collect();
+        let outputs: String =
+            (0..self.outputs).map(|o| format!("<port id=\"{}\" precision=\"FP32\"/>", 200 + o)).collect();
+        write!(layers, "<layer id=\"100\" name=\"op\" type=\"{}\" version=\"{}\"><data{data}/><input>{inputs}</input><output>{outputs}</output></layer>", self.type_name, self.opset).unwrap();
+        for o in 0..self.outputs {
+            write!(layers, "<layer id=\"{}\" name=\"r{o}\" type=\"Result\" version=\"opset1\"><input><port id=\"0\"/></input></layer>", 300 + o).unwrap();
+            write!(
+                edges,
+                "<edge from-layer=\"100\" from-port=\"{}\" to-layer=\"{}\" to-port=\"0\"/>",
+                200 + o,
+                300 + o
+            )
+            .unwrap();
+        }
+        let xml = format!(
+            "<?xml version=\"1.0\"?><net name=\"case\" version=\"11\"><layers>{layers}</layers><edges>{edges}</edges></net>"
+        );
+        (xml, bin)
+    }
+
+    /// The outputs, and whether the layer ran in a kernel.
+    fn run(&self, reference_only: bool) -> Result<(Vec<Tensor>, bool), String> {
+        let (xml, bin) = self.xml();
+        let (document, diagnostics) = read_document(xml.as_bytes());
+        let weights = Weights::from_bytes(bin);
+        let built = build(&document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
+        let earlier = diagnostics.into_iter().chain(built.diagnostics).collect();
+        let validated = validate(built.model, earlier).into_validated().map_err(|d| format!("{d:?}"))?;
+        let options = CompileOptions { threads: 2, reference_only };
+        let compiled = Compiled::new(validated, &options).map_err(|e| e.to_string())?;
+        let mut request = Request::new(Arc::new(compiled));
+        request.set_profiling(true);
+        for (index, (tensor, _)) in self.inputs.iter().filter(|(_, constant)| !constant).enumerate() {
+            request.set_input(index, tensor.clone()).map_err(|e| e.to_string())?;
+        }
+        for _ in 0..2 {
+            request.infer().map_err(|e| e.to_string())?;
+        }
+        let kernel =
+            request.profile().is_some_and(|p| p.entries.iter().any(|e| e.friendly_name == "op" && e.is_kernel));
+        Ok(((0..self.outputs).map(|o| request.output(o).unwrap().clone()).collect(), kernel))
+    }
+
+    /// Compares both ways for static and dynamic shapes, from inputs and from layers. Returns whether a kernel ran.
+    fn check(mut self) -> bool {
+        let mut claimed = false;
+        for (dynamic, through) in [(false, false), (true, false), (false, true)] {
+            self.dynamic = dynamic;
+            self.through = through;
+            let what = format!(
+                "{} {:?} of {:?}, dynamic {dynamic}, through {through}",
+                self.type_name,
+                self.attributes,
+                self.inputs
+                    .iter()
+                    .map(|(t, c)| format!("{}{}{}", t.element_type(), t.shape(), if *c { "=" } else { "" }))
+                    .collect::<Vec<_>>()
+            );
+            match (self.run(true), self.run(false)) {
+                (Ok((expected, _)), Ok((actual, kernel))) => {
+                    claimed |= kernel;
+                    for (expected, actual) in expected.iter().zip(&actual) {
+                        compare(expected, actual, self.tolerance, &what);
+                    }
+                }
+                (Err(_), Err(_)) => {}
+                (Err(error), Ok(_)) => panic!("{what}: only the reference fails: {error}"),
+                (Ok(_), Err(error)) => panic!("{what}: only the kernel fails: {error}"),
+            }
+        }
+        claimed
+    }
+}
+
+fn compare(expected: &Tensor, actual: &Tensor, tolerance: f64, what: &str) {
+    assert_eq!(expected.shape(), actual.shape(), "{what}");
+    assert_eq!(expected.element_type(), actual.element_type(), "{what}");
+    let check = |i: usize, e: f64, a: f64| {
+        let same = e == a || (e.is_nan() && a.is_nan()) || (e - a).abs() <= tolerance * (1.0 + e.abs());
+        assert!(same, "{what}: element {i} is {a}, the reference has {e}");
+    };
+    match expected.element_type() {
+        ElementType::F32 => {
+            let (e, a) = (expected.slice::<f32>().unwrap(), actual.slice::<f32>().unwrap());
+            e.iter().zip(a).enumerate().for_each(|(i, (e, a))| check(i, f64::from(*e), f64::from(*a)));
+        }
+        ElementType::F64 => {
+            let (e, a) = (expected.slice::<f64>().unwrap(), actual.slice::<f64>().unwrap());
+            e.iter().zip(a).enumerate().for_each(|(i, (e, a))| check(i, *e, *a));
+        }
+        _ => assert_eq!(expected.bytes(), actual.bytes(), "{what}"),
+    }
+}
+
+/// Runs many cases; at least one of them must have run in a kernel.
+fn many(seed: u64, count: usize, mut make: impl FnMut(&mut Random, usize) -> Case) {
+    let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ seed);
+    let mut claimed = 0;
+    for round in 0..count {
+        claimed += usize::from(make(&mut random, round).check());
+    }
+    assert!(claimed > count / 4, "only {claimed} of {count} cases ran in a kernel");
+}
+
+fn thinned(random: &mut Random, shape: &[usize]) -> Vec<usize> {
+    let drop = random.between(0, shape.len());
+    let keep = |random: &mut Random, d: usize| if random.between(0, 2) == 0 { 1 } else { d };
+    let thin: Vec<usize> = shape.iter().map(|d| keep(random, *d)).collect();
+    if random.between(0, 1) == 0 { thin } else { thin[drop..].to_vec() }
+}
+
+#[test]
+fn binary_functions() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::I32, ElementType::I64, ElementType::U8];
+    let names = [
+        "Add",
+        "Subtract",
+        "Multiply",
+        "Divide",
+        "Maximum",
+        "Minimum",
+        "SquaredDifference",
+        "Mod",
+        "FloorMod",
+        "Power",
+    ];
+    many(1, 90, |random, round| {
+        let rank = random.between(0, 5);
+        let shape = random.shape(rank);
+        let element_type = if round % 2 == 0 { ElementType::F32 } else { TYPES[random.between(0, 3)] };
+        let (a, b) = (random.tensor(element_type, &shape), thinned(random, &shape));
+        let b = random.tensor(element_type, &b);
+        let name = names[round % names.len()];
+        let case = Case::new("opset1", name).tolerance(2e-6);
+        if random.between(0, 2) == 0 && name != "Power" { case.input(b).input(a) } else { case.input(a).input(b) }
+    });
+}
+
+#[test]
+fn simple_powers() {
+    many(2, 8, |random, round| {
+        let exponent = Tensor::from_slice(&[[2f32, -1.0, 1.0, 3.0][round % 4]], Shape::default()).unwrap();
+        Case::new("opset1", "Power").input(random.tensor(ElementType::F32, &[3, 70])).constant(exponent)
+    });
+}
+
+#[test]
+fn comparisons_and_logic() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::I32, ElementType::I64, ElementType::U8];
+    let names =
+        ["Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalAnd", "LogicalOr", "LogicalXor"];
+    many(3, 45, |random, round| {
+        let name = names[round % names.len()];
+        let element_type = if name.starts_with("Logical") { ElementType::Boolean } else { TYPES[random.between(0, 3)] };
+        let rank = random.between(0, 5);
+        let shape = random.shape(rank);
+        let b = thinned(random, &shape);
+        Case::new("opset1", name).input(random.tensor(element_type, &shape)).input(random.tensor(element_type, &b))
+    });
+}
+
+#[test]
+fn prelu_slopes() {
+    many(4, 12, |random, round| {
+        let rank = random.between(2, 4);
+        let shape = random.shape(rank);
+        let slope = if round % 2 == 0 { vec![shape[1]] } else { vec![1] };
+        Case::new("opset1", "PRelu")
+            .input(random.tensor(ElementType::F32, &shape))
+            .input(random.tensor(ElementType::F32, &slope))
+    });
+}
+
+#[test]
+fn transposed_convolutions() {
+    many(5, 24, |random, round| {
+        let axes = random.between(1, 3);
+        let list = |random: &mut Random, low: usize, high: usize| -> Vec<usize> {
+            (0..axes).map(|_| random.between(low, high)).collect()
+        };
+        let text = |items: &[usize]| items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let (stride, kernel) = (list(random, 1, 3), list(random, 1, 4));
+        let dilation = list(random, 1, 2);
+        let pads = list(random, 0, 1);
+        let spatial = list(random, 2, 7);
+        let (groups, inputs, outputs) = (random.between(1, 3), random.between(1, 4), random.between(1, 5));
+        let grouped = round % 2 == 1;
+        let groups = if grouped { groups } else { 1 };
+        let data: Vec<usize> = [random.between(1, 2), groups * inputs].into_iter().chain(spatial).collect();
+        let head = if grouped { vec![groups, inputs, outputs] } else { vec![inputs, outputs] };
+        let filter: Vec<usize> = head.into_iter().chain(kernel).collect();
+        let name = if grouped { "GroupConvolutionBackpropData" } else { "ConvolutionBackpropData" };
+        Case::new("opset1", name)
+            .attribute("strides", text(&stride))
+            .attribute("dilations", text(&dilation))
+            .attribute("pads_begin", text(&pads))
+            .attribute("pads_end", text(&pads))
+            .input(random.tensor(ElementType::F32, &data))
+            .constant(random.tensor(ElementType::F32, &filter))
+    });
+}
+
+#[test]
+fn poolings() {
+    many(6, 40, |random, round| {
+        let axes = random.between(1, 3);
+        let list = |random: &mut Random, low: usize, high: usize| -> Vec<usize> {
+            (0..axes).map(|_| random.between(low, high)).collect()
+        };
+        let text = |items: &[usize]| items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let kernel = list(random, 1, 3);
+        let begin: Vec<usize> = kernel.iter().map(|k| random.between(0, k - 1)).collect();
+        let end: Vec<usize> = kernel.iter().map(|k| random.between(0, k - 1)).collect();
+        let (strides, spatial) = (list(random, 1, 3), list(random, 3, 20));
+        let data: Vec<usize> = [random.between(1, 2), random.between(1, 9)].into_iter().chain(spatial).collect();
+        let case = Case::new("opset1", if round % 2 == 0 { "MaxPool" } else { "AvgPool" })
+            .attribute("kernel", text(&kernel))
+            .attribute("strides", text(&strides))
+            .attribute("pads_begin", text(&begin))
+            .attribute("pads_end", text(&end))
+            .attribute("rounding_type", ["floor", "ceil"][random.between(0, 1)]);
+        let case = if round % 2 == 1 { case.attribute("exclude-pad", random.between(0, 1) == 1) } else { case };
+        case.input(random.tensor(ElementType::F32, &data))
+    });
+}
+
+#[test]
+fn softmaxes() {
+    many(7, 24, |random, round| {
+        let rank = random.between(1, 5);
+        let shape = random.shape(rank);
+        let axis = random.between(0, 2 * rank - 1) as i64 - rank as i64;
+        let (opset, name) = if round % 2 == 0 { ("opset8", "Softmax") } else { ("opset5", "LogSoftmax") };
+        Case::new(opset, name).attribute("axis", axis).input(random.tensor(ElementType::F32, &shape))
+    });
+}
+
+#[test]
+fn reductions() {
+    let names = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"];
+    many(8, 70, |random, round| {
+        let rank = random.between(1, 5);
+        let shape = random.shape(rank);
+        let first = random.between(0, rank - 1);
+        let last = random.between(first, rank - 1);
+        let axes: Vec<i64> =
+            (first..=last).map(|axis| if round % 2 == 0 { axis as i64 } else { axis as i64 - rank as i64 }).collect();
+        let name = names[round % names.len()];
+        let opset = if matches!(name, "ReduceL1" | "ReduceL2") { "opset4" } else { "opset1" };
+        Case::new(opset, name)
+            .attribute("keep_dims", random.between(0, 1) == 1)
+            .tolerance(1e-4)
+            .input(random.tensor(ElementType::F32, &shape))
+            .integers(&axes)
+    });
+}
+
+#[test]
+fn row_normalisations() {
+    many(9, 24, |random, round| {
+        let rank = random.between(1, 4);
+        let shape = random.shape(rank);
+        let first = random.between(0, rank - 1);
+        let axes: Vec<i64> = (first..rank).map(|axis| axis as i64 - rank as i64).collect();
+        let data = random.tensor(ElementType::F32, &shape);
+        if round % 3 == 0 {
+            let case = Case::new("opset1", "NormalizeL2").attribute("eps", 1e-5).attribute("eps_mode", "add");
+            return case.input(data).integers(&axes);
+        }
+        Case::new("opset6", "MVN")
+            .attribute("eps", 1e-3)
+            .attribute("eps_mode", ["inside_sqrt", "outside_sqrt"][random.between(0, 1)])
+            .attribute("normalize_variance", round % 3 == 1)
+            .tolerance(1e-4)
+            .input(data)
+            .integers(&axes)
+    });
+}
+
+#[test]
+fn channel_normalisations() {
+    many(10, 24, |random, round| {
+        let (groups, in_group) = (random.between(1, 3), random.between(1, 4));
+        let channels = groups * in_group;
+        let shape = [random.between(1, 3), channels, random.between(1, 7), random.between(1, 9)];
+        let data = random.tensor(ElementType::F32, &shape);
+        let mut channel = || random.tensor(ElementType::F32, &[channels]);
+        match round % 3 {
+            0 => Case::new("opset12", "GroupNormalization")
+                .attribute("num_groups", groups)
+                .attribute("epsilon", 1e-3)
+                .tolerance(1e-4)
+                .input(data)
+                .input(channel())
+                .input(channel()),
+            1 => {
+                let (gamma, beta, mean) = (channel(), channel(), channel());
+                let variance = Tensor::from_slice(&vec![0.7f32; channels], [channels]).unwrap();
+                Case::new("opset5", "BatchNormInference")
+                    .attribute("epsilon", 1e-3)
+                    .tolerance(1e-4)
+                    .input(data)
+                    .constant(gamma)
+                    .constant(beta)
+                    .constant(mean)
+                    .constant(variance)
+            }
+            _ => Case::new("opset1", "LRN")
+                .attribute("alpha", 0.3)
+                .attribute("beta", 0.75)
+                .attribute("bias", 1.0)
+                .attribute("size", 3)
+                .input(data)
+                .integers(&[1]),
+        }
+    });
+}
+
+#[test]
+fn movements() {
+    const TYPES: [ElementType; 5] =
+        [ElementType::F32, ElementType::I64, ElementType::F16, ElementType::U8, ElementType::Boolean];
+    many(11, 60, |random, round| {
+        let rank = random.between(1, 5);
+        let shape = random.shape(rank);
+        let element_type = TYPES[random.between(0, 4)];
+        let data = random.tensor(element_type, &shape);
+        let axis = random.between(0, rank - 1);
+        match round % 4 {
+            0 => {
+                let mut order: Vec<i64> = (0..rank as i64).collect();
+                (0..rank).for_each(|i| order.swap(i, random.between(0, rank - 1)));
+                Case::new("opset1", "Transpose").input(data).integers(&order)
+            }
+            1 => {
+                let mut case = Case::new("opset1", "Concat").attribute("axis", axis as i64 - rank as i64).input(data);
+                for _ in 0..random.between(0, 3) {
+                    let mut part = shape.clone();
+                    part[axis] = random.between(0, 5);
+                    case = case.input(random.tensor(element_type, &part));
+                }
+                case
+            }
+            2 => {
+                let parts = [random.between(0, 4), random.between(0, 4), random.between(0, 4)];
+                let mut whole = shape.clone();
+                whole[axis] = parts.iter().sum();
+                let lengths: Vec<i64> = parts.iter().map(|p| *p as i64).collect();
+                Case::new("opset1", "VariadicSplit")
+                    .input(random.tensor(element_type, &whole))
+                    .integer(axis as i64)
+                    .integers(&lengths)
+                    .outputs(3)
+            }
+            _ => {
+                let parts = random.between(1, 3);
+                let mut whole = shape.clone();
+                whole[axis] = parts * random.between(1, 4);
+                Case::new("opset1", "Split")
+                    .attribute("num_splits", parts)
+                    .input(random.tensor(element_type, &whole))
+                    .integer(axis as i64)
+                    .outputs(parts)
+            }
+        }
+    });
+}
+
+#[test]
+fn gathers() {
+    many(12, 36, |random, round| {
+        let rank = random.between(1, 4);
+        let shape = random.shape(rank);
+        let axis = random.between(0, rank - 1);
+        let batch = if round % 3 == 0 { random.between(0, axis) } else { 0 };
+        let extra = random.between(0, 2);
+        let indices: Vec<usize> =
+            shape[..batch].iter().copied().chain(random.shape(extra).into_iter().map(|d| d.min(9))).collect();
+        let count: usize = indices.iter().product();
+        let size = shape[axis] as i64;
+        // Version 8 counts from the end, and picks zeros out of range; version 7 refuses.
+        let (opset, low, high) =
+            if round % 2 == 0 { ("opset8", -size - 1, size) } else { ("opset7", 0, (size - 1).max(0)) };
+        let values: Vec<i32> =
+            (0..count).map(|_| (low + random.between(0, (high - low) as usize) as i64) as i32).collect();
+        Case::new(opset, "Gather")
+            .attribute("batch_dims", batch)
+            .input(random.tensor(ElementType::F32, &shape))
+            .constant(Tensor::from_slice(&values, Shape::from_slice(&indices)).unwrap())
+            .integer(axis as i64)
+    });
+}
+
+#[test]
+fn refused_indices_are_named() {
+    let case = Case::new("opset7", "Gather")
+        .input(Tensor::from_slice(&[1f32, 2.0, 3.0], [3]).unwrap())
+        .input(Tensor::from_slice(&[0i64, 3], [2]).unwrap())
+        .integer(0);
+    let error = case.run(false).unwrap_err();
+    assert!(error.contains("index 3 at position 1 is out of range [0, 2]"), "{error}");
+}
+
+#[test]
+fn conversions() {
+    use ElementType::{Boolean, F16, F32, I8, I32, I64, U8};
+    let pairs = [
+        (F16, F32),
+        (F32, F16),
+        (F32, I32),
+        (F32, I64),
+        (F32, U8),
+        (F32, I8),
+        (F32, Boolean),
+        (I64, I32),
+        (I64, F32),
+        (I64, Boolean),
+        (I32, I64),
+        (I32, F32),
+        (I32, Boolean),
+        (U8, F32),
+        (U8, Boolean),
+        (I8, F32),
+        (Boolean, F32),
+        (Boolean, I32),
+        (Boolean, I64),
+        (Boolean, U8),
+    ];
+    many(13, 2 * pairs.len(), |random, round| {
+        let (from, to) = pairs[round % pairs.len()];
+        let rank = random.between(0, 3);
+        let shape = random.shape(rank);
+        Case::new("opset1", "Convert")
+            .attribute("destination_type", to)
+            .tolerance(0.0)
+            .input(random.tensor(from, &shape))
+    });
+}
+
+#[test]
+fn odd_numbers_convert_as_the_reference_says() {
+    let odd = [f32::NAN, f32::INFINITY, -f32::INFINITY, 3e9, -3e9, 1e30, -0.0, 255.9, -1.5, 300.0];
+    for to in ["i32", "i64", "u8", "i8", "boolean", "f16"] {
+        let tensor = Tensor::from_slice(&odd, [odd.len()]).unwrap();
+        assert!(Case::new("opset1", "Convert").attribute("destination_type", to).input(tensor).check());
+    }
+}
+
+#[test]
+fn selections() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::I64, ElementType::F16, ElementType::U8];
+    many(14, 30, |random, _| {
+        let rank = random.between(0, 5);
+        let shape = random.shape(rank);
+        let element_type = TYPES[random.between(0, 3)];
+        let (a, b, c) = (thinned(random, &shape), thinned(random, &shape), thinned(random, &shape));
+        Case::new("opset1", "Select")
+            .input(random.tensor(ElementType::Boolean, &a))
+            .input(random.tensor(element_type, &b))
+            .input(random.tensor(element_type, &c))
+    });
+}
+
+#[test]
+fn attentions() {
+    many(15, 24, |random, round| {
+        let (batch, heads) = (random.between(1, 2), random.between(1, 3));
+        let (queries, keys) = (random.between(1, 40), random.between(1, 50));
+        let (depth, values) = (random.between(1, 20), random.between(1, 20));
+        let four = round % 2 == 0;
+        let shape = |heads: usize, rows: usize, columns: usize| {
+            if four { vec![batch, heads, rows, columns] } else { vec![batch, rows, columns] }
+        };
+        let key_heads = if random.between(0, 2) == 0 { 1 } else { heads };
+        let causal = round % 3 == 0;
+        let case = Case::new("opset13", "ScaledDotProductAttention")
+            .attribute("causal", causal)
+            .tolerance(1e-4)
+            .input(random.tensor(ElementType::F32, &shape(heads, queries, depth)))
+            .input(random.tensor(ElementType::F32, &shape(key_heads, keys, depth)))
+            .input(random.tensor(ElementType::F32, &shape(key_heads, keys, values)));
+        if causal || random.between(0, 3) == 0 {
+            return case;
+        }
+        let mask = if random.between(0, 1) == 0 { ElementType::F32 } else { ElementType::Boolean };
+        let rows = if random.between(0, 1) == 0 { 1 } else { queries };
+        let case = case.input(random.tensor(mask, &[rows, keys]));
+        if random.between(0, 1) == 0 { case } else { case.input(Tensor::from_slice(&[0.3f32], [1]).unwrap()) }
+    });
+}
+
+#[test]
+fn recurrent_sequences() {
+    many(16, 18, |random, round| {
+        let (batch, steps, input) = (random.between(1, 3), random.between(1, 6), random.between(1, 9));
+        let hidden = random.between(1, 20);
+        let direction = ["forward", "reverse", "bidirectional"][round % 3];
+        let directions = if round % 3 == 2 { 2 } else { 1 };
+        let lstm = round % 2 == 0;
+        let linear = random.between(0, 1) == 1;
+        let gates = if lstm { 4 } else { 3 };
+        let biases = if lstm || linear { 4 } else { 3 };
+        let lengths: Vec<i32> =
+            (0..batch).map(|_| if round % 4 == 0 { steps as i32 } else { random.between(1, steps) as i32 }).collect();
+        let mut tensor = |shape: &[usize]| random.tensor(ElementType::F32, shape);
+        let case = Case::new("opset5", if lstm { "LSTMSequence" } else { "GRUSequence" })
+            .attribute("hidden_size", hidden)
+            .attribute("direction", direction)
+            .tolerance(1e-4)
+            .input(tensor(&[batch, steps, input]))
+            .input(tensor(&[batch, directions, hidden]));
+        let case = if lstm { case.input(tensor(&[batch, directions, hidden])).outputs(3) } else { case.outputs(2) };
+        let case = if lstm { case } else { case.attribute("linear_before_reset", linear) };
+        case.constant(Tensor::from_slice(&lengths, [batch]).unwrap())
+            .constant(tensor(&[directions, gates * hidden, input]))
+            .constant(tensor(&[directions, gates * hidden, hidden]))
+            .constant(tensor(&[directions, biases * hidden]))
+    });
+}
+
+#[test]
+fn interpolations() {
+    many(17, 60, |random, round| {
+        let shape = [random.between(1, 2), random.between(1, 5), random.between(1, 9), random.between(1, 9)];
+        let target = [random.between(1, 20) as i64, random.between(1, 20) as i64];
+        let mode = ["nearest", "linear_onnx", "linear"][round % 3];
+        let coordinates = ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"][random.between(0, 3)];
+        let case = Case::new("opset11", "Interpolate")
+            .attribute("mode", mode)
+            .attribute("coordinate_transformation_mode", coordinates)
+            .attribute("nearest_mode", ["round_prefer_floor", "floor", "ceil", "simple"][random.between(0, 3)]);
+        let scales = [random.between(1, 3) as f32, random.between(2, 9) as f32 / 4.0];
+        let (by_scales, axes) = (random.between(0, 1) == 1, [2, -1]);
+        let case = case.attribute("shape_calculation_mode", if by_scales { "scales" } else { "sizes" });
+        let case = case.input(random.tensor(ElementType::F32, &shape));
+        let case =
+            if by_scales { case.constant(Tensor::from_slice(&scales, [2]).unwrap()) } else { case.integers(&target) };
+        case.integers(&axes)
+    });
+}
