@@ -244,7 +244,12 @@ impl Instance {
             self.unpack(compiled, node);
             candidates.extend(node.operation.in_place_input());
         }
-        plan.in_place = candidates.into_iter().find(|port| self.can_take_over(compiled, position, *port));
+        // A value that goes outside is written there at once; taking over memory of the arena would cost a copy.
+        let goes_outside = self.outputs.iter().any(|(value, _)| *value == first)
+            || (self.assigned_to(compiled, first).is_some() && !self.reads_variable(compiled, node));
+        if !goes_outside {
+            plan.in_place = candidates.into_iter().find(|port| self.can_take_over(compiled, position, *port));
+        }
         for port in 0..node.outputs.len() {
             let value = first + port;
             self.places[value] = match plan.in_place {
@@ -252,6 +257,11 @@ impl Instance {
                 _ => self.new_place(compiled, value),
             };
         }
+    }
+
+    /// Whether a layer reads the value of a variable directly.
+    fn reads_variable(&self, compiled: &Compiled, node: &ovir_graph::Node) -> bool {
+        node.inputs.iter().any(|source| matches!(self.places[compiled.value(*source)], Place::Current(_)))
     }
 
     /// Gives the packed constants that a layer reads a place again.

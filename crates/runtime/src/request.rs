@@ -359,8 +359,7 @@ impl State {
         let instance = &self.instances[position];
         for (index, (value, source)) in instance.outputs.iter().enumerate() {
             if instance.places[*value] != crate::instance::Place::Output(index) {
-                let tensor = self.memory.read(compiled, instance, *source)?;
-                self.memory.outputs[index] = Some(tensor);
+                self.memory.give(compiled, instance, *source, index)?;
             }
         }
         self.memory.dynamic.iter_mut().for_each(|slot| *slot = None);

@@ -55,6 +55,31 @@ impl Memory {
         }
     }
 
+    /// Gives a value as output `index`, in the memory that the output has already where the value lies in the arena.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub fn give(
+        &mut self,
+        compiled: &Compiled,
+        instance: &Instance,
+        source: Source,
+        index: usize,
+    ) -> Result<(), RunError> {
+        let value = compiled.value(source);
+        let (Place::Arena(range), Some(shape)) = (&instance.places[value], instance.shape(value)) else {
+            let tensor = self.read(compiled, instance, source)?;
+            self.outputs[index] = Some(tensor);
+            return Ok(());
+        };
+        Tensor::prepare(&mut self.outputs[index], instance.types[value], shape)?;
+        let parts = self.arena.parts(std::slice::from_ref(range), &[])?;
+        if let Some(output) = &mut self.outputs[index] {
+            output.bytes_mut()?.copy_from_slice(parts.reads[0]);
+        }
+        Ok(())
+    }
+
     /// A copy of a value (without copying where it is a tensor of its own).
     pub fn read(&mut self, compiled: &Compiled, instance: &Instance, source: Source) -> Result<Tensor, RunError> {
         let value = compiled.value(source);
