@@ -8,9 +8,4 @@ pub mod non_zero;
 pub mod select;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &bucketize::BUCKETIZE,
-    &non_zero::NON_ZERO,
-    &r#if::IF,
-    &select::SELECT,
-];
+pub static OPERATIONS: &[&OpDef] = &[&bucketize::BUCKETIZE, &non_zero::NON_ZERO, &r#if::IF, &select::SELECT];

@@ -7,8 +7,4 @@ pub mod random_uniform;
 pub mod range;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &eye::EYE,
-    &random_uniform::RANDOM_UNIFORM,
-    &range::RANGE,
-];
+pub static OPERATIONS: &[&OpDef] = &[&eye::EYE, &random_uniform::RANDOM_UNIFORM, &range::RANGE];

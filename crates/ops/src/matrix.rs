@@ -6,7 +6,4 @@ pub mod einsum;
 pub mod matmul;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &einsum::EINSUM,
-    &matmul::MATMUL,
-];
+pub static OPERATIONS: &[&OpDef] = &[&einsum::EINSUM, &matmul::MATMUL];

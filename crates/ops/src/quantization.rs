@@ -5,6 +5,4 @@ use crate::OpDef;
 pub mod fake_quantize;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &fake_quantize::FAKE_QUANTIZE,
-];
+pub static OPERATIONS: &[&OpDef] = &[&fake_quantize::FAKE_QUANTIZE];

@@ -8,9 +8,4 @@ pub mod squeeze;
 pub mod unsqueeze;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &reshape::RESHAPE,
-    &shape_of::SHAPE_OF,
-    &squeeze::SQUEEZE,
-    &unsqueeze::UNSQUEEZE,
-];
+pub static OPERATIONS: &[&OpDef] = &[&reshape::RESHAPE, &shape_of::SHAPE_OF, &squeeze::SQUEEZE, &unsqueeze::UNSQUEEZE];

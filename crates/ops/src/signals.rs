@@ -10,11 +10,4 @@ pub mod rdft;
 pub mod stft;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &dft::DFT,
-    &idft::IDFT,
-    &irdft::IRDFT,
-    &istft::ISTFT,
-    &rdft::RDFT,
-    &stft::STFT,
-];
+pub static OPERATIONS: &[&OpDef] = &[&dft::DFT, &idft::IDFT, &irdft::IRDFT, &istft::ISTFT, &rdft::RDFT, &stft::STFT];

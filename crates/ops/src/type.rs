@@ -7,8 +7,5 @@ pub mod convert_like;
 pub mod convert_promote_types;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[
-    &convert::CONVERT,
-    &convert_like::CONVERT_LIKE,
-    &convert_promote_types::CONVERT_PROMOTE_TYPES,
-];
+pub static OPERATIONS: &[&OpDef] =
+    &[&convert::CONVERT, &convert_like::CONVERT_LIKE, &convert_promote_types::CONVERT_PROMOTE_TYPES];
