@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use ovir::diagnostics::{Code, Diagnostic, Report, SourceText, Summary, render_human};
 use ovir::ir::Weights;
-use ovir::ops::SPECIFIED;
 use ovir::{Core, Error, Model, ReadOptions, Validation};
 
 use crate::failure::{FAULT, Failure, USAGE};
@@ -134,12 +133,7 @@ fn refuse(file: &str, xml: &str, diagnostics: &[Diagnostic], terminal: &Terminal
     Failure::said(if is_unsupported { USAGE } else { FAULT })
 }
 
-/// Whether a finding is about an operation that exists, but not here.
+/// Whether a finding is about an operation that is not here: one of the specification, of an extension, or misspelt.
 fn is_unsupported(diagnostic: &Diagnostic) -> bool {
-    let is_specified = |name: &str| SPECIFIED.iter().any(|s| s.type_name.eq_ignore_ascii_case(name));
-    match diagnostic.code {
-        Code::NotImplemented => true,
-        Code::UnknownOperation => diagnostic.layer.as_ref().is_some_and(|layer| is_specified(&layer.type_name)),
-        _ => false,
-    }
+    matches!(diagnostic.code, Code::NotImplemented | Code::UnknownOperation)
 }

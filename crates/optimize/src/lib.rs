@@ -50,7 +50,7 @@ pub fn optimize(model: Validated, options: &Options) -> Validated {
         match validate(changed, Vec::new()).into_validated() {
             Ok(validated) => current = validated,
             Err(found) => {
-                debug_assert!(false, "the pass {} broke {}: {:?}", pass.name, current.model().name, found.first())
+                debug_assert!(false, "the pass {} broke {}: {:?}", pass.name, current.model().name, found.first());
             }
         }
     }
