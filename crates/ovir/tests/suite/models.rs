@@ -1,8 +1,10 @@
 //! Models with real inputs: our own, hand-built ones, and genuine files of version 10.
 
+use std::io::Cursor;
 use std::path::Path;
 
-use ovir::{CompileOptions, Core};
+use ovir::tensor::npz::read_npz;
+use ovir::{CompileOptions, Core, Tensor};
 
 use super::compare::{Tolerance, compare_outputs, is_selected, root, set_inputs};
 
@@ -73,4 +75,38 @@ fn run(xml: &Path, reference_only: bool) -> Result<(), String> {
         ran += 1;
     }
     if ran == 0 { Err("no expected.npz".to_owned()) } else { Ok(()) }
+}
+
+/// The character decoder, fed its own likeliest characters, writes the text that OpenVINO writes.
+#[test]
+fn the_decoder_writes_the_oracles_text() {
+    let folder = root().join("models/chardecoder");
+    let core = Core::new();
+    let model = core.read_model(folder.join("model.xml")).unwrap();
+    let mut request = core.compile_model(&model, &CompileOptions::default()).unwrap().create_infer_request();
+    let expected = std::fs::read(folder.join("expected.npz")).unwrap();
+    let expected = read_npz(Cursor::new(expected), |_| None).unwrap();
+    let tokens = |name: &str| -> Vec<i64> {
+        let (_, tensor) = expected.iter().find(|(n, _)| n == name).unwrap();
+        tensor.slice::<i64>().unwrap().to_vec()
+    };
+    let (prompt, greedy) = (tokens("prompt_tokens"), tokens("greedy_tokens"));
+    let mut written = Vec::new();
+    let mut token = prompt[0];
+    for position in 0..prompt.len() + greedy.len() - 1 {
+        request.set_tensor("token", Tensor::from_slice(&[token], [1, 1]).unwrap()).unwrap();
+        request.set_tensor("position", Tensor::from_slice(&[position as i64], [1]).unwrap()).unwrap();
+        request.infer().unwrap();
+        let logits = request.output_tensor(0).unwrap();
+        let logits = logits.slice::<f32>().unwrap();
+        let likeliest = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as i64;
+        token = match prompt.get(position + 1) {
+            Some(next) => *next,
+            None => {
+                written.push(likeliest);
+                likeliest
+            }
+        };
+    }
+    assert_eq!(written, greedy);
 }
