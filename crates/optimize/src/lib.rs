@@ -4,6 +4,7 @@
 //! every pass of a debug build the results must have the types and shapes that they had before.
 
 mod chain;
+mod drop_indices;
 mod fuse_epilogue;
 mod promote_halves;
 
@@ -34,6 +35,8 @@ struct Pass {
 static PASSES: &[Pass] = &[
     // First, because all other passes and the kernels know f32 only.
     Pass { name: "promote_halves", run: promote_halves::run },
+    // Anywhere: it depends on readers only.
+    Pass { name: "drop_indices", run: drop_indices::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
 ];

@@ -85,7 +85,10 @@ fn steady_state_allocates_nothing() {
     for _ in 0..20 {
         growing.push(counted(|| request.infer().unwrap()));
     }
-    println!("growing decoder, allocations and bytes of 20 steps: {growing:?}");
+    growing.sort_unstable();
+    // Memory that grows does so by half, so most steps find what they need.
+    let growing = growing[growing.len() / 2];
 
-    assert_eq!((digits, state), ((0, 0), (0, 0)), "allocations and bytes: digits, 32 MB state");
+    let none = (0, 0);
+    assert_eq!((digits, state, growing), (none, none, none), "allocations, bytes: digits, 32 MB state, growing cache");
 }

@@ -37,7 +37,10 @@ pub struct Compiled {
     pub(crate) readers: Vec<Vec<NodeId>>,
     pub(crate) pool: Pool,
     /// Whether a layer depends on constants only.
-    pub(crate) is_static: Vec<bool>,
+    is_static: Vec<bool>,
+    /// Whether nothing about a layer changes from inference to inference: it depends on constants only, or serves
+    /// initialisers only.
+    pub(crate) is_settled: Vec<bool>,
     /// What is known of the values for all shapes that the model may get.
     pub(crate) inference: Inference,
 }
@@ -166,7 +169,20 @@ fn compile(
     }
     let constants = builder.constants;
     let value_count = value_count as usize;
-    Ok(Compiled { steps, first_value, value_count, constants, variables, readers, pool, is_static, inference, model })
+    let is_settled = is_static.iter().zip(&only_initialisers).map(|(a, b)| *a || *b).collect();
+    Ok(Compiled {
+        steps,
+        first_value,
+        value_count,
+        constants,
+        variables,
+        readers,
+        pool,
+        is_static,
+        is_settled,
+        inference,
+        model,
+    })
 }
 
 /// In a body, shapes come from outside; what its Parameters declare may be narrower than what arrives.

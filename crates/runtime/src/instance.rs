@@ -100,7 +100,7 @@ impl Instance {
     pub fn prepare(&mut self, compiled: &Compiled, given: &[(NodeId, ValueFacts)]) -> Result<(), RunError> {
         self.diagnostics.clear();
         let mut symbols = SymbolSource::default();
-        let reuse = Some((&compiled.is_static[..], &compiled.inference));
+        let reuse = Some((&compiled.is_settled[..], &compiled.inference));
         infer_model_into(&compiled.model, given, reuse, &mut symbols, &mut self.diagnostics, &mut self.inference);
         if let Some(error) = self.diagnostics.iter().find(|d| d.is_error()) {
             return Err(RunError::from(error.clone()));
