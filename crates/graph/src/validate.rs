@@ -1,6 +1,6 @@
 //! Validation: the only way to a model that can be planned.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ovir_diagnostics::{Code, Diagnostic, Severity};
 use ovir_ops::{SymbolSource, ValueFacts};
@@ -217,9 +217,10 @@ fn check_reachability(model: &Model, diagnostics: &mut Vec<Diagnostic>) {
             }
         }
     }
+    let read: HashSet<NodeId> = model.nodes.iter().flat_map(|n| n.inputs.iter().map(|s| s.node)).collect();
     for (id, node) in model.iter().filter(|(id, _)| !reached[id.index()]) {
-        let has_consumer = model.nodes.iter().skip(id.index()).any(|n| n.inputs.iter().any(|s| s.node == id));
-        if has_consumer || node.location.is_none() {
+        // Only the end of a chain is reported; the layers before it would be consequences.
+        if read.contains(&id) || node.location.is_none() {
             continue;
         }
         let reference = node.reference();

@@ -33,6 +33,8 @@ pub struct Compiled {
     /// Tensors of values that depend on constants only and that some step reads.
     pub(crate) constants: HashMap<Source, Tensor>,
     pub(crate) variables: Vec<VariableInfo>,
+    /// The values that are assigned to variables, and the variables.
+    pub(crate) assigned: Vec<(Source, usize)>,
     /// For each variable, the ReadValue layers that read it.
     pub(crate) readers: Vec<Vec<NodeId>>,
     pub(crate) pool: Pool,
@@ -169,6 +171,11 @@ fn compile(
     }
     let constants = builder.constants;
     let value_count = value_count as usize;
+    let assigned = steps.iter().filter_map(|step: &Step| match step.action {
+        Action::Assign(variable) => Some((*model.node(step.node).inputs.first()?, variable)),
+        _ => None,
+    });
+    let assigned = assigned.collect();
     let is_settled = is_static.iter().zip(&only_initialisers).map(|(a, b)| *a || *b).collect();
     Ok(Compiled {
         steps,
@@ -176,6 +183,7 @@ fn compile(
         value_count,
         constants,
         variables,
+        assigned,
         readers,
         pool,
         is_static,

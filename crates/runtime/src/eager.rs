@@ -1,6 +1,6 @@
 //! Evaluation of a few values at once, outside of a plan: constant expressions and initialisers of variables.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use ovir_graph::{Model, NodeId, Source, infer_layer};
 use ovir_ops::{Body, Environment, EvaluateContext, OutputSlot, OutputSlots, ValueFacts};
@@ -23,20 +23,18 @@ pub(crate) fn compute(
     bodies_of: &dyn Fn(NodeId) -> Vec<Box<dyn Body>>,
 ) -> Result<Tensor, RunError> {
     // Sources stand before their consumers, so walking down and then up in order needs no recursion.
-    let mut needed = vec![source.node];
+    let mut needed = BTreeSet::from([source.node]);
     let mut pending = vec![source];
     while let Some(at) = pending.pop() {
         if known.contains_key(&at) {
             continue;
         }
         for input in &model.node(at.node).inputs {
-            if !known.contains_key(input) && !needed.contains(&input.node) {
-                needed.push(input.node);
+            if !known.contains_key(input) && needed.insert(input.node) {
                 pending.push(*input);
             }
         }
     }
-    needed.sort_unstable();
     for id in needed {
         if known.contains_key(&Source { node: id, port: 0 }) {
             continue;

@@ -320,13 +320,8 @@ impl Instance {
 
     /// The variable that takes exactly this value.
     fn assigned_to(&self, compiled: &Compiled, value: usize) -> Option<usize> {
-        compiled.steps.iter().find_map(|step| match step.action {
-            Action::Assign(variable) => {
-                let source = compiled.model.node(step.node).inputs.first()?;
-                (self.root[compiled.value(*source)] as usize == value).then_some(variable)
-            }
-            _ => None,
-        })
+        let is_root = |source: &Source| self.root[compiled.value(*source)] as usize == value;
+        compiled.assigned.iter().find(|(source, _)| is_root(source)).map(|(_, variable)| *variable)
     }
 
     /// A place for a value that a step computes: an output tensor or the next value of a variable where the value goes
@@ -341,10 +336,8 @@ impl Instance {
         }
         if let Some(variable) = self.assigned_to(compiled, value) {
             let place = Place::Next(variable);
-            let source_is_value = compiled.steps.iter().any(|step| {
-                matches!(step.action, Action::Assign(v) if v == variable)
-                    && compiled.model.node(step.node).inputs.first().is_some_and(|s| compiled.value(*s) == value)
-            });
+            let source_is_value =
+                compiled.assigned.iter().any(|(source, v)| *v == variable && compiled.value(*source) == value);
             if source_is_value && !is_taken(&self.places, &place) {
                 return place;
             }
