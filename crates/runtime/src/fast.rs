@@ -5,6 +5,7 @@
 
 mod attention;
 mod binary;
+pub(crate) mod blocked;
 mod convert;
 mod convolution;
 mod interpolate;
@@ -21,6 +22,8 @@ mod softmax;
 mod stored_gather;
 mod transposed;
 mod unary;
+
+pub(crate) use parts::kernel_error;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -100,6 +103,8 @@ pub(crate) struct ClaimContext<'a> {
     pub stored: &'a mut dyn FnMut(usize) -> Option<Stored>,
     /// Packed constants that several layers share.
     pub packed: &'a mut PackStore,
+    /// Whether the plan has put the layer on blocks of channels.
+    pub is_blocked: bool,
     /// The number of the graph.
     pub graph: usize,
     /// Whether a layer of the graph computes its value (it is no Const).
@@ -162,6 +167,7 @@ impl PackStore {
 
 /// All claims, in the order in which they are asked; what a layer is decides which of them can answer at all.
 static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
+    blocked::claim_reorder,
     convolution::claim,
     matmul::claim,
     stored_gather::claim,
@@ -182,5 +188,8 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
 
 /// Offers a kernel for a layer.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    if context.is_blocked {
+        return blocked::claim(context);
+    }
     CLAIMS.iter().find_map(|claim| claim(context))
 }

@@ -11,6 +11,7 @@ mod eager;
 mod error;
 mod fast;
 mod instance;
+mod layout;
 mod pool;
 mod request;
 mod step;
