@@ -167,7 +167,14 @@ pub fn gemm_packed_b(
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
     b.check_isa(isa)?;
-    constant_right(isa, m, (b.k(), b.n()), a, a_row_stride, b, c, c_row_stride, epilogue, scratch)
+    let sizes = (b.k(), b.n());
+    if m > MOST_ROWS || m == 0 {
+        return constant_right(isa, m, sizes, a, a_row_stride, b, c, c_row_stride, epilogue, scratch);
+    }
+    check_operands(m, sizes, a, a_row_stride, c, c_row_stride, epilogue)?;
+    let panels = (b.k(), b.n(), b.values());
+    compressed::few_rows_of_panels(isa, m, a, a_row_stride, panels, c, c_row_stride, epilogue);
+    Ok(())
 }
 
 /// `C[m, n] = epilogue(A[m, k] * B[k, n])` with a B that stays in its stored form. Otherwise as [`gemm_packed_b`], whose

@@ -266,6 +266,9 @@ struct Eight(i32);
 struct Half;
 #[derive(Clone, Copy)]
 struct Brain;
+/// Numbers as they are.
+#[derive(Clone, Copy)]
+struct Single;
 
 impl Decoder for Four {
     #[inline(always)]
@@ -313,6 +316,14 @@ impl Decoder for Brain {
     }
 }
 
+impl Decoder for Single {
+    #[inline(always)]
+    unsafe fn line<S: Simd>(&self, s: S, codes: *const u8) -> [S::F; 2] {
+        // SAFETY: a line has eight bytes a lane; loads need no alignment.
+        unsafe { [s.load(codes.cast()), s.load(codes.cast::<f32>().add(S::LANES))] }
+    }
+}
+
 /// Calls `$run` with the decoder of a format.
 macro_rules! with_decoder {
     ($format:expr, |$decoder:ident| $run:expr) => {
@@ -341,9 +352,39 @@ macro_rules! with_decoder {
     };
 }
 
+/// A packed operand as lines of codes.
+#[derive(Clone, Copy)]
+struct Lines<'a> {
+    k: usize,
+    n: usize,
+    group: usize,
+    /// Bytes of a line.
+    line: usize,
+    codes: *const u8,
+    scales: &'a [f32],
+    zeros: &'a [f32],
+}
+
+// SAFETY: the codes are read only, and live as long as the borrow of the operand they were taken from.
+unsafe impl Sync for Lines<'_> {}
+
+impl CompressedB {
+    fn lines(&self) -> Lines<'_> {
+        Lines {
+            k: self.k,
+            n: self.n,
+            group: self.group,
+            line: self.line(),
+            codes: self.codes.as_ptr(),
+            scales: &self.scales,
+            zeros: &self.zeros,
+        }
+    }
+}
+
 /// Widens steps of a panel into a buffer.
 struct Widen<'a, D> {
-    operand: &'a CompressedB,
+    operand: Lines<'a>,
     decoder: D,
     panel: usize,
     first: usize,
@@ -355,17 +396,17 @@ impl<D: Decoder> Kernel for Widen<'_, D> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (operand, line) = (self.operand, self.operand.line());
+        let (operand, line) = (self.operand, self.operand.line);
         let mut step = self.first;
         let end = self.first + self.steps;
         while step < end {
             let group = step / operand.group;
             let last = end.min((group + 1) * operand.group);
-            let parameters = Parameters::of(s, operand, self.panel, group);
+            let parameters = Parameters::of(s, &operand, self.panel, group);
             while step < last {
                 // SAFETY: the step lies in the panel, and its line in the buffer.
                 unsafe {
-                    let codes = operand.codes.as_ptr().add((self.panel * operand.k + step) * line);
+                    let codes = operand.codes.add((self.panel * operand.k + step) * line);
                     let values = self.decoder.line(s, codes);
                     let target = self.buffer.add((step - self.first) * 2 * S::LANES);
                     for half in 0..2 {
@@ -388,14 +429,14 @@ struct Parameters<S: Simd> {
 
 impl<S: Simd> Parameters<S> {
     #[inline(always)]
-    fn of(s: S, operand: &CompressedB, panel: usize, group: usize) -> Self {
-        let place = (panel * (operand.k / operand.group) + group) * 2 * S::LANES;
+    fn of(s: S, operand: &Lines<'_>, panel: usize, group: usize) -> Self {
+        let place = (panel * (operand.k / operand.group.max(1)) + group) * 2 * S::LANES;
         let read = |values: &[f32], absent: f32| match values.get(place..place + 2 * S::LANES) {
             // SAFETY: the slice has two vectors.
             Some(line) => unsafe { [s.load(line.as_ptr()), s.load(line.as_ptr().add(S::LANES))] },
             None => [s.splat(absent); 2],
         };
-        Parameters { scale: read(&operand.scales, 1.0), zero: read(&operand.zeros, 0.0) }
+        Parameters { scale: read(operand.scales, 1.0), zero: read(operand.zeros, 0.0) }
     }
 }
 
@@ -404,15 +445,15 @@ impl PanelSource for CompressedB {
         let panel = column / panel_width(isa);
         with_decoder!(&self.format, |decoder| dispatch(
             isa,
-            Widen { operand: self, decoder, panel, first, steps, buffer }
+            Widen { operand: self.lines(), decoder, panel, first, steps, buffer }
         ));
         buffer
     }
 }
 
 /// Products of few rows with one panel.
-struct Few<'a, D, const ROWS: usize> {
-    operand: &'a CompressedB,
+struct Few<'a, D, const ROWS: usize, const CHAINS: usize> {
+    operand: Lines<'a>,
     decoder: D,
     panel: usize,
     a: *const f32,
@@ -422,43 +463,45 @@ struct Few<'a, D, const ROWS: usize> {
     epilogue: &'a Epilogue<'a>,
 }
 
-impl<D: Decoder, const ROWS: usize> Kernel for Few<'_, D, ROWS> {
+impl<D: Decoder, const ROWS: usize, const CHAINS: usize> Kernel for Few<'_, D, ROWS, CHAINS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (operand, line) = (self.operand, self.operand.line());
-        let CompressedB { k, group, .. } = *operand;
-        let has_zeros = !operand.zeros.is_empty();
+        let Lines { k, group, line, codes, zeros, .. } = self.operand;
+        let has_zeros = !zeros.is_empty();
         let mut sums = [[s.splat(0.0); 2]; ROWS];
-        let panel = operand.codes.as_ptr().wrapping_add(self.panel * k * line);
-        for index in 0..k / group {
-            let parameters = Parameters::of(s, operand, self.panel, index);
-            // Even and odd steps have sums of their own, so that one does not wait for the other.
-            let mut parts = [[[s.splat(0.0); 2]; 2]; ROWS];
+        let panel = codes.wrapping_add(self.panel * k * line);
+        for index in 0..k.checked_div(group).unwrap_or(0) {
+            let parameters = Parameters::of(s, &self.operand, self.panel, index);
+            // Neighbouring steps have sums of their own, so that one does not wait for the other.
+            let mut parts = [[[s.splat(0.0); 2]; CHAINS]; ROWS];
             let mut step = index * group;
             let end = step + group;
             while step < end {
-                let pair = (end - step).min(2);
-                for odd in 0..pair {
+                let count = (end - step).min(CHAINS);
+                for chain in 0..count {
                     // SAFETY: the step lies in the panel and in the rows of A.
                     unsafe {
-                        let mut values = self.decoder.line(s, panel.add((step + odd) * line));
+                        let mut values = self.decoder.line(s, panel.add((step + chain) * line));
                         if has_zeros {
                             values = [s.sub(values[0], parameters.zero[0]), s.sub(values[1], parameters.zero[1])];
                         }
                         for row in 0..ROWS {
-                            let left = s.splat(*self.a.add(row * self.a_row + step + odd));
+                            let left = s.splat(*self.a.add(row * self.a_row + step + chain));
                             for half in 0..2 {
-                                parts[row][odd][half] = s.fma(left, values[half], parts[row][odd][half]);
+                                parts[row][chain][half] = s.fma(left, values[half], parts[row][chain][half]);
                             }
                         }
                     }
                 }
-                step += pair;
+                step += count;
             }
             for row in 0..ROWS {
                 for half in 0..2 {
-                    let part = s.add(parts[row][0][half], parts[row][1][half]);
+                    let mut part = parts[row][0][half];
+                    for chain in 1..CHAINS {
+                        part = s.add(part, parts[row][chain][half]);
+                    }
                     sums[row][half] = s.fma(part, parameters.scale[half], sums[row][half]);
                 }
             }
@@ -468,7 +511,7 @@ impl<D: Decoder, const ROWS: usize> Kernel for Few<'_, D, ROWS> {
     }
 }
 
-impl<D, const ROWS: usize> Few<'_, D, ROWS> {
+impl<D, const ROWS: usize, const CHAINS: usize> Few<'_, D, ROWS, CHAINS> {
     /// # Safety
     /// The columns of the panel lie in C and in what the epilogue adds.
     #[inline(always)]
@@ -514,32 +557,72 @@ pub(super) fn few_rows(
     c_row: usize,
     epilogue: &Epilogue<'_>,
 ) {
-    debug_assert!(m <= MOST_ROWS);
-    let width = panel_width(isa);
-    let panels = b.n.div_ceil(width);
-    // About 20 microseconds of codes a task.
-    let grain = ((1 << 18) / (b.k * width).max(1)).max(1);
-    let shared = SharedMut::new(c);
-    parallel_for(panels, grain, b.read_nanoseconds(), |range| {
-        let (first, columns) = (range.start * width, (range.len() * width).min(b.n - range.start * width));
-        for panel in range {
-            let (operand, a, c) = (b, a.as_ptr(), shared.pointer());
-            macro_rules! run {
-                ($($rows:literal)*) => {
-                    match m {
-                        $($rows => with_decoder!(&b.format, |decoder| dispatch(
-                            isa,
-                            Few::<_, $rows> { operand, decoder, panel, a, a_row, c, c_row, epilogue }
-                        )),)*
-                        _ => {}
-                    }
-                };
+    let job = FewRows { isa, m, a, a_row, lines: b.lines(), work: b.read_nanoseconds(), c_row, epilogue };
+    with_decoder!(&b.format, |decoder| job.run(decoder, c));
+}
+
+/// As [`few_rows`], with panels of f32.
+pub(super) fn few_rows_of_panels(
+    isa: Isa,
+    m: usize,
+    a: &[f32],
+    a_row: usize,
+    (k, n, panels): (usize, usize, &[f32]),
+    c: &mut [f32],
+    c_row: usize,
+    epilogue: &Epilogue<'_>,
+) {
+    let line = panel_width(isa) * size_of::<f32>();
+    let codes = panels.as_ptr().cast();
+    let lines = Lines { k, n, group: k, line, codes, scales: &[], zeros: &[] };
+    let work = nanoseconds_for_bytes(size_of_val(panels));
+    FewRows { isa, m, a, a_row, lines, work, c_row, epilogue }.run(Single, c);
+}
+
+/// A product with few rows, but for its result.
+struct FewRows<'a> {
+    isa: Isa,
+    m: usize,
+    a: &'a [f32],
+    a_row: usize,
+    lines: Lines<'a>,
+    /// Nanoseconds of one core.
+    work: u64,
+    c_row: usize,
+    epilogue: &'a Epilogue<'a>,
+}
+
+impl FewRows<'_> {
+    fn run<D: Decoder>(&self, decoder: D, c: &mut [f32]) {
+        let FewRows { isa, m, a, a_row, lines, c_row, epilogue, .. } = *self;
+        debug_assert!(m <= MOST_ROWS);
+        let width = panel_width(isa);
+        let panels = lines.n.div_ceil(width);
+        // About 20 microseconds of codes a task.
+        let grain = ((1 << 18) / (lines.k * width).max(1)).max(1);
+        let shared = SharedMut::new(c);
+        parallel_for(panels, grain, self.work, |range| {
+            let first = range.start * width;
+            let columns = (range.len() * width).min(lines.n - first);
+            for panel in range {
+                let (operand, a, c) = (lines, a.as_ptr(), shared.pointer());
+                macro_rules! run {
+                    ($($rows:literal: $chains:literal,)*) => {
+                        match m {
+                            $($rows => dispatch(
+                                isa,
+                                Few::<_, $rows, $chains> { operand, decoder, panel, a, a_row, c, c_row, epilogue }
+                            ),)*
+                            _ => {}
+                        }
+                    };
+                }
+                run!(1: 4, 2: 4, 3: 2, 4: 2,);
             }
-            run!(1 2 3 4);
-        }
-        if epilogue.needs_pass() {
-            // SAFETY: tasks own disjoint columns of the result, and the epilogue was checked for it.
-            unsafe { epilogue.pass(isa, shared.pointer().add(first), c_row, 0, first, m, columns) };
-        }
-    });
+            if epilogue.needs_pass() {
+                // SAFETY: tasks own disjoint columns of the result, and the epilogue was checked for it.
+                unsafe { epilogue.pass(isa, shared.pointer().add(first), c_row, 0, first, m, columns) };
+            }
+        });
+    }
 }
