@@ -5,6 +5,7 @@
 
 mod chain;
 mod drop_indices;
+mod fuse_elementwise;
 mod fuse_epilogue;
 mod promote_halves;
 
@@ -39,6 +40,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_indices", run: drop_indices::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
+    // After the epilogues, which are worth more: what is left is elementwise layers among themselves.
+    Pass { name: "fuse_elementwise", run: fuse_elementwise::run },
 ];
 
 /// Runs all passes in their order.

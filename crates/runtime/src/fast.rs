@@ -6,6 +6,7 @@
 mod attention;
 mod binary;
 pub(crate) mod blocked;
+mod chain;
 mod convert;
 mod convolution;
 mod interpolate;
@@ -171,6 +172,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     convolution::claim,
     matmul::claim,
     stored_gather::claim,
+    chain::claim,
     unary::claim,
     binary::claim,
     pooling::claim,
