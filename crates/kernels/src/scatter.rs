@@ -18,13 +18,14 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
-use bins::{Bins, Units, by_bins};
+use bins::{Bins, Piece, Units, by_bins};
 use number::{Leaf, Leaves, Number32, Points, Rows as RowUpdates, Width, leaf};
-use source::{Axes, Elements, IndexWord, Rows, Signed, Source, Tuples, index_width};
+use source::{Axes, Elements, IndexWord, Resolved, Rows, Signed, Source, Tuples, index_width};
 
 /// Updates that are looked at together.
 const TILE: usize = 512;
@@ -34,6 +35,9 @@ const BIN_BYTES: usize = 1 << 18;
 
 /// The indices that are checked together.
 const CHECKED: usize = 1 << 14;
+
+/// The updates from which on their places are kept instead of being found twice.
+const RESOLVED: usize = 1 << 12;
 
 /// Bytes of updates below which they are applied one after the other.
 const FEW_BYTES: usize = 1 << 17;
@@ -266,7 +270,10 @@ impl Scatter {
         };
         // Elements may turn out to be rows when the indices are seen, and their bins may be finer or coarser.
         let units = self.units();
-        let most = units.iter().map(|units| Bins::new(units, self.element.width(), sorted).scratch_len());
+        let most = units.iter().map(|units| {
+            let resolved = if units.count < RESOLVED { 0 } else { 4 * units.count };
+            resolved.max(Bins::new(units, self.element.width(), sorted).scratch_len())
+        });
         most.max().unwrap_or(0)
     }
 
@@ -404,9 +411,7 @@ impl Scatter {
                 let source = Elements { indices, axes };
                 let is_small = axes.block * N <= BLOCK_BYTES && axes.block < job.units.rows;
                 if is_small && axes.is_blockwise && !job.leaf.sorted {
-                    check_all(&source, job.units.count)?;
-                    job.blocks(&source, &axes, output);
-                    return Ok(());
+                    return resolving(&source, job.units.count, scratch, |source| job.blocks(source, &axes, output));
                 }
                 job.run(&source, output, scratch)
             }
@@ -452,25 +457,19 @@ struct Job<'a, const N: usize> {
 impl<const N: usize> Job<'_, N> {
     fn run(&self, source: &dyn Source, output: &mut [[u8; N]], scratch: &mut [u8]) -> Result<(), KernelError> {
         let bins = Bins::new(&self.units, N, self.leaf.sorted);
-        if self.units.count == 0 || self.units.inner == 0 || !bins.pays() {
-            check_all(source, self.units.count)?;
-            self.copy(output);
-            if self.units.inner > 0 {
-                self.apply(source, 0..self.units.count, 0, output);
-            }
-            return Ok(());
+        let (count, is_empty) = (self.units.count, self.units.count == 0 || self.units.inner == 0);
+        if is_empty || !bins.pays_here() {
+            return resolving(source, count, scratch, |source| {
+                self.copy(output);
+                if !is_empty {
+                    self.apply(source, 0..count, 0, output);
+                }
+            });
         }
-        let (data, updates, use_init) = (self.data, self.updates, self.use_init);
         if self.units.inner == 1 {
-            let apply = |target: &mut [[u8; N]], base, places: &[Number32], values: &[[u8; N]]| {
-                (self.leaf.points)(Points { target, base, places, values }, use_init);
-            };
-            return by_bins(&bins, source, data, output, scratch, &|update| updates[update], &apply);
+            return by_bins(&bins, source, self.data, output, scratch, &Values(self));
         }
-        let apply = |target: &mut [[u8; N]], base, places: &[Number32], sources: &[Number32]| {
-            self.apply_rows(target, base, places, sources);
-        };
-        by_bins(&bins, source, data, output, scratch, &|update| (update as u32).to_ne_bytes(), &apply)
+        by_bins(&bins, source, self.data, output, scratch, &Sources(self))
     }
 
     /// Copies all data.
@@ -483,7 +482,7 @@ impl<const N: usize> Job<'_, N> {
     }
 
     /// Applies updates, one after the other, to the piece of the output that begins at row `base`.
-    fn apply(&self, source: &dyn Source, updates: std::ops::Range<usize>, base: u32, target: &mut [[u8; N]]) {
+    fn apply(&self, source: &dyn Source, updates: Range<usize>, base: u32, target: &mut [[u8; N]]) {
         let (mut places, mut sources) = ([[0; 4]; TILE], [[0; 4]; TILE]);
         let mut start = updates.start;
         while start < updates.end {
@@ -558,6 +557,67 @@ impl<const N: usize> Job<'_, N> {
             self.apply(source, blocks.start * updates..blocks.end * updates, range.start as u32, target);
         });
     }
+}
+
+/// Sorts the elements themselves.
+struct Values<'a, 'b, const N: usize>(&'a Job<'b, N>);
+
+impl<const N: usize> Piece<N, N> for Values<'_, '_, N> {
+    fn value(&self, update: usize) -> [u8; N] {
+        self.0.updates[update]
+    }
+
+    fn apply(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], values: &[[u8; N]]) {
+        (self.0.leaf.points)(Points { target, base, places, values }, self.0.use_init);
+    }
+
+    fn apply_range(&self, target: &mut [[u8; N]], base: u32, source: &Resolved<'_>, updates: Range<usize>) {
+        self.0.apply(source, updates, base, target);
+    }
+}
+
+/// Sorts the numbers of rows.
+struct Sources<'a, 'b, const N: usize>(&'a Job<'b, N>);
+
+impl<const N: usize> Piece<N, 4> for Sources<'_, '_, N> {
+    fn value(&self, update: usize) -> Number32 {
+        (update as u32).to_ne_bytes()
+    }
+
+    fn apply(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], sources: &[Number32]) {
+        self.0.apply_rows(target, base, places, sources);
+    }
+
+    fn apply_range(&self, target: &mut [[u8; N]], base: u32, source: &Resolved<'_>, updates: Range<usize>) {
+        self.0.apply(source, updates, base, target);
+    }
+}
+
+/// Checks the indices of all updates, then calls `then` with their places, which are kept in scratch memory where they
+/// are many.
+fn resolving(
+    source: &dyn Source,
+    count: usize,
+    scratch: &mut [u8],
+    then: impl FnOnce(&dyn Source),
+) -> Result<(), KernelError> {
+    if count < RESOLVED {
+        check_all(source, count)?;
+        then(source);
+        return Ok(());
+    }
+    let misfit = AtomicBool::new(false);
+    let places = &mut scratch.as_chunks_mut().0[..count];
+    crate::parallel::parallel_chunks_mut(places, CHECKED, 2 * count as u64, |chunk, places| {
+        if !source.fill(chunk * CHECKED, places) {
+            misfit.store(true, Ordering::Relaxed);
+        }
+    });
+    if misfit.into_inner() {
+        return Err(out_of_range());
+    }
+    then(&Resolved(places));
+    Ok(())
 }
 
 /// Checks the indices of all updates.

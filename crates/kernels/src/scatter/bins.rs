@@ -4,16 +4,19 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::number::Number32;
-use super::source::Source;
+use super::source::{Resolved, Source};
 use super::{BIN_BYTES, FEW_BYTES, TILE, out_of_range};
 use crate::error::KernelError;
-use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
+use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for, threads};
 
 /// The most bins; sorting into more of them would miss the caches.
 const MOST_BINS: usize = 1024;
 
 /// The most chunks of updates that are sorted into bins on their own.
 const MOST_CHUNKS: usize = 64;
+
+/// Tensors up to this size stay in the last-level cache.
+const CACHE_BYTES: usize = 1 << 23;
 
 /// The units that move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +56,16 @@ impl Bins {
         Bins { units: *units, width, sorted, shift, bins, chunk, chunks: units.count.div_ceil(chunk).max(1) }
     }
 
-    /// Whether sorting the updates into bins pays, or is needed.
+    /// Whether sorting the updates into bins may pay, or is needed.
     pub fn pays(&self) -> bool {
         self.sorted || (self.bins > 1 && self.units.count * self.units.inner * self.width >= FEW_BYTES)
+    }
+
+    /// Whether it pays on the threads at hand: one thread alone finds random places fast enough in a tensor that a
+    /// last-level cache holds. The result is the same either way.
+    pub fn pays_here(&self) -> bool {
+        let bytes = self.units.rows * self.units.inner * self.width;
+        self.sorted || (self.pays() && (threads() > 1 || bytes > CACHE_BYTES))
     }
 
     /// The bytes of scratch for [`by_bins`].
@@ -66,7 +76,7 @@ impl Bins {
         // An update is sorted as the element itself, or as the number of its row.
         let value = if self.units.inner == 1 { self.width } else { 4 };
         let copies = if self.sorted { 2 } else { 1 };
-        4 * (self.chunks * self.bins + self.bins + 1) + copies * self.units.count * (4 + value)
+        4 * (self.chunks * self.bins + self.bins + 1 + self.units.count) + copies * self.units.count * (4 + value)
     }
 
     fn rows_of(&self, bin: usize) -> Range<usize> {
@@ -84,8 +94,17 @@ impl Bins {
     }
 }
 
-/// Sorts the updates into bins, then copies `data` to `output` and applies the updates bin after bin. `value(update)` is
-/// what is sorted, `apply(piece, first row, places, values)` applies it.
+/// What is done with the updates of a piece of the output.
+pub(super) trait Piece<const N: usize, const V: usize>: Sync {
+    /// What is sorted for an update.
+    fn value(&self, update: usize) -> [u8; V];
+    /// Applies sorted updates to the piece that begins at row `base`.
+    fn apply(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], values: &[[u8; V]]);
+    /// Applies updates that did not need sorting.
+    fn apply_range(&self, target: &mut [[u8; N]], base: u32, source: &Resolved<'_>, updates: Range<usize>);
+}
+
+/// Sorts the updates into bins, then copies `data` to `output` and applies the updates bin after bin.
 ///
 /// # Errors
 /// An index addresses nothing; nothing is written then.
@@ -95,19 +114,23 @@ pub(super) fn by_bins<const N: usize, const V: usize>(
     data: Option<&[[u8; N]]>,
     output: &mut [[u8; N]],
     scratch: &mut [u8],
-    value: &(impl Fn(usize) -> [u8; V] + Sync),
-    apply: &(impl Fn(&mut [[u8; N]], u32, &[Number32], &[[u8; V]]) + Sync),
+    piece: &impl Piece<N, V>,
 ) -> Result<(), KernelError> {
     let count = bins.units.count;
     let (starts, scratch) = scratch.split_at_mut(4 * (bins.bins + 1));
     let (counters, scratch) = scratch.split_at_mut(4 * bins.chunks * bins.bins);
+    let (resolved, scratch) = scratch.split_at_mut(4 * count);
     let (places, scratch) = scratch.split_at_mut(4 * count);
     let (values, spare) = scratch.split_at_mut(V * count);
     let (starts, counters) = (starts.as_chunks_mut().0, counters.as_chunks_mut().0);
     let (places, values) = (places.as_chunks_mut().0, values.as_chunks_mut().0);
-    count_bins(bins, source, counters)?;
+    let resolved = resolved.as_chunks_mut().0;
+    let in_order = count_bins(bins, source, counters, resolved)? && !bins.sorted;
     add_up(bins, counters, starts);
-    sort_into_bins(bins, source, value, counters, places, values);
+    let resolved = Resolved(resolved);
+    if !in_order {
+        sort_into_bins(bins, &resolved, &|update| piece.value(update), counters, places, values);
+    }
     let (output, places, values, spare) =
         (SharedMut::new(output), SharedMut::new(places), SharedMut::new(values), SharedMut::new(spare));
     let (inner, starts) = (bins.units.inner, &*starts);
@@ -121,6 +144,10 @@ pub(super) fn by_bins<const N: usize, const V: usize>(
             if let Some(data) = data {
                 target.copy_from_slice(&data[elements]);
             }
+            if in_order {
+                piece.apply_range(target, rows.start as u32, &resolved, updates);
+                continue;
+            }
             // SAFETY: bins have disjoint ranges of the sorted updates, which end at their number.
             let (places, values) = unsafe { (places.slice(updates.clone()), values.slice(updates.clone())) };
             if bins.sorted && updates.len() > 1 {
@@ -128,33 +155,51 @@ pub(super) fn by_bins<const N: usize, const V: usize>(
                 let spare = unsafe { spare.slice(updates.start * (4 + V)..updates.end * (4 + V)) };
                 sort_by_place(rows.start as u32, bins.shift, places, values, spare);
             }
-            apply(target, rows.start as u32, places, values);
+            piece.apply(target, rows.start as u32, places, values);
         }
     });
     Ok(())
 }
 
-/// Counts how many updates of each chunk go to each bin.
-fn count_bins(bins: &Bins, source: &dyn Source, counters: &mut [Number32]) -> Result<(), KernelError> {
-    let misfit = AtomicBool::new(false);
-    let counters = SharedMut::new(counters);
+/// Finds the places of all updates, counts how many updates of each chunk go to each bin, and tells whether the updates
+/// go to the bins in their order.
+fn count_bins(
+    bins: &Bins,
+    source: &dyn Source,
+    counters: &mut [Number32],
+    resolved: &mut [Number32],
+) -> Result<bool, KernelError> {
+    let (misfit, unordered) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (counters, shared) = (SharedMut::new(counters), SharedMut::new(resolved));
     parallel_for(bins.units.count, bins.chunk, 2 * bins.units.count as u64, |range| {
         let chunk = range.start / bins.chunk;
-        // SAFETY: each chunk has counters of its own, and there are counters for all chunks.
-        let counters = unsafe { counters.slice(chunk * bins.bins..(chunk + 1) * bins.bins) };
+        // SAFETY: each chunk has counters and places of its own, and there are such for all chunks.
+        let (counters, places) =
+            unsafe { (counters.slice(chunk * bins.bins..(chunk + 1) * bins.bins), shared.slice(range.clone())) };
         counters.fill([0; 4]);
-        let mut places = [[0; 4]; TILE];
-        for start in range.clone().step_by(TILE) {
-            let places = &mut places[..TILE.min(range.end - start)];
+        let (mut before, mut descends) = (0, false);
+        for (start, places) in range.step_by(TILE).zip(places.chunks_mut(TILE)) {
             if !source.fill(start, places) {
                 misfit.store(true, Ordering::Relaxed);
             }
             for place in places {
-                increment(&mut counters[bins.bin_of(*place)]);
+                let bin = bins.bin_of(*place);
+                increment(&mut counters[bin]);
+                descends |= bin < before;
+                before = bin;
             }
         }
+        if descends {
+            unordered.store(true, Ordering::Relaxed);
+        }
     });
-    if misfit.into_inner() { Err(out_of_range()) } else { Ok(()) }
+    if misfit.into_inner() {
+        return Err(out_of_range());
+    }
+    let starts = (bins.chunk..bins.units.count).step_by(bins.chunk);
+    let ascends =
+        starts.map(|start| (resolved[start - 1], resolved[start])).all(|(a, b)| bins.bin_of(a) <= bins.bin_of(b));
+    Ok(ascends && !unordered.into_inner())
 }
 
 /// Adds one and returns the value before.

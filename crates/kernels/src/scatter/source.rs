@@ -241,6 +241,16 @@ where
     }
 }
 
+/// Places that were found before.
+pub(super) struct Resolved<'a>(pub &'a [Number32]);
+
+impl Source for Resolved<'_> {
+    fn fill(&self, start: usize, places: &mut [Number32]) -> bool {
+        places.copy_from_slice(&self.0[start..start + places.len()]);
+        true
+    }
+}
+
 /// The bytes of one index.
 pub(super) fn index_width(index_type: IndexType) -> usize {
     match index_type {
