@@ -6,6 +6,7 @@
 mod chain;
 mod drop_indices;
 mod fuse_epilogue;
+mod fuse_scatter;
 mod promote_halves;
 
 use ovir_graph::{Model, Validated, validate};
@@ -39,6 +40,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_indices", run: drop_indices::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
+    // Anywhere: its pairs are not part of other chains.
+    Pass { name: "fuse_scatter", run: fuse_scatter::run },
 ];
 
 /// Runs all passes in their order.

@@ -16,6 +16,7 @@ mod parts;
 mod pooling;
 mod recurrent;
 mod reduce;
+pub(crate) mod scatter;
 mod select;
 mod softmax;
 mod transposed;
@@ -167,6 +168,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     transposed::claim,
     normalization::claim,
     movement::claim,
+    scatter::claim,
     convert::claim,
     select::claim,
     attention::claim,

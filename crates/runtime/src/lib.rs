@@ -12,6 +12,7 @@ mod fast;
 mod instance;
 mod pool;
 mod request;
+mod scatter;
 mod step;
 mod variable;
 
@@ -19,4 +20,5 @@ pub use compile::{CompileOptions, Compiled};
 pub use error::RunError;
 pub use pool::available_threads;
 pub use request::{Observer, Profile, ProfileEntry, Request};
+pub use scatter::run_scatter;
 pub use variable::VariableInfo;

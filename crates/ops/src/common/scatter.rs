@@ -109,10 +109,13 @@ impl Places<'_> {
         let Some(width) = data.element_type().byte_width() else { return false };
         let mut is_complete = true;
         self.for_each(&mut |place, _, length| {
-            if ranges.len() < MAX_RANGES {
-                ranges.push(place * width..(place + length) * width);
-            } else {
-                is_complete = false;
+            let range = place * width..(place + length) * width;
+            let has_room = ranges.len() < MAX_RANGES;
+            match ranges.last_mut() {
+                // Neighbours are kept as one.
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ if has_room => ranges.push(range),
+                _ => is_complete = false,
             }
         });
         is_complete
