@@ -6,7 +6,7 @@ use ovir_ops::{
     Blame, Environment, EvaluateContext, InferContext, OpError, OpResult, Operation, OutputSlot, OutputSlots,
     SymbolSource, ValueFacts,
 };
-use ovir_tensor::{AlignedBuffer, ElementType, Shape, SmallVec, TensorView, TensorViewMut};
+use ovir_tensor::{AlignedBuffer, ElementType, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
 use crate::eager::view_facts;
 use crate::fast::scatter::scatter_kernel;
@@ -24,8 +24,11 @@ pub fn run_scatter(
     output: &mut TensorViewMut<'_>,
     in_place: Option<usize>,
 ) -> OpResult {
-    let facts: SmallVec<[ValueFacts; 4]> =
-        inputs.iter().enumerate().map(|(port, view)| facts_of(view, in_place == Some(port))).collect::<OpResult<_>>()?;
+    let facts: SmallVec<[ValueFacts; 4]> = inputs
+        .iter()
+        .enumerate()
+        .map(|(port, view)| facts_of(view, in_place == Some(port)))
+        .collect::<OpResult<_>>()?;
     let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
     check(operation, &facts)?;
     let shapes: SmallVec<[&Shape; 4]> = inputs.iter().map(TensorView::shape).collect();
@@ -34,7 +37,7 @@ pub fn run_scatter(
     let kernel = scatter_kernel(operation, &facts).filter(|kernel| kernel.accepts(&shapes));
     let is_string = inputs.iter().any(|view| view.element_type() == ElementType::String);
     let (Some(kernel), false) = (kernel, is_string) else {
-        return evaluate(operation, inputs, output, in_place.is_some());
+        return evaluate(operation, inputs, output, in_place);
     };
     let mut scratch = AlignedBuffer::zeroed(kernel.scratch_bytes(&shapes))?;
     let bytes = TensorViewMut::of_bytes(output.element_type(), &shape, output.bytes_mut());
@@ -62,9 +65,21 @@ fn evaluate(
     operation: &Arc<dyn Operation>,
     inputs: &[TensorView<'_>],
     output: &mut TensorViewMut<'_>,
-    in_place: bool,
+    in_place: Option<usize>,
 ) -> OpResult {
+    let shape = output.shape().clone();
+    let mut copy = None;
+    if let Some(port) = in_place.filter(|port| operation.in_place_input() != Some(*port)) {
+        // A composition reads its data again; it gets a copy of them.
+        let element_type = output.element_type();
+        copy = Some((port, Tensor::from_bytes(element_type, shape, output.bytes_mut())?));
+    }
+    let mut inputs: SmallVec<[TensorView<'_>; 4]> = SmallVec::from_slice(inputs);
+    let is_in_place = in_place.is_some() && copy.is_none();
+    if let Some((port, data)) = &copy {
+        inputs[*port] = data.view();
+    }
     let mut slots = [OutputSlot::Given(output.reborrow())];
     let (mut outputs, mut environment) = (OutputSlots(&mut slots), Environment::unlimited());
-    operation.evaluate(&mut EvaluateContext::new(inputs, &mut outputs, &[], &mut environment, in_place))
+    operation.evaluate(&mut EvaluateContext::new(&inputs, &mut outputs, &[], &mut environment, is_in_place))
 }
