@@ -340,6 +340,10 @@ class Grid:
             self.elements(f"rows_f16_{reduction}", (9, 4), rows, 0, reduction, reduction != "min", np.float16)
         self.elements("version3", (4, 3), draw((2, 3), 4, np.int64, False), 0, opset=3)
         self.elements("version3_negative", (4, 3), np.array([[-1, -4, 2]]), 0, opset=3)
+        inputs = [values((4,), np.float32), np.array([1, 1]), values((2,), np.float32), np.array([0])]
+        reference = ref.scatter_elements_update(*inputs[:3], 0, "sum", False)
+        attributes = {"reduction": "SUM", "use_init_val": "False"}
+        self.case("elements_capitals", "ScatterElementsUpdate", "opset12", attributes, inputs, reference, (3,))
         self.elements("empty", (4, 3), np.zeros((0, 3), np.int64), 0, "sum")
         self.elements("empty_data", (0, 3), np.zeros((0, 3), np.int64), 0, "mean")
         self.elements("nan_max", (3,), np.array([0, 1]), 0, "max", data=[np.nan, 1, 2], updates=[1, np.nan])
@@ -525,7 +529,7 @@ class Grid:
             ["mean", "boolean"],
             attributes={"reduction": "mean"},
         )
-        for reduction in ("add", "Sum", "sub", "None", ""):
+        for reduction in ("add", "sub", "average", ""):
             se(
                 f"reduction_{reduction}",
                 [z(3), z(1, dtype=i64), z(1), axis],
