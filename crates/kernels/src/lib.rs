@@ -44,6 +44,7 @@ pub mod reduce;
 pub mod scatter;
 pub mod softmax;
 pub mod unary;
+pub mod widen;
 
 mod math;
 mod simd;
