@@ -7,6 +7,7 @@ mod chain;
 mod drop_indices;
 mod fuse_elementwise;
 mod fuse_epilogue;
+mod fuse_scatter;
 mod promote_halves;
 
 use ovir_graph::{Model, Validated, validate};
@@ -42,6 +43,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
     // After the epilogues, which are worth more: what is left is elementwise layers among themselves.
     Pass { name: "fuse_elementwise", run: fuse_elementwise::run },
+    // Anywhere: its pairs are not part of other chains.
+    Pass { name: "fuse_scatter", run: fuse_scatter::run },
 ];
 
 /// Runs all passes in their order.

@@ -7,5 +7,7 @@
 mod suite {
     pub mod compare;
     pub mod golden;
+    pub mod hostile;
     pub mod models;
+    pub mod scatter;
 }

@@ -18,6 +18,7 @@ mod parts;
 mod pooling;
 mod recurrent;
 mod reduce;
+pub(crate) mod scatter;
 mod select;
 mod softmax;
 mod stored_gather;
@@ -181,6 +182,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     transposed::claim,
     normalization::claim,
     movement::claim,
+    scatter::claim,
     convert::claim,
     select::claim,
     attention::claim,
