@@ -18,7 +18,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+<<<<<<< HEAD
 use ovir_tensor::{Bounds, Shape, SmallVec, TensorView, Value};
+=======
+use ovir_tensor::{Bounds, PartialShape, SmallVec, Value};
+>>>>>>> grid
 
 use super::slice::{Parameters, sliced_shape};
 use crate::common::movement::{Cell, Strided, View, copy_all, copy_strided, dispatch_cell};
@@ -49,7 +53,11 @@ impl Operation for SliceScatter {
             let message = format!("shape {updates} must be {slice}, the shape of the slice of {data} of input 0");
             return Err(OpError::shape(Blame::Input(1), message));
         }
-        context.set_output(0, element_type, data.clone());
+        let shape = match (data.rank(), updates.rank()) {
+            (None, Some(rank)) => PartialShape::of_rank(rank),
+            _ => data.clone(),
+        };
+        context.set_output(0, element_type, shape);
         self.propagate(context)
     }
 
@@ -164,6 +172,7 @@ mod tests {
             "input 1: shape [3] must be [2], the shape of the slice of [5] of input 0"
         );
         assert_eq!(case.infer(&["f32[?]", "f32[3]", "i64[1]", "i64[1]", "i64[1]=1"]), ["f32[?]"]);
+        assert_eq!(case.infer(&["f32[...]", "f32[3,2]", "i64[1]", "i64[1]", "i64[1]=1"]), ["f32[?,?]"]);
         assert_eq!(
             case.infer(&["i64[3]=1,2..4,5", "i64[1]=7..9", "i64[1]=-1", "i64[1]=2147483647", "i64[1]=1"]),
             ["i64[3]=1,2..4,7..9"]
