@@ -18,11 +18,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-<<<<<<< HEAD
-use ovir_tensor::{Bounds, Shape, SmallVec, TensorView, Value};
-=======
-use ovir_tensor::{Bounds, PartialShape, SmallVec, Value};
->>>>>>> grid
+use ovir_tensor::{Bounds, PartialShape, Shape, SmallVec, TensorView, Value};
 
 use super::slice::{Parameters, sliced_shape};
 use crate::common::movement::{Cell, Strided, View, copy_all, copy_strided, dispatch_cell};
