@@ -8,4 +8,5 @@ mod suite {
     pub mod compare;
     pub mod golden;
     pub mod models;
+    pub mod shapes;
 }
