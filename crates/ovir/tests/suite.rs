@@ -7,6 +7,8 @@
 mod suite {
     pub mod compare;
     pub mod golden;
+    pub mod hostile;
     pub mod models;
+    pub mod scatter;
     pub mod shapes;
 }

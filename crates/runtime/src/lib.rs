@@ -6,12 +6,15 @@
 
 mod body;
 mod compile;
+mod decompression;
 mod eager;
 mod error;
 mod fast;
 mod instance;
+mod layout;
 mod pool;
 mod request;
+mod scatter;
 mod step;
 mod variable;
 
@@ -19,4 +22,5 @@ pub use compile::{CompileOptions, Compiled};
 pub use error::RunError;
 pub use pool::available_threads;
 pub use request::{Observer, Profile, ProfileEntry, Request};
+pub use scatter::run_scatter;
 pub use variable::VariableInfo;

@@ -15,12 +15,14 @@
 //!
 //! The slice is that of Slice-8; updates are not broadcast.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use ovir_tensor::{Bounds, PartialShape, SmallVec, Value};
+use ovir_tensor::{Bounds, PartialShape, Shape, SmallVec, TensorView, Value};
 
 use super::slice::{Parameters, sliced_shape};
-use crate::common::movement::{Cell, Strided, copy_all, copy_strided, dispatch_cell};
+use crate::common::movement::{Cell, Strided, View, copy_all, copy_strided, dispatch_cell};
+use crate::common::scatter::overwritten_runs;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -57,11 +59,7 @@ impl Operation for SliceScatter {
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let (data, updates) = (context.input(0)?, context.input(1)?);
-        let view = Parameters::read(context, 2)?.view(data.shape(), 2)?;
-        if *updates.shape() != view.shape {
-            let message = format!("shape {} must be {}, the shape of the slice", updates.shape(), view.shape);
-            return Err(OpError::shape(Blame::Input(1), message));
-        }
+        let view = sliced(&Parameters::read(context, 2)?, data.shape(), updates.shape())?;
         let in_place = context.is_in_place();
         let mut output = context.output(0, data.shape())?;
         dispatch_cell!(data.element_type(), C => {
@@ -77,6 +75,26 @@ impl Operation for SliceScatter {
     fn in_place_input(&self) -> Option<usize> {
         Some(0)
     }
+
+    fn overwritten(&self, inputs: &[TensorView<'_>], ranges: &mut Vec<Range<usize>>) -> OpResult<bool> {
+        let [data, updates, parameters @ ..] = inputs else { return Ok(false) };
+        let (Some(parameters), Some(width)) = (Parameters::of_views(parameters), data.element_type().byte_width())
+        else {
+            return Ok(false);
+        };
+        let view = sliced(&parameters, data.shape(), updates.shape())?;
+        Ok(overwritten_runs(&view, width, ranges))
+    }
+}
+
+/// The part of the data that is replaced, which must have the shape of the updates.
+fn sliced(parameters: &Parameters, data: &Shape, updates: &Shape) -> OpResult<View> {
+    let view = parameters.view(data, 2)?;
+    if *updates == view.shape {
+        return Ok(view);
+    }
+    let message = format!("shape {updates} must be {}, the shape of the slice", view.shape);
+    Err(OpError::shape(Blame::Input(1), message))
 }
 
 impl SliceScatter {
@@ -122,6 +140,24 @@ mod tests {
         let updates = tensor(&[50, 60, 70, 80], [2, 2]);
         let output = case.run(&[tensor(&count(15), [3, 5]), updates, two(0, 1), two(3, 5), two(2, 2)]).unwrap();
         assert_eq!(output[0], tensor(&[0, 50, 2, 60, 4, 5, 6, 7, 8, 9, 10, 70, 12, 80, 14], [3, 5]));
+    }
+
+    #[test]
+    fn what_is_overwritten() {
+        let operation = Case::new("SliceScatter", "opset15").build(6).unwrap();
+        let overwritten = |updates: [usize; 2], start: i64, stop: i64, step: i64, axis: i64| {
+            let one = |v: i64| tensor(&[v], [1]);
+            let (data, updates) = (tensor(&[0i16; 20], [4, 5]), tensor(&vec![0i16; updates[0] * updates[1]], updates));
+            let inputs = [data, updates, one(start), one(stop), one(step), one(axis)];
+            let views: Vec<_> = inputs.iter().map(|t| t.view()).collect();
+            let mut ranges = Vec::new();
+            operation.overwritten(&views, &mut ranges).map(|complete| (complete, ranges))
+        };
+        assert_eq!(overwritten([2, 5], 1, 3, 1, 0).unwrap(), (true, vec![10..30]));
+        assert_eq!(overwritten([4, 2], 3, 5, 1, 1).unwrap(), (true, vec![6..10, 16..20, 26..30, 36..40]));
+        assert_eq!(overwritten([2, 5], 3, -5, -2, 0).unwrap(), (true, vec![30..40, 10..20]));
+        assert_eq!(overwritten([0, 5], 2, 2, 1, 0).unwrap(), (true, vec![]));
+        assert!(overwritten([1, 5], 1, 3, 1, 0).is_err());
     }
 
     #[test]
