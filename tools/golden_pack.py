@@ -100,6 +100,8 @@ class Pack:
         binding: Any = None,
         twin: Sequence[np.ndarray] | None = None,
         strip: Sequence[str] = (),
+        patch: dict[str, str] | None = None,
+        drop: int = 0,
         is_varied: bool = False,
         **facts: Any,
     ) -> None:
@@ -109,14 +111,16 @@ class Pack:
         partial shapes of Parameters that are not static, `outputs` the outputs
         that get a Result (all by default). `reference` is the expected value, a
         list of them, or a function of the inputs. `twin` holds the inputs in types that the
-        oracles compute in themselves, `strip` the attributes that the IR does not write.
+        oracles compute in themselves; its Parameters are static. OpenVINO writes defaults that a file may
+        leave out and normalises what it reads: `strip` names attributes that the IR does not write, `patch`
+        gives others their values, `drop` is a number of last inputs that are taken away.
         """
         arrays = [np.asarray(value) for value in inputs]
         fixed = set(constant)
         if not is_varied:
             self.calls.append(Call(name, arrays, attributes or {}, fixed, shapes or {}, outputs, reference))
 
-        def build(arrays=arrays):
+        def build(arrays=arrays, shapes=shapes):
             nodes, parameters = [], []
             for index, array in enumerate(arrays):
                 if index in fixed:
@@ -137,10 +141,10 @@ class Pack:
             binding=_names(_call(binding, arrays)),
             **facts,
         )
-        if strip:
-            self._strip(self.cases[-1], strip)
+        if strip or patch or drop:
+            self._rewrite(self.cases[-1], strip, patch or {}, drop)
         if twin is not None:
-            self._add_twin(self.cases[-1], lambda: build(twin), arrays, twin, fixed)
+            self._add_twin(self.cases[-1], lambda: build(twin, None), arrays, twin, fixed)
 
     def _add_twin(self, case: Case, build, arrays, twin, fixed: set[int]) -> None:
         """Write the twin of a case beside it; it stands in for an IR that OpenVINO does not build."""
@@ -156,17 +160,22 @@ class Pack:
             case.problem = ""
             retype(target, self.folder / case.name, self.kind, self.version, arrays)
 
-    def _strip(self, case: Case, names: Sequence[str]) -> None:
-        """Take attributes out of a case's layer, which must hold one of them."""
+    def _rewrite(self, case: Case, strip: Sequence[str], patch: dict[str, str], drop: int) -> None:
+        """Change the layer of a case in its IR; it must hold one of the attributes to strip."""
         path = self.folder / case.name / "model.xml"
         if case.problem:
             return
         tree = ET.parse(path)
-        data = [e.find("data") for e in tree.iter("layer") if e.get("type") == self.kind]
-        held = [(d, n) for d in data if d is not None for n in names if n in d.attrib]
-        for element, name in held:
-            del element.attrib[name]
-        case.problem = "" if held else "no attribute to strip"
+        (layer,) = (e for e in tree.iter("layer") if (e.get("type"), e.get("version")) == (self.kind, self.version))
+        data = layer.find("data")
+        attributes = data.attrib if data is not None else {}
+        if strip and not any(name in attributes for name in strip):
+            case.problem = "no attribute to strip"
+        for name in strip:
+            attributes.pop(name, None)
+        attributes.update(patch)
+        for _ in range(drop):
+            _drop_input(tree.getroot(), layer)
         tree.write(path, encoding="unicode")
 
     def model(
@@ -226,7 +235,7 @@ def make_parameter(dtype: Any, shape: Any, name: str):
     import openvino
     from openvino import opset13
 
-    node = opset13.parameter(openvino.PartialShape(shape), _element_type(dtype), name=name)
+    node = opset13.parameter(openvino.PartialShape(shape), element_type(dtype), name=name)
     node.output(0).tensor.set_names({name})
     return node
 
@@ -240,9 +249,7 @@ def make_constant(array: np.ndarray):
     if not array.size:
         return _empty_constant(array)
     if array.dtype.kind == "V":
-        return op.Constant(
-            _element_type(array.dtype), openvino.Shape(array.shape), array.astype(float).ravel().tolist()
-        )
+        return op.Constant(element_type(array.dtype), openvino.Shape(array.shape), array.astype(float).ravel().tolist())
     return op.Constant(openvino.Tensor(array))
 
 
@@ -282,7 +289,7 @@ def retype(source: Path, target: Path, kind: str, version: str, arrays: Sequence
     sources = {e.get("to-port"): e.get("from-layer") for e in tree.iter("edge") if e.get("to-layer") == node.get("id")}
     for port, array in zip(node.findall("input/port"), arrays, strict=True):
         producer = layers[sources[port.get("id")]]
-        name = _element_type(array.dtype).get_type_name()
+        name = element_type(array.dtype).get_type_name()
         precision = {"f16": "FP16", "f32": "FP32", "f64": "FP64", "boolean": "BOOL"}.get(name, name.upper())
         producer.find("data").set("element_type", name)
         for element in (port, producer.find("output/port")):
@@ -336,7 +343,8 @@ def _serialize(model, path: Path) -> None:
     openvino.serialize(model, str(path), str(path.with_suffix(".bin")))
 
 
-def _element_type(dtype: Any):
+def element_type(dtype: Any):
+    """OpenVINO's element type for a NumPy type or one of its own."""
     import openvino
 
     if isinstance(dtype, openvino.Type):
@@ -350,7 +358,18 @@ def _empty_constant(array: np.ndarray):
     import openvino
     from openvino import op
 
-    return op.Constant(_element_type(array.dtype), openvino.Shape(array.shape), [])
+    return op.Constant(element_type(array.dtype), openvino.Shape(array.shape), [])
+
+
+def _drop_input(root: ET.Element, layer: ET.Element) -> None:
+    """Take the last input of a layer away, with its edge and the Const that it came from."""
+    ports, layers, edges = layer.find("input"), root.find("layers"), root.find("edges")
+    last = ports.findall("port")[-1]
+    ports.remove(last)
+    ends = (layer.get("id"), last.get("id"))
+    (edge,) = (e for e in edges if (e.get("to-layer"), e.get("to-port")) == ends)
+    edges.remove(edge)
+    layers.remove(next(e for e in layers if e.get("id") == edge.get("from-layer")))
 
 
 def _step(arrays: Sequence[np.ndarray], fixed: set[int]) -> dict[str, np.ndarray]:

@@ -128,7 +128,9 @@ def missing(kind: str, version: str, seen: Seen) -> dict[str, list] | None:
     if facts.ports:
         lacking["ranks"] = [r for r in facts.legal_ranks() if r not in seen.ranks]
         lacking["numbers of inputs"] = [n for n in facts.input_counts() if n not in seen.counts]
-        flags = [*EXTENTS, *(["zero"] if facts.zero else []), *(["negative axis"] if facts.axis is not None else [])]
+        # A scalar has no dims to leave open.
+        extents = EXTENTS if facts.legal_ranks() != [0] else ("unranked",)
+        flags = [*extents, *(["zero"] if facts.zero else []), *(["negative axis"] if facts.axis is not None else [])]
         lacking["flags"] = [f for f in flags if f not in seen.flags]
     lacking["never absent"] = [a for a in facts.optional.split() if a not in seen.absent]
     return {what: items for what, items in lacking.items() if items}

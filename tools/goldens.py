@@ -48,6 +48,9 @@ TOLERANCES = {
 """How far a result may be from the expected value, by the widest of the output
 types; others bind exactly."""
 
+TWIN_NOTE = "the values are the oracle's for the same numbers in a type that it computes in itself"
+"""What is said of a case that a twin vouches for."""
+
 SHOWN_ELEMENTS = 64
 """A deviation lists at most this many elements of a tensor."""
 
@@ -177,6 +180,7 @@ def _kept(tests: Path, name: str, folder: Path, listing: dict) -> dict[str, tupl
         for case in json.loads(archive.read("cases.json")):
             entry = wanted.get(case["name"])
             files = {n.split("/")[1]: archive.read(n) for n in archive.namelist() if n.startswith(f"{case['name']}/")}
+            # What a twin vouches for is asked again: the case's own files do not show the twin.
             if entry is None or entry["note"] != case["note"] or not _is_unchanged(folder / case["name"], files):
                 continue
             for file, content in files.items():
@@ -233,11 +237,13 @@ def _settle_all(name: str, folder: Path, listing: dict, kept: dict) -> tuple[lis
 
 def _ask_twins(folder: Path, entries: list[dict]) -> dict[str, oracle.Answer]:
     """What the oracles say of the twins: the same numbers in types that they compute in themselves."""
-    names = [e["name"] for e in entries if e["twin"]]
-    questions = [
-        oracle.Question(folder / n / "twin" / "model.xml", _load_steps(folder / n / "twin", "inputs", 1)) for n in names
-    ]
-    return dict(zip(names, oracle.ask(questions, time_limit=30.0)))
+    having = [e for e in entries if e["twin"]]
+    questions = []
+    for entry in having:
+        twin = folder / entry["name"] / "twin"
+        questions.append(oracle.Question(twin / "model.xml", _load_steps(twin, "inputs", 1), tuple(entry["oracles"])))
+    answers = oracle.ask(questions, time_limit=30.0)
+    return {entry["name"]: answer for entry, answer in zip(having, answers)}
 
 
 def _settle_by_twin(folder: Path, entry: dict, answer: oracle.Answer, twin: oracle.Answer):
@@ -250,8 +256,13 @@ def _settle_by_twin(folder: Path, entry: dict, answer: oracle.Answer, twin: orac
     expected = [{n: _converted(v, types.get(n), folder, given) for n, v in verdict.outputs[0].items()}]
     if not all(np.isfinite(v.astype(np.float64)).all() for v in expected[0].values()):
         return None, "the twin's values do not fit"
-    note = entry["note"] or "the values are the oracle's for the same numbers in a type that it computes in itself"
+    entry = {**entry, "tolerance": entry["tolerance"] or _coarser(_tolerance(expected), _tolerance(verdict.outputs))}
+    note = entry["note"] or TWIN_NOTE
     return _case(folder, {**entry, "note": note}, expected, f"{verdict.oracle}", None), {}
+
+
+def _coarser(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return max(one, other, key=lambda tolerance: tolerance["rtol"])
 
 
 def _converted(value: np.ndarray, dtype: np.dtype | None, folder: Path, given: dict) -> np.ndarray:

@@ -56,6 +56,8 @@ class Facts:
     def input_counts(self) -> list[int]:
         if not self.inputs:
             return [] if "..." in self.ports else [len(self.port_types())]
+        if "," in self.inputs:
+            return [int(count) for count in self.inputs.split(",")]
         low, _, high = self.inputs.partition("-")
         return list(range(int(low), int(high or low) + 1))
 
@@ -158,9 +160,9 @@ FACTS: dict[str, Facts] = {
     "AvgPool-opset16": Facts(
         "number", "3-5", None, {**PAD, **CEIL_TORCH, "exclude-pad": BOOLEAN}, "auto_pad rounding_type dilations", False
     ),
-    "Broadcast-opset1": Facts("any integer integer", "0-5", None, {"mode": "numpy explicit pdpd"}, "mode"),
+    "Broadcast-opset1": Facts("any integer integer", "0-5", None, {"mode": "numpy explicit"}, "mode"),
     "Broadcast": Facts(
-        "any integer integer", "0-5", None, {"mode": "numpy explicit bidirectional pdpd"}, "mode", inputs="2-3"
+        "any integer integer", "0-5", None, {"mode": "numpy explicit bidirectional"}, "mode", inputs="2-3"
     ),
     "CTCGreedyDecoder": Facts("float =0", "3", None, {"ctc_merge_repeated": BOOLEAN}, "ctc_merge_repeated", False),
     "Clamp": Facts("number"),
@@ -181,10 +183,10 @@ FACTS: dict[str, Facts] = {
         "2",
         None,
         DETECTION,
-        "background_label_id top_k variance_encoded_in_target code_type share_location confidence_threshold clip_after_nms "
-        "clip_before_nms decrease_label_id normalized input_height input_width objectness_score",
+        "background_label_id top_k code_type confidence_threshold clip_after_nms "
+        "clip_before_nms decrease_label_id input_height input_width objectness_score",
         False,
-        inputs="3-5",
+        inputs="3,5",
     ),
     "Elu": Facts("float"),
     "FakeQuantize": Facts("float =0 =0 =0 =0", "0-5", None, {"auto_broadcast": "none numpy pdpd"}, "auto_broadcast"),
@@ -236,7 +238,7 @@ FACTS: dict[str, Facts] = {
     "Gather": Facts("any integer integer", "1-5", 2, {}, "batch_dims"),
     "GatherElements": Facts("any index", "1-5", "axis"),
     "GatherND": Facts("any integer", "1-5", None, {}, "batch_dims"),
-    "GatherTree": Facts("number =0 =0 =0", "3"),
+    "GatherTree": Facts("number =0 =0 =0", "3", zero=False),
     "Gelu-opset7": Facts("float", enums={"approximation_mode": "ERF,TANH"}, optional="approximation_mode"),
     "GroupNormalization": Facts("float =0 =0", "2-5", zero=False),
     "HardSigmoid": Facts("float =0 =0"),
@@ -362,7 +364,7 @@ FACTS: dict[str, Facts] = {
         False,
     ),
     "PriorBoxClustered": Facts(
-        "integer integer", "1", None, {"clip": BOOLEAN}, "width height clip step step_w step_h variance", False
+        "integer integer", "1", None, {"clip": BOOLEAN}, "clip step step_w step_h variance", False
     ),
     "Proposal": Facts(
         "float =0 =0",
@@ -373,15 +375,15 @@ FACTS: dict[str, Facts] = {
         False,
     ),
     "RandomUniform": Facts(
-        "index number =1",
+        "index f16|bf16|f32|f64|i32|i64 =1",
         "1",
         None,
         {"output_type": " ".join(FLOATS + ("i32", "i64")), "alignment": "tensorflow pytorch"},
-        "op_seed global_seed alignment",
+        "alignment",
     ),
     "Range-opset1": Facts("number =0 =0", "0", zero=False),
-    "Range": Facts("number number number", "0", None, {"output_type": " ".join(CLASSES["number"])}),
-    "RegionYolo": Facts("float", "4", "axis end_axis", {"do_softmax": BOOLEAN}, "do_softmax mask anchors", False),
+    "Range": Facts("number number number", "0", None, {"output_type": " ".join(CLASSES["number"])}, zero=False),
+    "RegionYolo": Facts("float", "4", "axis end_axis", {"do_softmax": BOOLEAN}, "do_softmax", False),
     "ReorgYolo": Facts("any", "4", zero=False),
     "Reshape": Facts("any integer", "0-5", None, {"special_zero": BOOLEAN}),
     "Result": Facts("any"),
@@ -448,8 +450,8 @@ FACTS: dict[str, Facts] = {
         "number number", "0-5", None, {**OUTPUT_INDEX, "with_right_bound": BOOLEAN}, "output_type with_right_bound"
     ),
     "ConvertLike": Facts("any any"),
-    "DepthToSpace": Facts("any", "3-5", None, {"mode": "blocks_first depth_first"}, "block_size"),
-    "SpaceToDepth": Facts("any", "3-5", None, {"mode": "blocks_first depth_first"}, "block_size"),
+    "DepthToSpace": Facts("any", "3-5", None, {"mode": "blocks_first depth_first"}),
+    "SpaceToDepth": Facts("any", "3-5", None, {"mode": "blocks_first depth_first"}),
     "DFT": Facts("float index index", "2-5", 1, zero=False, inputs="2-3"),
     "IDFT": Facts("float index index", "2-5", 1, zero=False, inputs="2-3"),
     "RDFT": Facts("float index index", "1-5", 1, zero=False, inputs="2-3"),
@@ -470,6 +472,7 @@ FACTS: dict[str, Facts] = {
         enums={"detect_negative": BOOLEAN, "detect_positive": BOOLEAN},
         optional="detect_negative detect_positive",
     ),
+    "BatchNormInference-opset1": Facts("float =0 =0 =0 =0", "1", zero=False),
     "BatchNormInference": Facts("float =0 =0 =0 =0", "2-5", zero=False),
     "GRN": Facts("float", "2-4", zero=False),
     "SearchSorted": Facts("number =0", "1-5", None, {"right_mode": BOOLEAN, **OUTPUT_INDEX}, "right_mode output_type"),

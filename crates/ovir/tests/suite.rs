@@ -10,4 +10,5 @@ mod suite {
     pub mod hostile;
     pub mod models;
     pub mod scatter;
+    pub mod shapes;
 }

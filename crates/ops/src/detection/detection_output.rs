@@ -180,7 +180,16 @@ impl DetectionOutput {
                 return Err(OpError::shape(Blame::Input(port), message));
             }
         }
+        let images = locations.dim(0).merge(scores.dim(0)).unwrap_or(Dim::DYNAMIC);
+        if !proposals.dim(0).contains(1) && !proposals.dim(0).compatible(images) {
+            let message = format!("shape {proposals} has batch {}; it must be 1 or {images}", proposals.dim(0));
+            return Err(OpError::shape(Blame::Input(2), message));
+        }
         let Some(priors) = proposals.dim(2).get().map(|dim| dim / prior_size) else { return Ok(()) };
+        if scores.dim(1).get().is_some_and(|dim| priors > 0 && dim % priors != 0) {
+            let message = format!("shape {scores} must have a row of whole classes for each of the {priors} priors");
+            return Err(OpError::shape(Blame::Input(1), message));
+        }
         for (port, shape, size) in [(0, locations, location_classes.map(|n| n.saturating_mul(4))), (1, scores, classes)]
         {
             let Some(expected) = size.map(|size| priors.saturating_mul(size)) else { continue };
@@ -458,5 +467,9 @@ mod tests {
         assert_eq!(error, "input 0: dimension 13 of shape [1,13] must be divisible by 4");
         let error = case().infer_error(&["f32[1,16]", "f32[1,?]", "f32[1,1,12]"]);
         assert_eq!(error, "input 0: shape [1,16] must have 12 elements a row for the 3 priors of [1,1,12]");
+        let error = case().infer_error(&["f32[1,?]", "f32[1,7]", "f32[?,1,12]"]);
+        assert_eq!(error, "input 1: shape [1,7] must have a row of whole classes for each of the 3 priors");
+        let error = case().infer_error(&["f32[1,?]", "f32[1,?]", "f32[3,1,?]"]);
+        assert_eq!(error, "input 2: shape [3,1,?] has batch 3; it must be 1 or 1");
     }
 }
