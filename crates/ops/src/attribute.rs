@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use ovir_diagnostics::Code;
+use ovir_diagnostics::{Code, nearest};
 use ovir_tensor::{ElementType, PartialShape, Shape};
 
 use crate::{Blame, OpError};
@@ -141,16 +141,6 @@ impl<'a> AttributeReader<'a> {
         }
         self.problems
     }
-}
-
-/// The candidate nearest to a misspelt word, if one is near.
-pub(crate) fn nearest<'n>(word: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let lower = word.to_ascii_lowercase();
-    candidates
-        .map(|c| (strsim::damerau_levenshtein(&lower, &c.to_ascii_lowercase()), c))
-        .filter(|(distance, c)| *distance <= 1 + c.len().min(word.len()) / 4)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, c)| c)
 }
 
 fn describe(definition: &AttributeDef) -> String {

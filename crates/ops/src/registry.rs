@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::attribute::nearest;
+use ovir_diagnostics::nearest;
+
 use crate::{Category, OpDef, OpVersion};
 
 /// All operations that come with ovir, in the order of the categories.
@@ -96,7 +97,7 @@ impl Registry {
             // Of names that are equally near the first is meant, on every run.
             let mut names: Vec<&'static str> = self.by_type.values().map(|d| d.type_name).collect();
             names.sort_unstable();
-            return Resolution::Unknown { nearest: nearest(type_name, names.into_iter()) };
+            return Resolution::Unknown { nearest: nearest(type_name, names) };
         };
         match resolve_version(definition, opset) {
             Some(version) => Resolution::BuiltIn(definition, version),

@@ -1,5 +1,7 @@
 //! Golden cases and models against what oracles said of them.
 //!
+//! Damaged and hostile files are validated as well (`hostile.rs`).
+//!
 //! `OVIR_FILTER=substring cargo test -p ovir --test suite` runs the cases whose name holds the substring.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -7,5 +9,6 @@
 mod suite {
     pub mod compare;
     pub mod golden;
+    pub mod hostile;
     pub mod models;
 }
