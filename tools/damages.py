@@ -4,6 +4,7 @@ A damage is a function from a `Model` to damaged copies; `@damage(CLASS, CODES)`
 several copies, each on another type of operation; the driver takes some of them.
 """
 
+import itertools
 import re
 import struct
 import xml.parsers.expat
@@ -315,7 +316,9 @@ def number_attribute(m):
 
 @damage("attribute: word outside the list", "OV305", "OV305")
 def word(m):
-    for layer, data, name, _ in data_attributes(m, "numpy|explicit|same_upper|valid|floor|half_to_even|constant|reflect"):
+    for layer, data, name, _ in data_attributes(
+        m, "numpy|explicit|same_upper|valid|floor|half_to_even|constant|reflect"
+    ):
         yield m.sub(f"{name} of {kind(layer)}", data.line, rf' {name}="[^"]*"', f' {name}="numpi"')
 
 
@@ -344,7 +347,9 @@ def out_of_range(m):
         data = layer.child("data")
         for name, value in ranges.items():
             if data and name in data.attributes and not (name == "pads_begin" and kind(layer) == "Pad"):
-                yield m.sub(f"{name} of {kind(layer)}", data.line, rf' {name}="[^"]*"', f' {name}="{value}"', {layer.line})
+                yield m.sub(
+                    f"{name} of {kind(layer)}", data.line, rf' {name}="[^"]*"', f' {name}="{value}"', {layer.line}
+                )
                 break
 
 
@@ -353,7 +358,7 @@ def out_of_range(m):
 
 @damage("graph: id of another layer", "OV201")
 def layer_id(m):
-    for before, layer in zip(m.layers, m.layers[1:], strict=False):
+    for before, layer in itertools.pairwise(m.layers):
         # The layer's own edges dangle then, which is no second defect.
         yield m.sub(f"{kind(layer)}", layer.line, r' id="\d+"', f' id="{before.attributes["id"]}"', {before.line})
 
@@ -368,7 +373,7 @@ def port_id(m):
 
 @damage("graph: name of another layer", "OV207")
 def same_name(m):
-    for before, layer in zip(m.layers, m.layers[1:], strict=False):
+    for before, layer in itertools.pairwise(m.layers):
         name = before.attributes["name"].replace("\\", r"\\")
         yield m.sub(f"{kind(layer)}", layer.line, r' name="[^"]*"', f' name="{name}"')
 
@@ -376,7 +381,7 @@ def same_name(m):
 @damage("graph: tensor name of another port", "OV701")
 def same_tensor_name(m):
     named = [p for layer in m.layers for p in ports(layer, "output") if p.attributes.get("names")]
-    for before, port in zip(named, named[1:], strict=False):
+    for before, port in itertools.pairwise(named):
         name = before.attributes["names"].split(",")[0].replace("\\", r"\\")
         yield m.sub(kind(port.parent.parent), port.line, r' names="[^"]*"', f' names="{name}"')
 
@@ -384,7 +389,9 @@ def same_tensor_name(m):
 @damage("graph: edge from a layer that is not there", "OV203")
 def edge_from_nowhere(m):
     for edge in m.edges:
-        yield m.sub(f"to {kind(m.by_id[edge.attributes['to-layer']])}", edge.line, r'from-layer="\d+"', 'from-layer="987654"')
+        yield m.sub(
+            f"to {kind(m.by_id[edge.attributes['to-layer']])}", edge.line, r'from-layer="\d+"', 'from-layer="987654"'
+        )
 
 
 @damage("graph: edge to a port that is not there", "OV203")
@@ -428,7 +435,9 @@ def cycle(m):
         if back and outputs:
             new = f'from-layer="{second.attributes["id"]}" from-port="{outputs[0].attributes["id"]}"'
             right = {first.line, second.line, edge.line}
-            yield m.sub(f"{kind(first)} reads {kind(second)}", back.line, r'from-layer="\d+" from-port="\d+"', new, right)
+            yield m.sub(
+                f"{kind(first)} reads {kind(second)}", back.line, r'from-layer="\d+" from-port="\d+"', new, right
+            )
 
 
 @damage("graph: layer that nobody reads", "OV210")
@@ -568,8 +577,14 @@ def parameter_shape(m):
         shape = data.attributes["shape"].split(",")
         if len(shape) > 1 and shape[1].isdigit():
             shape[1] = str(int(shape[1]) + 1)
-            right = {*layer.lines()} | {n for e in m.consumers.get((layer.attributes["id"], "0"), ()) for n in m.by_id[e.attributes["to-layer"]].lines()}
-            yield m.sub(f"of {layer.attributes['name']}", data.line, r'shape="[^"]*"', f'shape="{",".join(shape)}"', right)
+            right = {*layer.lines()} | {
+                n
+                for e in m.consumers.get((layer.attributes["id"], "0"), ())
+                for n in m.by_id[e.attributes["to-layer"]].lines()
+            }
+            yield m.sub(
+                f"of {layer.attributes['name']}", data.line, r'shape="[^"]*"', f'shape="{",".join(shape)}"', right
+            )
 
 
 @damage("shape: inputs exchanged", "OV503", "OV504", "OV505", "OV506", "OV501", "OV502")
@@ -578,7 +593,10 @@ def exchanged(m):
         edges = [m.producer.get((layer.attributes["id"], p.attributes["id"])) for p in ports(layer, "input")[:2]]
         if len(edges) == 2 and all(edges):
             first, second = (re.search(r'from-layer="\d+" from-port="\d+"', m.lines[e.line])[0] for e in edges)
-            changes = {edges[0].line: m.lines[edges[0].line].replace(first, second), edges[1].line: m.lines[edges[1].line].replace(second, first)}
+            changes = {
+                edges[0].line: m.lines[edges[0].line].replace(first, second),
+                edges[1].line: m.lines[edges[1].line].replace(second, first),
+            }
             yield m.edit(kind(layer), changes, {*layer.lines(), edges[0].line, edges[1].line})
 
 
@@ -606,7 +624,9 @@ def overlap(m):
         start, length, element_type, _ = m.constant(layer)
         data = layer.child("data")
         if length >= 64 and start >= 8 and element_type == "f32":
-            yield m.sub(layer.attributes["name"], data.line, r'offset="\d+"', f'offset="{start - 4}"', set(data_lines(m)))
+            yield m.sub(
+                layer.attributes["name"], data.line, r'offset="\d+"', f'offset="{start - 4}"', set(data_lines(m))
+            )
 
 
 def data_lines(m):
@@ -662,7 +682,7 @@ def constant_value(m):
                 data = source.child("data").line
                 # A changed constant of its own, since others may share the bytes.
                 weights = m.weights
-                begin, length, element_type, _ = m.constant(source)
+                begin, length, _, _ = m.constant(source)
                 changed = poke(m, source, 0, value)[begin : begin + length]
                 moved = re.sub(r'offset="\d+"', f'offset="{len(weights)}"', m.lines[data])
                 right = {*layer.lines(), *source.lines()}
@@ -682,7 +702,9 @@ def bodies(m):
 def map_to_nowhere(m):
     for layer in bodies(m):
         for entry in [e for s in layer.children if s.name.endswith("port_map") for e in s.children]:
-            yield m.sub(f"{kind(layer)} {entry.name}", entry.line, r'internal_layer_id="\d+"', 'internal_layer_id="9876"')
+            yield m.sub(
+                f"{kind(layer)} {entry.name}", entry.line, r'internal_layer_id="\d+"', 'internal_layer_id="9876"'
+            )
 
 
 @damage("body: port map names no port", "OV601")
@@ -690,7 +712,9 @@ def map_from_nowhere(m):
     for layer in bodies(m):
         for entry in [e for s in layer.children if s.name.endswith("port_map") for e in s.children]:
             if entry.attributes["external_port_id"] != "-1":
-                yield m.sub(f"{kind(layer)} {entry.name}", entry.line, r'external_port_id="\d+"', 'external_port_id="88"')
+                yield m.sub(
+                    f"{kind(layer)} {entry.name}", entry.line, r'external_port_id="\d+"', 'external_port_id="88"'
+                )
 
 
 @damage("body: port map entry missing", "OV603")
@@ -734,7 +758,9 @@ def stale_inside(m):
         for inner in m.varied(list(layer.descendants("layer"))):
             for dim in [d for p in ports(inner, "output") for d in p.all("dim")]:
                 if m.lines[dim.line].strip() != "<dim>-1</dim>":
-                    yield m.sub(f"{kind(inner)} in {kind(layer)}", dim.line, r"<dim>\d+", "<dim>9173", {dim.parent.line})
+                    yield m.sub(
+                        f"{kind(inner)} in {kind(layer)}", dim.line, r"<dim>\d+", "<dim>9173", {dim.parent.line}
+                    )
                     break
 
 
@@ -742,7 +768,11 @@ def stale_inside(m):
 def assign(m):
     for layer in m.of_type("Assign"):
         data = layer.child("data")
-        right = {layer.line, *(r.line for r in m.of_type("ReadValue")), *(r.child("data").line for r in m.of_type("ReadValue"))}
+        right = {
+            layer.line,
+            *(r.line for r in m.of_type("ReadValue")),
+            *(r.child("data").line for r in m.of_type("ReadValue")),
+        }
         yield m.sub(layer.attributes["name"], data.line, r'variable_id="', 'variable_id="x', right)
 
 
@@ -763,4 +793,10 @@ def state_shape(m):
             right = {*layer.lines(), *(n for a in m.of_type("Assign") for n in a.lines())}
             shape = data.attributes["variable_shape"].split(",")
             shape[-1] = "917"
-            yield m.sub(layer.attributes["name"], data.line, r'variable_shape="[^"]*"', f'variable_shape="{",".join(shape)}"', right)
+            yield m.sub(
+                layer.attributes["name"],
+                data.line,
+                r'variable_shape="[^"]*"',
+                f'variable_shape="{",".join(shape)}"',
+                right,
+            )

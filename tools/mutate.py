@@ -82,15 +82,18 @@ def check(options):
     for entry in manifest:
         file = options.folder / f"{entry['name']}.xml"
         command = [options.ovir, "validate", "--format", "json", str(file)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         findings = json.loads(result.stdout)["reports"][0]["diagnostics"] if result.returncode in (0, 1) else []
         entry["ovir"] = judge(entry, findings, result.returncode)
         entry["findings"] = [
-            f"{f['code']} {f['severity']} line {(f['location'] or {}).get('start', {}).get('line')}: {f['message']}" for f in findings
+            f"{f['code']} {f['severity']} line {(f['location'] or {}).get('start', {}).get('line')}: {f['message']}"
+            for f in findings
         ]
         if entry["ovir"] != "found":
             failures += 1
-            print(f"{entry['name']}  {entry['class']}  {entry['what']}\n  {entry['ovir']}; expected {entry['codes']} on {shown(entry['lines'])}")
+            print(
+                f"{entry['name']}  {entry['class']}  {entry['what']}\n  {entry['ovir']}; expected {entry['codes']} on {shown(entry['lines'])}"
+            )
             for finding in entry["findings"][:4]:
                 print(f"    {finding[:220]}")
     (options.folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
@@ -119,7 +122,9 @@ def openvino(options):
     for entry in manifest:
         command = [sys.executable, "-c", ASK, str(options.folder / f"{entry['name']}.xml")]
         try:
-            result = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ})
+            result = subprocess.run(
+                command, check=False, capture_output=True, text=True, timeout=120, env={**os.environ}
+            )
             entry["openvino"] = result.stdout.strip() if result.returncode == 0 else f"crash: {result.returncode}"
         except subprocess.TimeoutExpired:
             entry["openvino"] = "hang"
@@ -134,7 +139,9 @@ def table(options):
         row["all"] += 1
         row["found"] += entry.get("ovir") == "found"
         row[entry.get("openvino", "not asked").split(":")[0]] += 1
-    print("| damage | copies | ovir: right code and line | OpenVINO: refused by read_model | by compile_model | accepted | crashed |")
+    print(
+        "| damage | copies | ovir: right code and line | OpenVINO: refused by read_model | by compile_model | accepted | crashed |"
+    )
     print("|---|---|---|---|---|---|---|")
     for name, row in rows.items():
         cells = [row[k] for k in ("all", "found", "read", "compile", "accepted", "crash")]

@@ -117,7 +117,11 @@ pub fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> Result<()
     }
     let reports: Vec<Report<'_>> = checked
         .iter()
-        .map(|c| Report::new(c.file.clone(), Some(SourceText::new(&c.xml)), c.diagnostics.clone()))
+        .map(|c| {
+            // Lines are counted only where some are shown.
+            let source = (!c.diagnostics.is_empty()).then(|| SourceText::new(&c.xml));
+            Report::new(c.file.clone(), source, c.diagnostics.clone())
+        })
         .collect();
     print(arguments, &reports, terminal)?;
     for failure in &unreadable {

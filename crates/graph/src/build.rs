@@ -15,7 +15,7 @@ use ovir_ops::{
     AttributeReader, BackEdge, BodyPorts, BuildContext, InputMap, OpDef, OpVersion, Operation, OutputMap, RawAttribute,
     Registry, Resolution, Slicing, infrastructure::constant::Const,
 };
-use ovir_tensor::ElementType;
+use ovir_tensor::{ElementType, SmallVec};
 
 use crate::build::edges::Link;
 use crate::locate::diagnose;
@@ -43,6 +43,7 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
         weights: constants::Constants::new(weights, options.without_weights),
         registry,
         diagnostics: Vec::new(),
+        nothing: Arc::new(Unresolved { outputs: Vec::new(), attributes: Vec::new() }),
         unchecked: Vec::new(),
     };
     let mut model = builder.body(&document.body).model;
@@ -66,6 +67,8 @@ struct Builder<'b> {
     weights: constants::Constants<'b>,
     registry: &'b Registry,
     diagnostics: Vec<Diagnostic>,
+    /// What a layer is until its operation is known.
+    nothing: Arc<dyn Operation>,
     /// Layers of operations that are specified but not implemented.
     unchecked: Vec<unchecked::Unchecked>,
 }
@@ -148,10 +151,10 @@ impl Builder<'_> {
         };
         let mut node = Node {
             friendly_name: layer.name.value.to_string(),
-            type_name: Cow::Owned(layer.type_name.value.to_string()),
-            opset: Cow::Owned(layer.version.value.to_string()),
+            type_name: Cow::Borrowed(""),
+            opset: opset_name(&layer.version.value),
             version: OpVersion::new(0, (0, 0), (0, usize::MAX), (0, usize::MAX)),
-            operation: Arc::new(unresolved(layer)),
+            operation: self.nothing.clone(),
             inputs,
             outputs: layer.outputs.iter().map(output).collect(),
             bodies,
@@ -159,6 +162,7 @@ impl Builder<'_> {
             location: Some(location),
         };
         if layer.is_incomplete {
+            leave_unresolved(layer, &mut node);
             return node;
         }
         match self.registry.resolve(&layer.type_name.value, &layer.version.value) {
@@ -166,8 +170,12 @@ impl Builder<'_> {
                 node.type_name = Cow::Borrowed(definition.type_name);
                 self.resolve(layer, &mut node, definition, version, ports, model);
             }
-            Resolution::User(definition, version) => self.resolve(layer, &mut node, &definition, version, ports, model),
+            Resolution::User(definition, version) => {
+                node.type_name = Cow::Owned(layer.type_name.value.to_string());
+                self.resolve(layer, &mut node, &definition, version, ports, model);
+            }
             Resolution::WrongOpset { .. } | Resolution::Unknown { .. } => {
+                leave_unresolved(layer, &mut node);
                 match unchecked::find(layer, &mut self.diagnostics) {
                     Some(found) => self.unchecked.push(found),
                     None => self.unresolved(layer),
@@ -187,7 +195,7 @@ impl Builder<'_> {
         model: &mut Model,
     ) {
         node.version = version;
-        let raw: Vec<RawAttribute<'_>> = layer
+        let raw: SmallVec<[RawAttribute<'_>; 8]> = layer
             .attributes
             .iter()
             .map(|a: &Attribute<'_>| RawAttribute { name: &a.name.value, value: &a.value.value })
@@ -541,6 +549,24 @@ fn output(port: &Port<'_>) -> Output {
     Output {
         tensor_names: port.names.iter().map(|n: &Text<'_>| n.value.to_string()).collect(),
         rt_info: port.rt_info.iter().map(own_rt_attribute).collect(),
+    }
+}
+
+/// The layer yields what the file declares.
+fn leave_unresolved(layer: &Layer<'_>, node: &mut Node) {
+    node.type_name = Cow::Owned(layer.type_name.value.to_string());
+    node.operation = Arc::new(unresolved(layer));
+}
+
+/// The name of an opset, without memory of its own for those that there are.
+fn opset_name(version: &str) -> Cow<'static, str> {
+    const NAMES: [&str; 17] = [
+        "opset1", "opset2", "opset3", "opset4", "opset5", "opset6", "opset7", "opset8", "opset9", "opset10", "opset11",
+        "opset12", "opset13", "opset14", "opset15", "opset16", "opset17",
+    ];
+    match NAMES.iter().find(|name| **name == version) {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(version.to_owned()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Validation: the only way to a model that can be planned.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use ovir_diagnostics::{Code, Diagnostic, Severity, nearest};
 use ovir_ops::SymbolSource;
@@ -153,14 +153,17 @@ fn check_reachability(model: &Model, diagnostics: &mut Vec<Diagnostic>) {
             }
         }
     }
-    let read: HashSet<NodeId> = model.nodes.iter().flat_map(|n| n.inputs.iter().map(|s| s.node)).collect();
+    let mut is_read = vec![false; model.nodes.len()];
+    for source in model.nodes.iter().flat_map(|node| &node.inputs) {
+        is_read[source.node.index()] = true;
+    }
     for body in model.nodes.iter().flat_map(|node| &node.bodies) {
         check_reachability(body, diagnostics);
     }
     for (id, node) in model.iter().filter(|(id, _)| !reached[id.index()]) {
         // Only the end of a chain is reported; the layers before it would be consequences.
         // Writers leave constants behind that nobody reads.
-        if read.contains(&id) || node.location.is_none() || node.is("Const") {
+        if is_read[id.index()] || node.location.is_none() || node.is("Const") {
             continue;
         }
         let reference = node.reference();

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use ovir_diagnostics::{Code, nearest};
-use ovir_tensor::{ElementType, PartialShape, Shape};
+use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec};
 
 use crate::{Blame, OpError};
 
@@ -70,13 +70,13 @@ pub struct AttributeReader<'a> {
     raw: &'a [RawAttribute<'a>],
     class_version: u8,
     problems: Vec<OpError>,
-    known: Vec<&'static str>,
+    known: SmallVec<[&'static str; 12]>,
 }
 
 impl<'a> AttributeReader<'a> {
     /// A reader of the attributes of an operation of `class_version`.
     pub fn new(raw: &'a [RawAttribute<'a>], class_version: u8) -> AttributeReader<'a> {
-        AttributeReader { raw, class_version, problems: Vec::new(), known: Vec::new() }
+        AttributeReader { raw, class_version, problems: Vec::new(), known: SmallVec::new() }
     }
 
     /// The class version of the operation.

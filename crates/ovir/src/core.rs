@@ -108,22 +108,32 @@ impl Core {
             true => None,
             false => open_weights(path, options)?,
         };
-        Ok(self.validate_memory(&xml, weights.as_ref(), options.without_weights))
+        let (diagnostics, result) = self.examine(&xml, weights.as_ref(), options.without_weights);
+        let xml = String::from_utf8(xml).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        Ok(Validation { xml, diagnostics, result })
     }
 
     /// Finds every defect of a model in memory.
     pub fn validate_memory(&self, xml: &[u8], weights: Option<&Weights>, without_weights: bool) -> Validation {
+        let (diagnostics, result) = self.examine(xml, weights, without_weights);
+        Validation { xml: String::from_utf8_lossy(xml).into_owned(), diagnostics, result }
+    }
+
+    /// All defects, and the model as far as it could be read.
+    fn examine(
+        &self,
+        xml: &[u8],
+        weights: Option<&Weights>,
+        without_weights: bool,
+    ) -> (Vec<Diagnostic>, Option<ovir_graph::Validation>) {
         let (document, diagnostics) = read_document(xml);
-        let text = || String::from_utf8_lossy(xml).into_owned();
-        let Some(document) = document else {
-            return Validation { xml: text(), diagnostics, result: None };
-        };
+        let Some(document) = document else { return (diagnostics, None) };
         let built = build(&document, weights, &self.registry, BuildOptions { without_weights });
         let mut earlier = diagnostics;
         earlier.extend(built.diagnostics);
         let mut result = validate(built.model, earlier);
         let diagnostics = std::mem::take(&mut result.diagnostics);
-        Validation { xml: text(), diagnostics, result: Some(result) }
+        (diagnostics, Some(result))
     }
 
     /// Makes a model ready to run.

@@ -245,6 +245,11 @@ impl Connector<'_> {
         let producers = |links: &[Vec<Option<Link>>]| -> Vec<Vec<usize>> {
             links.iter().map(|inputs| inputs.iter().flatten().map(|link| link.layer).collect()).collect()
         };
+        let is_before =
+            |(index, inputs): (usize, &Vec<Option<Link>>)| inputs.iter().flatten().all(|link| link.layer < index);
+        if links.iter().enumerate().all(is_before) {
+            return (0..links.len()).collect();
+        }
         let before = producers(links);
         if let Ok(order) = topological(&before) {
             return order;
