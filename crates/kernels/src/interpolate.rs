@@ -1,5 +1,6 @@
 //! Resizing of f32 planes by tables of positions and weights computed once per size.
 
+use crate::blocked::BLOCK;
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
@@ -127,6 +128,81 @@ pub fn interpolate(
         }
     });
     Ok(())
+}
+
+/// Resizes `planes` planes of [`BLOCK`] channels that lie side by side; otherwise as [`interpolate`]. No scratch is
+/// needed.
+///
+/// # Errors
+/// A slice has the wrong length.
+pub fn blocked_interpolate(
+    isa: Isa,
+    planes: usize,
+    rows: &InterpolationTable,
+    columns: &InterpolationTable,
+    input: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), product("input", &[planes, rows.input, columns.input, BLOCK])?)?;
+    check_exact("output", output.len(), product("output", &[planes, rows.output(), columns.output(), BLOCK])?)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let (lines, line) = (rows.output(), columns.output() * BLOCK);
+    let work = output.len() as u64 / 4;
+    let shared = SharedMut::new(output);
+    parallel_for(planes * lines, CHUNK.div_ceil(line), work, |range| {
+        for index in range {
+            let (plane, y) = (index / lines, index % lines);
+            let source = |row: u32| {
+                &input[(plane * rows.input + row as usize) * columns.input * BLOCK..][..columns.input * BLOCK]
+            };
+            // SAFETY: lines are disjoint.
+            let target = unsafe { shared.slice(index * line..(index + 1) * line) };
+            let (first, second) = (source(rows.first[y]), source(rows.second[y]));
+            dispatch(isa, BlockedLine { columns, first, second, weight: rows.weight[y], output: target });
+        }
+    });
+    Ok(())
+}
+
+/// One line of the result, sixteen channels a position.
+struct BlockedLine<'a> {
+    columns: &'a InterpolationTable,
+    first: &'a [f32],
+    second: &'a [f32],
+    weight: f32,
+    output: &'a mut [f32],
+}
+
+impl Kernel for BlockedLine<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let BlockedLine { columns, first, second, weight, output } = self;
+        let (near, far) = (s.splat(1.0 - weight), s.splat(weight));
+        for (x, target) in output.chunks_exact_mut(BLOCK).enumerate() {
+            let (left, right) = (columns.first[x] as usize * BLOCK, columns.second[x] as usize * BLOCK);
+            let (here, beyond) = (s.splat(1.0 - columns.weight[x]), s.splat(columns.weight[x]));
+            for lane in (0..BLOCK).step_by(S::LANES) {
+                // SAFETY: the table was checked to name positions inside the lines, which have `BLOCK` values each.
+                unsafe {
+                    let column = |at: usize| {
+                        let value = s.load(first.as_ptr().add(at + lane));
+                        if weight == 0.0 {
+                            return value;
+                        }
+                        s.add(s.mul(value, near), s.mul(s.load(second.as_ptr().add(at + lane)), far))
+                    };
+                    let mut value = column(left);
+                    if columns.weight[x] != 0.0 {
+                        value = s.add(s.mul(value, here), s.mul(column(right), beyond));
+                    }
+                    s.store(target.as_mut_ptr().add(lane), value);
+                }
+            }
+        }
+    }
 }
 
 fn grain(columns: &InterpolationTable) -> usize {

@@ -6,8 +6,10 @@ use ovir_graph::{Inference, Model, NodeId, Source, Validated, infer_model, topol
 use ovir_ops::{Effects, Environment, SymbolSource, ValueFacts, infrastructure::read_value::ReadValue};
 use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 
+use crate::decompression;
 use crate::eager::{Known, compute};
 use crate::fast::{Claim, ClaimContext, Kernel, PackStore, claim};
+use crate::layout::{Layout, Lowered, lower};
 use crate::pool::Pool;
 use crate::{RunError, VariableInfo};
 
@@ -30,6 +32,8 @@ pub struct Compiled {
     /// The number of the first value of each layer.
     pub(crate) first_value: Vec<u32>,
     pub(crate) value_count: usize,
+    /// The layout of each value.
+    pub(crate) layouts: Vec<Layout>,
     /// Tensors of values that depend on constants only and that some step reads.
     pub(crate) constants: HashMap<Source, Tensor>,
     pub(crate) variables: Vec<VariableInfo>,
@@ -119,6 +123,17 @@ impl Compiled {
         static_value(&self.model, source, &mut Known::new()).ok()?.aligned().ok()
     }
 
+    /// The layout of a value.
+    pub(crate) fn layout(&self, source: Source) -> Layout {
+        self.layouts.get(self.value(source)).copied().unwrap_or_default()
+    }
+
+    /// The channels of a blocked value.
+    pub(crate) fn channels(&self, source: Source) -> usize {
+        let dims = self.inference.get(source).shape.dims().unwrap_or_default();
+        dims.get(1).and_then(|dim| dim.get()).unwrap_or(0)
+    }
+
     /// The number of a value.
     pub(crate) fn value(&self, source: Source) -> usize {
         self.first_value[source.node.index()] as usize + source.port as usize
@@ -132,6 +147,7 @@ fn compile(
     packed: &mut PackStore,
     is_body: bool,
 ) -> Result<Compiled, RunError> {
+    let Lowered { model, layouts } = lowered(model, options, is_body);
     let mut first_value = Vec::with_capacity(model.nodes.len());
     let mut value_count = 0u32;
     for node in &model.nodes {
@@ -149,7 +165,10 @@ fn compile(
     let mut builder = Builder {
         graph,
         computed: &computed,
+        first_value: &first_value,
+        layouts: &layouts,
         model: &model,
+        inference: &inference,
         is_static: &is_static,
         variables: &variables,
         options,
@@ -181,6 +200,7 @@ fn compile(
         steps,
         first_value,
         value_count,
+        layouts,
         constants,
         variables,
         assigned,
@@ -191,6 +211,19 @@ fn compile(
         inference,
         model,
     })
+}
+
+/// The model with layouts chosen and reorders inserted.
+fn lowered(model: Model, options: &CompileOptions, is_body: bool) -> Lowered {
+    if !options.reference_only {
+        let given = open_parameters(&model, is_body);
+        let inference = infer_model(&model, &given, &mut SymbolSource::default(), &mut Vec::new());
+        if let Some(lowered) = lower(&model, &inference, &static_layers(&model)) {
+            return lowered;
+        }
+    }
+    let count = model.nodes.iter().map(|node| node.outputs.len()).sum();
+    Lowered { model, layouts: vec![Layout::Plain; count] }
 }
 
 /// In a body, shapes come from outside; what its Parameters declare may be narrower than what arrives.
@@ -207,6 +240,9 @@ fn open_parameters(model: &Model, is_body: bool) -> Vec<(NodeId, ValueFacts)> {
 
 struct Builder<'b> {
     model: &'b Model,
+    inference: &'b Inference,
+    first_value: &'b [u32],
+    layouts: &'b [Layout],
     is_static: &'b [bool],
     variables: &'b [VariableInfo],
     options: &'b CompileOptions,
@@ -266,19 +302,22 @@ impl Builder<'_> {
             return None;
         }
         let node = self.model.node(id);
-        let (model, is_static, known) = (self.model, self.is_static, &mut self.known);
-        let mut constant = |port: usize| {
-            let source = *node.inputs.get(port)?;
-            if !is_static[source.node.index()] {
-                return None;
-            }
-            static_value(model, source, known).ok()
+        let (model, is_static, inference) = (self.model, self.is_static, self.inference);
+        let known = std::cell::RefCell::new(&mut self.known);
+        let source = |port: usize| node.inputs.get(port).copied().filter(|source| is_static[source.node.index()]);
+        let mut constant = |port: usize| static_value(model, source(port)?, *known.borrow_mut()).ok();
+        let mut stored = |port: usize| {
+            let mut evaluate = |source| static_value(model, source, *known.borrow_mut());
+            decompression::stored(model, inference, source(port)?, &mut evaluate)
         };
         let claim = claim(&mut ClaimContext {
             node,
             inputs,
             outputs,
             constant: &mut constant,
+            stored: &mut stored,
+            is_blocked: !node.is("Reorder")
+                && self.layouts.get(self.first_value[id.index()] as usize) == Some(&Layout::Blocked),
             packed: self.packed,
             graph: self.graph,
             computed: self.computed,

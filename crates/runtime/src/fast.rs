@@ -5,6 +5,7 @@
 
 mod attention;
 mod binary;
+pub(crate) mod blocked;
 mod convert;
 mod convolution;
 mod interpolate;
@@ -18,8 +19,11 @@ mod recurrent;
 mod reduce;
 mod select;
 mod softmax;
+mod stored_gather;
 mod transposed;
 mod unary;
+
+pub(crate) use parts::kernel_error;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +31,8 @@ use std::sync::Arc;
 use ovir_graph::{Node, Source};
 use ovir_ops::{OpResult, ValueFacts};
 use ovir_tensor::{Shape, SmallVec, Tensor, TensorView, TensorViewMut};
+
+use crate::decompression::Stored;
 
 /// The shapes of a step's inputs and outputs.
 pub(crate) struct StepShapes<'a> {
@@ -93,8 +99,12 @@ pub(crate) struct ClaimContext<'a> {
     pub outputs: &'a [ValueFacts],
     /// The tensor of an input that depends on constants only.
     pub constant: &'a mut dyn FnMut(usize) -> Option<Tensor>,
+    /// The stored form of an input that is a compressed constant.
+    pub stored: &'a mut dyn FnMut(usize) -> Option<Stored>,
     /// Packed constants that several layers share.
     pub packed: &'a mut PackStore,
+    /// Whether the plan has put the layer on blocks of channels.
+    pub is_blocked: bool,
     /// The number of the graph.
     pub graph: usize,
     /// Whether a layer of the graph computes its value (it is no Const).
@@ -157,8 +167,10 @@ impl PackStore {
 
 /// All claims, in the order in which they are asked; what a layer is decides which of them can answer at all.
 static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
+    blocked::claim_reorder,
     convolution::claim,
     matmul::claim,
+    stored_gather::claim,
     unary::claim,
     binary::claim,
     pooling::claim,
@@ -176,5 +188,8 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
 
 /// Offers a kernel for a layer.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    if context.is_blocked {
+        return blocked::claim(context);
+    }
     CLAIMS.iter().find_map(|claim| claim(context))
 }

@@ -300,7 +300,9 @@ impl Instance {
         let node = compiled.model.node(step.node);
         let Some(source) = node.inputs.get(port) else { return false };
         let (input, output) = (compiled.value(*source), compiled.value(Source { node: step.node, port: 0 }));
-        let is_same_size = self.shapes[input] == self.shapes[output] && self.types[input] == self.types[output];
+        let is_same_size = self.shapes[input] == self.shapes[output]
+            && self.types[input] == self.types[output]
+            && compiled.layouts[input] == compiled.layouts[output];
         let read_once = node.inputs.iter().filter(|s| self.root[compiled.value(**s)] == self.root[input]).count() == 1;
         let is_last = self.last_read[self.root[input] as usize] == position as u32;
         if !(is_same_size && read_once && is_last) {
@@ -342,7 +344,7 @@ impl Instance {
                 return place;
             }
         }
-        let elements = self.shapes[value].as_ref().map_or(0, |s| s.elements());
+        let elements = self.shapes[value].as_ref().map_or(0, |shape| compiled.layouts[value].elements(shape));
         let bytes = self.types[value].storage_bytes(elements).unwrap_or(0);
         Place::Arena(self.take_exactly(bytes))
     }

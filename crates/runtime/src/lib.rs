@@ -6,10 +6,12 @@
 
 mod body;
 mod compile;
+mod decompression;
 mod eager;
 mod error;
 mod fast;
 mod instance;
+mod layout;
 mod pool;
 mod request;
 mod step;

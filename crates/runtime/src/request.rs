@@ -437,7 +437,7 @@ impl Execution<'_> {
     fn show(&mut self, position: usize, observer: &mut Observer<'_>) -> Result<(), RunError> {
         let id = self.compiled.steps[position].node;
         let node = self.compiled.model.node(id);
-        if node.is("Assign") {
+        if matches!(&*node.type_name, "Assign" | "Reorder") {
             return Ok(());
         }
         for port in 0..node.outputs.len() {

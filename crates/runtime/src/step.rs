@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ovir_graph::{Node, Source, infer_layer};
+use ovir_graph::{Node, NodeId, Source, infer_layer};
 use ovir_ops::{Body, Environment, EvaluateContext, OpError, OutputSlot, OutputSlots, ValueFacts};
 use ovir_tensor::{AlignedBuffer, Arena, ElementType, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
@@ -12,6 +12,7 @@ use crate::compile::{Action, Compiled, Step};
 use crate::eager::view_facts;
 use crate::fast::{Kernel, StepIo, StepShapes};
 use crate::instance::{Instance, Place, StepPlan};
+use crate::layout::{Layout, block, physical_shape, plain_tensor};
 use crate::request::State;
 use crate::variable::{Journal, Variable};
 
@@ -80,11 +81,27 @@ impl Memory {
         Ok(())
     }
 
-    /// A copy of a value (without copying where it is a tensor of its own).
+    /// A copy of a value (without copying where it is a plain tensor of its own).
     pub fn read(&mut self, compiled: &Compiled, instance: &Instance, source: Source) -> Result<Tensor, RunError> {
+        let tensor = self.read_as_it_lies(compiled, instance, source)?;
+        if compiled.layout(source) == Layout::Plain {
+            return Ok(tensor);
+        }
+        let shape = logical_shape(compiled, source, tensor.shape());
+        let node = compiled.model.node(source.node);
+        plain_tensor(&tensor.view(), &shape).map_err(|error| RunError::in_node(&compiled.model, node, &error))
+    }
+
+    /// A copy of a value as it lies in memory; a blocked one has the shape of its memory.
+    fn read_as_it_lies(
+        &mut self,
+        compiled: &Compiled,
+        instance: &Instance,
+        source: Source,
+    ) -> Result<Tensor, RunError> {
         let value = compiled.value(source);
         let place = &instance.places[value];
-        let shape = instance.shape(value).cloned();
+        let shape = instance.shape(value).map(|shape| physical_shape(compiled.layouts[value], shape));
         if let Place::Arena(range) = place {
             let shape = shape.unwrap_or_default();
             let parts = self.arena.parts(std::slice::from_ref(range), &[])?;
@@ -97,6 +114,18 @@ impl Memory {
             _ => Ok(tensor),
         }
     }
+}
+
+/// The shape of a value whose memory has the shape `physical`.
+fn logical_shape(compiled: &Compiled, source: Source, physical: &Shape) -> Shape {
+    if compiled.layout(source) == Layout::Plain {
+        return physical.clone();
+    }
+    let mut shape: Shape = physical.iter().take(physical.rank().saturating_sub(1)).copied().collect();
+    if let Some(channels) = shape.get_mut(1) {
+        *channels = compiled.channels(source);
+    }
+    shape
 }
 
 /// Runs step `position`.
@@ -277,12 +306,53 @@ fn run_taken(
         Action::Kernel(kernel) if plan.use_kernel => {
             kernel.run(StepIo { inputs: &views, outputs: &mut targets, scratch, in_place: plan.in_place })
         }
+        _ if is_blocked(compiled, step.node) => {
+            evaluate_blocked(compiled, step, &views, &mut targets, bodies, environment)
+        }
         _ => {
             let mut slots: SmallVec<[OutputSlot<'_>; 4]> = targets.into_iter().map(OutputSlot::Given).collect();
             evaluate(compiled, step, &views, &mut slots, bodies, environment, plan.in_place.is_some())
         }
     };
     result.map_err(|error| RunError::in_node(&compiled.model, node, &error))
+}
+
+/// Whether a layer reads or writes blocked values.
+fn is_blocked(compiled: &Compiled, node: NodeId) -> bool {
+    let mut inputs = compiled.model.node(node).inputs.iter();
+    compiled.layout(Source { node, port: 0 }) == Layout::Blocked
+        || inputs.any(|source| compiled.layout(*source) == Layout::Blocked)
+}
+
+/// The reference evaluation of a layer among blocked values whose kernel does not do the shapes at hand.
+fn evaluate_blocked(
+    compiled: &Compiled,
+    step: &Step,
+    views: &[TensorView<'_>],
+    targets: &mut [TensorViewMut<'_>],
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<(), OpError> {
+    let node = compiled.model.node(step.node);
+    let mut plain: SmallVec<[Tensor; 4]> = SmallVec::new();
+    for (source, view) in node.inputs.iter().zip(views) {
+        plain.push(match compiled.layout(*source) {
+            Layout::Blocked => plain_tensor(view, view.shape())?,
+            Layout::Plain => view.to_tensor()?,
+        });
+    }
+    let views: Inputs<'_> = plain.iter().map(Tensor::view).collect();
+    let mut slots: SmallVec<[OutputSlot<'_>; 4]> =
+        targets.iter().map(|target| OutputSlot::Needed(target.element_type())).collect();
+    evaluate(compiled, step, &views, &mut slots, bodies, environment, false)?;
+    for (port, (slot, target)) in slots.into_iter().zip(targets).enumerate() {
+        let OutputSlot::Produced(tensor) = slot else { continue };
+        match compiled.layout(Source { node: step.node, port: port as u32 }) {
+            Layout::Blocked => block(&tensor, target.slice_mut::<f32>()?)?,
+            Layout::Plain => target.bytes_mut().copy_from_slice(tensor.bytes()),
+        }
+    }
+    Ok(())
 }
 
 /// The places of a request that are tensors, borrowed apart from the arena.
@@ -345,14 +415,14 @@ fn run_dynamic(
     let mut tensors: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
     for source in &node.inputs {
         // A packed constant has no tensor; its shape stands in the plan.
-        tensors.push(memory.read(compiled, instance, *source).ok());
+        tensors.push(memory.read_as_it_lies(compiled, instance, *source).ok());
     }
     let shapes: SmallVec<[Shape; 4]> = node
         .inputs
         .iter()
         .zip(&tensors)
         .map(|(source, tensor)| match tensor {
-            Some(tensor) => tensor.shape().clone(),
+            Some(tensor) => logical_shape(compiled, *source, tensor.shape()),
             None => instance.shape(compiled.value(*source)).cloned().unwrap_or_default(),
         })
         .collect();
@@ -362,16 +432,22 @@ fn run_dynamic(
         .zip(&tensors)
         .zip(&shapes)
         .map(|((source, tensor), shape)| match tensor {
+            Some(tensor) if compiled.layout(*source) == Layout::Blocked => {
+                TensorView::of_bytes(ElementType::F32, shape, tensor.bytes())
+            }
             Some(tensor) => tensor.view(),
             None => TensorView::of_bytes(instance.types[compiled.value(*source)], shape, &[]),
         })
         .collect();
-    let promised = infer_now_packed(compiled, node, &views, &tensors)?;
+    let promised = infer_now_packed(compiled, step.node, &views, &tensors)?;
     let outputs: Option<SmallVec<[&Shape; 2]>> = promised.iter().map(|(_, shape)| shape.as_ref()).collect();
     let mut given: SmallVec<[Option<Tensor>; 2]> = SmallVec::new();
-    for (element_type, shape) in &promised {
+    for (port, (element_type, shape)) in promised.iter().enumerate() {
         given.push(match shape {
-            Some(shape) => Some(environment.allocate(*element_type, shape)?),
+            Some(shape) => {
+                let layout = compiled.layout(Source { node: step.node, port: port as u32 });
+                Some(environment.allocate(*element_type, &physical_shape(layout, shape))?)
+            }
             None => None,
         });
     }
@@ -386,11 +462,14 @@ fn run_dynamic(
         _ => None,
     };
     if kernel.is_none() && tensors.iter().any(Option::is_none) {
-        return run_unpacked(compiled, step, tensors.clone(), memory, bodies, environment);
+        return run_unpacked(compiled, instance, step, memory, bodies, environment);
     }
-    let produced: Vec<Tensor> = match kernel {
-        Some((kernel, scratch)) => run_kernel(&**kernel, &views, given, scratch),
-        None => run_reference(compiled, step, &views, given, &promised, bodies, environment),
+    let produced: Vec<Tensor> = match (kernel, &outputs) {
+        (Some((kernel, scratch)), Some(outputs)) => run_kernel(&**kernel, &views, given, outputs, scratch),
+        (_, Some(outputs)) if is_blocked(compiled, step.node) => {
+            run_blocked_reference(compiled, step, &views, given, outputs, bodies, environment)
+        }
+        _ => run_reference(compiled, step, &views, given, &promised, bodies, environment),
     }
     .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
     for (port, tensor) in produced.into_iter().enumerate() {
@@ -402,48 +481,54 @@ fn run_dynamic(
 /// A step of unknown shapes whose kernel does not do the shapes that have come, after its constants were packed.
 fn run_unpacked(
     compiled: &Compiled,
+    instance: &Instance,
     step: &Step,
-    mut tensors: SmallVec<[Option<Tensor>; 4]>,
     memory: &mut Memory,
     bodies: &mut [State],
     environment: &mut Environment,
 ) -> Result<(), RunError> {
     let node = compiled.model.node(step.node);
-    for (tensor, source) in tensors.iter_mut().zip(&node.inputs) {
-        if tensor.is_none() {
-            *tensor = compiled.constant(*source);
-        }
+    let in_node = |error: OpError| RunError::in_node(&compiled.model, node, &error);
+    let mut tensors: SmallVec<[Tensor; 4]> = SmallVec::new();
+    for source in &node.inputs {
+        let tensor = memory.read(compiled, instance, *source).ok().or_else(|| compiled.constant(*source));
+        tensors.push(tensor.ok_or_else(|| nothing(node))?);
     }
-    let tensors: Option<Vec<Tensor>> = tensors.into_iter().collect();
-    let tensors = tensors.ok_or_else(|| nothing(node))?;
     let views: Inputs<'_> = tensors.iter().map(Tensor::view).collect();
     let promised = infer_now(compiled, node, &views)?;
     let given = promised.iter().map(|_| None).collect();
-    let produced = run_reference(compiled, step, &views, given, &promised, bodies, environment)
-        .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
+    let produced = run_reference(compiled, step, &views, given, &promised, bodies, environment).map_err(in_node)?;
     let first = compiled.value(Source { node: step.node, port: 0 });
-    for (port, tensor) in produced.into_iter().enumerate() {
+    for (port, mut tensor) in produced.into_iter().enumerate() {
+        let layout = compiled.layouts[first + port];
+        if layout == Layout::Blocked {
+            let mut blocked = environment.allocate(ElementType::F32, &physical_shape(layout, tensor.shape()))?;
+            block(&tensor, blocked.slice_mut::<f32>()?).map_err(in_node)?;
+            tensor = blocked;
+        }
         memory.dynamic[first + port] = Some(tensor);
     }
     Ok(())
 }
 
-/// As [`infer_now`], but a packed constant is known by its shape only.
+/// As [`infer_now`], but a packed constant or a blocked value is known by its shape only.
 fn infer_now_packed(
     compiled: &Compiled,
-    node: &Node,
+    id: NodeId,
     views: &[TensorView<'_>],
     tensors: &[Option<Tensor>],
 ) -> Result<Promised, RunError> {
-    if tensors.iter().all(Option::is_some) {
+    let node = compiled.model.node(id);
+    if tensors.iter().all(Option::is_some) && !is_blocked(compiled, id) {
         return infer_now(compiled, node, views);
     }
     let facts: SmallVec<[ValueFacts; 4]> = views
         .iter()
         .zip(tensors)
-        .map(|(view, tensor)| match tensor {
-            Some(_) => view_facts(view),
-            None => Ok(ValueFacts::new(view.element_type(), view.shape().into())),
+        .zip(&node.inputs)
+        .map(|((view, tensor), source)| match tensor {
+            Some(_) if compiled.layout(*source) == Layout::Plain => view_facts(view),
+            _ => Ok(ValueFacts::new(view.element_type(), view.shape().into())),
         })
         .collect::<Result<_, _>>()?;
     let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
@@ -457,14 +542,39 @@ fn run_kernel(
     kernel: &dyn Kernel,
     views: &[TensorView<'_>],
     given: SmallVec<[Option<Tensor>; 2]>,
+    shapes: &[&Shape],
     scratch: usize,
 ) -> Result<Vec<Tensor>, OpError> {
     let mut tensors: Vec<Tensor> = given.into_iter().flatten().collect();
     let mut scratch = AlignedBuffer::zeroed(scratch)?;
-    let mut outputs: SmallVec<[TensorViewMut<'_>; 2]> =
-        tensors.iter_mut().map(Tensor::view_mut).collect::<Result<_, _>>()?;
+    let mut outputs = writable(&mut tensors, shapes)?;
     kernel.run(StepIo { inputs: views, outputs: &mut outputs, scratch: &mut scratch, in_place: None })?;
     drop(outputs);
+    Ok(tensors)
+}
+
+/// Views of tensors that are to be written, under the shapes of their values.
+fn writable<'a>(tensors: &'a mut [Tensor], shapes: &[&'a Shape]) -> Result<SmallVec<[TensorViewMut<'a>; 2]>, OpError> {
+    let views = tensors
+        .iter_mut()
+        .zip(shapes)
+        .map(|(tensor, shape)| Ok(TensorViewMut::of_bytes(tensor.element_type(), shape, tensor.bytes_mut()?)));
+    views.collect()
+}
+
+fn run_blocked_reference(
+    compiled: &Compiled,
+    step: &Step,
+    views: &[TensorView<'_>],
+    given: SmallVec<[Option<Tensor>; 2]>,
+    shapes: &[&Shape],
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<Vec<Tensor>, OpError> {
+    let mut tensors: Vec<Tensor> = given.into_iter().flatten().collect();
+    let mut targets = writable(&mut tensors, shapes)?;
+    evaluate_blocked(compiled, step, views, &mut targets, bodies, environment)?;
+    drop(targets);
     Ok(tensors)
 }
 

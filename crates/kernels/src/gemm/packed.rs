@@ -111,6 +111,11 @@ impl PackedB {
         self.values.len() * size_of::<f32>()
     }
 
+    /// The packed values.
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values
+    }
+
     /// Fails when packed for another tier.
     pub(crate) fn check_isa(&self, isa: Isa) -> Result<(), KernelError> {
         if self.isa != isa {

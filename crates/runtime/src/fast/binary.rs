@@ -10,7 +10,7 @@ use ovir_ops::arithmetic::{
     add::Add, divide::Divide, floor_mod::FloorMod, maximum::Maximum, minimum::Minimum, modulo::Mod, multiply::Multiply,
     power::Power, squared_difference::SquaredDifference, subtract::Subtract,
 };
-use ovir_ops::common::broadcast::BroadcastAttributes;
+use ovir_ops::common::broadcast::{AutoBroadcast, BroadcastAttributes};
 use ovir_ops::comparison::{
     equal::Equal, greater::Greater, greater_equal::GreaterEqual, less::Less, less_equal::LessEqual, not_equal::NotEqual,
 };
@@ -73,6 +73,14 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         Box::new(CompareKernel { isa, op, alignment: Alignment::Broadcast(attributes), element_type })
     };
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
+}
+
+/// The f32 function of a layer that broadcasts as numpy does.
+pub(crate) fn numpy_function(operation: &dyn Operation) -> Option<BinaryOp> {
+    match arithmetic(operation, ElementType::F32)? {
+        (op, Alignment::Broadcast(attributes)) if attributes.auto_broadcast == AutoBroadcast::Numpy => Some(op),
+        _ => None,
+    }
 }
 
 fn arithmetic(operation: &dyn Operation, element_type: ElementType) -> Option<(BinaryOp, Alignment)> {

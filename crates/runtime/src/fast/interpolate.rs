@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ovir_kernels::interpolate::{InterpolationTable, interpolate, interpolate_scratch_len};
+use ovir_graph::Node;
+use ovir_kernels::blocked::BLOCK;
+use ovir_kernels::interpolate::{InterpolationTable, blocked_interpolate, interpolate, interpolate_scratch_len};
 use ovir_kernels::isa::{self, Isa};
-use ovir_ops::common::interpolation::AxisTaps;
+use ovir_ops::common::interpolation::{AxisTaps, InterpolateMode};
 use ovir_ops::image::interpolate::{Interpolate, InterpolateTarget, ShapeCalculationMode};
-use ovir_ops::{Blame, OpError, OpResult, Operation};
+use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use super::layout::axis_of;
@@ -19,6 +21,8 @@ struct InterpolateKernel {
     /// The factors, where they say the sizes; otherwise the shape of the output does.
     scales: Option<SmallVec<[f32; 8]>>,
     axes: Option<SmallVec<[i64; 8]>>,
+    /// Elements that lie side by side at one position: channels of a block, or 1.
+    lanes: usize,
     /// The tables of the shapes that came last: they are made when shapes change only.
     last: Mutex<Option<Arc<Tables>>>,
 }
@@ -34,6 +38,35 @@ struct Tables {
 
 /// Claims Interpolate of f32 with constant axes and, where they are given, constant factors.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    claim_with(context, 1)
+}
+
+/// Claims Interpolate on blocks of channels.
+pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    claim_with(context, BLOCK)
+}
+
+/// Whether a layer resizes the last two of four axes, as far as shapes tell, with two taps a coordinate.
+pub(crate) fn keeps_channels(node: &Node, inputs: &[&ValueFacts], is_constant: &dyn Fn(usize) -> bool) -> bool {
+    let Some(found) = node.operation.downcast_ref::<Interpolate>() else { return false };
+    let attributes = &found.attributes;
+    let axes: Option<SmallVec<[i64; 8]>> = match (found.class_version, inputs) {
+        (1, _) => Some(attributes.axes.iter().copied().collect()),
+        (4, [_, _, _, axes, ..]) | (11, [_, _, axes, ..]) => axes.integers(),
+        _ => None,
+    };
+    let is_plane = |axis: &i64| matches!(axis_of(*axis, 4), Some(2 | 3));
+    let is_simple =
+        matches!(attributes.mode, InterpolateMode::Nearest | InterpolateMode::Linear | InterpolateMode::LinearOnnx);
+    inputs.first().is_some_and(|data| data.shape.rank() == Some(4))
+        && axes.is_some_and(|axes| axes.iter().all(is_plane))
+        && is_simple
+        && !attributes.antialias
+        && attributes.pads_begin.iter().chain(&attributes.pads_end).all(|pad| *pad == 0)
+        && (attributes.shape_calculation_mode == ShapeCalculationMode::Sizes || (1..inputs.len()).all(is_constant))
+}
+
+fn claim_with(context: &mut ClaimContext<'_>, lanes: usize) -> Option<Claim> {
     let operation = Arc::clone(&context.node.operation);
     let found = operation.downcast_ref::<Interpolate>()?;
     if context.inputs.first()?.element_type != ElementType::F32 {
@@ -54,7 +87,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         Some(facts) => Some(facts.integers()?),
         None => None,
     };
-    let kernel = InterpolateKernel { isa: isa::detect(), operation, scales, axes, last: Mutex::new(None) };
+    let kernel = InterpolateKernel { isa: isa::detect(), operation, scales, axes, lanes, last: Mutex::new(None) };
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
 }
 
@@ -85,7 +118,10 @@ impl InterpolateKernel {
         if !is_still || plan.output_shape != *output {
             return None;
         }
-        let planes = data.get(..first)?.iter().product();
+        let planes = match self.lanes {
+            1 => data.get(..first)?.iter().product(),
+            lanes => data.first()? * data.get(1)?.div_ceil(lanes),
+        };
         let (rows, columns) = (table(&plan.taps[first], data[first])?, table(&plan.taps[first + 1], data[first + 1])?);
         Some(Tables { data: data.clone(), output: output.clone(), planes, rows, columns })
     }
@@ -129,6 +165,9 @@ impl Kernel for InterpolateKernel {
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
         let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return 0 };
+        if self.lanes > 1 {
+            return 0;
+        }
         let tables = self.tables(data, output);
         tables.map_or(0, |t| interpolate_scratch_len(t.planes, &t.rows, &t.columns).saturating_mul(4))
     }
@@ -144,6 +183,9 @@ impl Kernel for InterpolateKernel {
         let tables = tables.ok_or_else(|| OpError::shape(Blame::Input(0), "the kernel does not fit the data"))?;
         let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
         let Tables { planes, rows, columns, .. } = &*tables;
+        if self.lanes == BLOCK {
+            return blocked_interpolate(self.isa, *planes, rows, columns, values, target).map_err(kernel_error);
+        }
         interpolate(self.isa, *planes, rows, columns, values, target, scratch_f32(io.scratch)).map_err(kernel_error)
     }
 }

@@ -1,5 +1,6 @@
 //! Poolings over windows, f32.
 
+use ovir_graph::Node;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::pooling::{PoolingGeometry, PoolingKind, pooling};
 use ovir_ops::common::window::WindowAxis;
@@ -11,32 +12,38 @@ use std::sync::Arc;
 use super::parts::kernel_error;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
-struct PoolingKernel {
+pub(crate) struct PoolingKernel {
     isa: Isa,
-    kind: PoolingKind,
+    /// What is computed of a window.
+    pub kind: PoolingKind,
     operation: Arc<dyn Operation>,
 }
 
 /// Claims f32 poolings whose indices nobody asks for.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let operation = Arc::clone(&context.node.operation);
-    let kind = match (operation.downcast_ref::<MaxPool>(), operation.downcast_ref::<AvgPool>()) {
-        (Some(_), _) if context.outputs.len() == 1 => PoolingKind::Max,
-        (_, Some(pool)) if pool.attributes.exclude_pad => PoolingKind::Average,
-        (_, Some(_)) => PoolingKind::AverageWithPadding,
-        _ => return None,
-    };
-    if context.inputs.first()?.element_type != ElementType::F32 {
-        return None;
+    let is_f32 = context.inputs.first()?.element_type == ElementType::F32;
+    let kernel = PoolingKernel::of(context.node).filter(|_| is_f32)?;
+    Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
+}
+
+/// What a pooling whose indices nobody asks for computes of its windows.
+pub(crate) fn kind(node: &Node) -> Option<PoolingKind> {
+    match (node.operation.downcast_ref::<MaxPool>(), node.operation.downcast_ref::<AvgPool>()) {
+        (Some(_), _) if node.outputs.len() == 1 => Some(PoolingKind::Max),
+        (_, Some(pool)) if pool.attributes.exclude_pad => Some(PoolingKind::Average),
+        (_, Some(_)) => Some(PoolingKind::AverageWithPadding),
+        _ => None,
     }
-    Some(Claim {
-        kernel: Box::new(PoolingKernel { isa: isa::detect(), kind, operation }),
-        packed_inputs: SmallVec::new(),
-    })
 }
 
 impl PoolingKernel {
-    fn geometry(&self, data: &Shape) -> Option<PoolingGeometry> {
+    /// The kernel of a pooling layer.
+    pub fn of(node: &Node) -> Option<PoolingKernel> {
+        Some(PoolingKernel { isa: isa::detect(), kind: kind(node)?, operation: Arc::clone(&node.operation) })
+    }
+
+    /// The geometry for data of a shape; `None` if the kernel does not do it.
+    pub fn geometry(&self, data: &Shape) -> Option<PoolingGeometry> {
         let (axes, _) = match self.operation.downcast_ref::<MaxPool>() {
             Some(pool) => pool.geometry(data).ok()?,
             None => self.operation.downcast_ref::<AvgPool>()?.geometry(data).ok()?,

@@ -31,7 +31,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
 }
 
-fn reduce_op(operation: &dyn Operation) -> Option<ReduceOp> {
+/// The reduction that an operation is.
+pub(crate) fn reduce_op(operation: &dyn Operation) -> Option<ReduceOp> {
     let table = [
         (operation.downcast_ref::<ReduceSum>().is_some(), ReduceOp::Sum),
         (operation.downcast_ref::<ReduceMean>().is_some(), ReduceOp::Mean),

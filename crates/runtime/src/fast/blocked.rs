@@ -1,0 +1,634 @@
+//! Layers on values whose channels lie in blocks of sixteen: convolutions, and everything between them that can carry
+//! the layout along.
+
+use std::sync::Arc;
+
+use ovir_graph::Node;
+use ovir_kernels::blocked::{
+    BLOCK, BlockedConvolution, BlockedInput, BlockedPooling, blocked_convolution, blocked_depthwise, blocked_pooling,
+    from_plain, to_plain,
+};
+use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
+use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
+use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::movement::{concat_part, split_part};
+use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
+use ovir_kernels::reduce::{ReduceOp, reduce};
+use ovir_ops::movement::{concat::Concat, split::Split, variadic_split::VariadicSplit};
+use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
+use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec};
+
+use crate::layout::{Layout, Reorder, nominal_elements, physical_shape, sizes};
+
+use super::convolution::{Form, kernel_geometry, smallest_data};
+use super::layout::axis_of;
+use super::parts::{EpilogueParts, Parts, floats, kernel_error};
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+/// Convolutions from so few channels read plain values.
+const FEW_CHANNELS: usize = 4;
+
+/// The most taps of a depthwise kernel.
+const MOST_TAPS: usize = 225;
+
+/// Nanoseconds an operation takes in a plain and in a blocked convolution.
+const PLAIN_FLOP: f64 = 1.0 / 65.0;
+const BLOCKED_FLOP: f64 = 1.0 / 110.0;
+
+/// A layer that can run on blocks.
+pub(crate) struct Candidate {
+    /// The layouts that it wants of its inputs.
+    pub inputs: SmallVec<[Layout; 4]>,
+    /// The layout of its outputs.
+    pub output: Layout,
+    /// Nanoseconds that it gains by it; 0 for layers that only carry the layout along.
+    pub gain: f64,
+}
+
+impl Candidate {
+    fn carrier(inputs: SmallVec<[Layout; 4]>) -> Candidate {
+        Candidate { inputs, output: Layout::Blocked, gain: 0.0 }
+    }
+
+    /// A carrier whose first input is the value and whose other inputs are constants.
+    fn of_first(count: usize) -> Candidate {
+        let mut inputs = SmallVec::from_elem(Layout::Plain, count);
+        if let Some(first) = inputs.first_mut() {
+            *first = Layout::Blocked;
+        }
+        Candidate::carrier(inputs)
+    }
+}
+
+/// Whether a layer can run on blocks, for all shapes that its values may have.
+pub(crate) fn candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    channels(outputs.first()?)?;
+    convolution_candidate(node, inputs, outputs, is_constant)
+        .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
+        .or_else(|| plane_candidate(node, inputs, outputs, is_constant))
+        .or_else(|| channel_candidate(node, inputs, outputs, is_constant))
+}
+
+/// Claims a layer that the plan has put on blocks.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    claim_convolution(context)
+        .or_else(|| super::unary::claim(context))
+        .or_else(|| claim_binary(context))
+        .or_else(|| claim_pooling(context))
+        .or_else(|| claim_reduction(context))
+        .or_else(|| super::interpolate::claim_blocked(context))
+        .or_else(|| claim_channels(context))
+}
+
+/// Claims a reorder.
+pub(crate) fn claim_reorder(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let to = context.node.operation.downcast_ref::<Reorder>()?.to;
+    Some(Claim { kernel: Box::new(ReorderKernel { to }), packed_inputs: SmallVec::new() })
+}
+
+/// The channels of an f32 value of images or lines.
+fn channels(facts: &ValueFacts) -> Option<usize> {
+    let dims = facts.shape.dims()?;
+    let is_image = facts.element_type == ElementType::F32 && matches!(dims.len(), 3 | 4);
+    is_image.then(|| dims[1].get())?.filter(|channels| *channels > 0)
+}
+
+fn is_blockable(facts: &ValueFacts) -> bool {
+    channels(facts).is_some()
+}
+
+/// The share of lanes that are in use.
+fn use_of_lanes(channels: usize) -> f64 {
+    channels as f64 / channels.next_multiple_of(BLOCK) as f64
+}
+
+// Convolutions.
+
+/// How a convolution runs on blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Dense(BlockedInput),
+    Depthwise,
+}
+
+fn way(form: &Form, filter: &[usize], data_channels: usize) -> Option<Way> {
+    match form {
+        Form::Plain(_) if data_channels <= FEW_CHANNELS => Some(Way::Dense(BlockedInput::Plain)),
+        Form::Plain(_) => Some(Way::Dense(BlockedInput::Blocked)),
+        Form::Grouped(_) => match filter {
+            [1, _, _, ..] if data_channels > FEW_CHANNELS => Some(Way::Dense(BlockedInput::Blocked)),
+            [_, 1, 1, taps @ ..] if taps.iter().product::<usize>() <= MOST_TAPS => Some(Way::Depthwise),
+            [_, outputs, inputs, ..] if outputs.is_multiple_of(BLOCK) && inputs.is_multiple_of(BLOCK) => {
+                Some(Way::Dense(BlockedInput::Blocked))
+            }
+            _ => None,
+        },
+    }
+}
+
+fn convolution_candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    let parts = Parts::of(node)?;
+    let form = Form::of(parts.root)?;
+    let (data, filter) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
+    let data_channels = channels(inputs.get(data)?)?;
+    let filter_shape = inputs.get(filter)?.shape.to_shape()?;
+    let is_fixed = is_constant(filter) && inputs.get(filter)?.element_type == ElementType::F32 && !is_constant(data);
+    let way = way(&form, &filter_shape, data_channels).filter(|_| is_fixed)?;
+    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
+    if way != Way::Dense(BlockedInput::Plain) {
+        layouts[data] = Layout::Blocked;
+    }
+    if let Some(port) = parts.residual.or(parts.bias.filter(|port| !is_constant(*port))) {
+        let is_value = !is_constant(port) && is_blockable(inputs.get(port)?);
+        is_value.then_some(())?;
+        layouts[port] = Layout::Blocked;
+    }
+    let output = outputs.first()?;
+    let output_channels = channels(output)?;
+    let taps: usize = filter_shape.iter().product::<usize>() / output_channels.max(1);
+    let flops = 2.0 * nominal_elements(&output.shape) * taps as f64;
+    let gain = match way {
+        Way::Dense(_) => flops * (PLAIN_FLOP - BLOCKED_FLOP / use_of_lanes(output_channels)),
+        Way::Depthwise => 0.0,
+    };
+    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain })
+}
+
+/// A convolution into blocks.
+struct ConvolutionKernel {
+    isa: Isa,
+    form: Form,
+    filter: Shape,
+    weights: Weights,
+    epilogue: EpilogueParts,
+    data_port: usize,
+}
+
+enum Weights {
+    Dense(Arc<BlockedConvolution>),
+    Depthwise(Arc<Vec<f32>>),
+}
+
+fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let parts = Parts::of(context.node)?;
+    let form = Form::of(parts.root)?;
+    let (data_port, filter_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
+    let data_channels = channels(context.inputs.get(data_port)?)?;
+    let filter = (context.constant)(filter_port)?;
+    let filter_shape = filter.shape().clone();
+    let way = way(&form, &filter_shape, data_channels)?;
+    let epilogue = parts.epilogue(context, channels(context.outputs.first()?)?)?;
+    let key = context.key(filter_port, &filter);
+    let values = filter.aligned().ok()?;
+    let weights = match way {
+        Way::Depthwise => {
+            let format = "blocked depthwise".to_owned();
+            Weights::Depthwise(context.packed.get(key, format, || floats(&values))?)
+        }
+        Way::Dense(input) => {
+            let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter_shape)?, &filter_shape).ok()?);
+            let geometry = geometry.ok()?;
+            Weights::Dense(context.packed.get(key, format!("blocked convolution {filter_shape} {input:?}"), || {
+                BlockedConvolution::pack(&geometry, input, values.slice::<f32>().ok()?).ok()
+            })?)
+        }
+    };
+    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);
+    packed_inputs.extend(parts.packed_ports(&epilogue));
+    let kernel = ConvolutionKernel { isa: isa::detect(), form, filter: filter_shape, weights, epilogue, data_port };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+impl ConvolutionKernel {
+    fn geometry(&self, data: &Shape) -> Option<ConvolutionGeometry> {
+        kernel_geometry(&self.form.geometry(data, &self.filter).ok()?).ok()
+    }
+}
+
+impl Kernel for ConvolutionKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let geometry = shapes.inputs.get(self.data_port).and_then(|data| self.geometry(data));
+        let is_output = |port: usize| shapes.inputs.get(port) == shapes.outputs.first();
+        geometry.is_some_and(|g| shapes.outputs.first().is_some_and(|output| g.output_len() == output.elements()))
+            && self.epilogue.residual.is_none_or(is_output)
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let geometry = shapes.inputs.get(self.data_port).and_then(|data| self.geometry(data));
+        geometry.map_or(0, |g| nanoseconds_for_flops(g.flops()))
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[self.data_port];
+        let geometry = self.geometry(data.shape()).ok_or_else(misfit)?;
+        let residual = match self.epilogue.residual {
+            Some(port) => Some(io.inputs[port].slice::<f32>()?),
+            None => None,
+        };
+        let epilogue = ConvolutionEpilogue {
+            bias: self.epilogue.bias.as_deref(),
+            residual,
+            activation: self.epilogue.activation.view(true),
+        };
+        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        match &self.weights {
+            Weights::Dense(weights) => blocked_convolution(self.isa, &geometry, weights, values, target, &epilogue),
+            Weights::Depthwise(weights) => blocked_depthwise(self.isa, &geometry, weights, values, target, &epilogue),
+        }
+        .map_err(kernel_error)
+    }
+}
+
+fn misfit() -> OpError {
+    OpError::shape(Blame::Input(0), "the kernel does not fit the data")
+}
+
+// Elementwise layers.
+
+fn elementwise_candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    let count = channels(outputs.first()?)?;
+    if let [data, rest @ ..] = inputs
+        && (1..inputs.len()).all(is_constant)
+        && rest.iter().all(|facts| facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1))
+        && is_blockable(data)
+        && super::parts::unary_op(&*node.operation, &vec![1.0; rest.len()]).is_some()
+    {
+        return Some(Candidate::of_first(inputs.len()));
+    }
+    super::binary::numpy_function(&*node.operation)?;
+    let [a, b] = inputs else { return None };
+    let rank = outputs.first()?.shape.rank()?;
+    let side = |port: usize, facts: &ValueFacts| side(facts, is_constant(port), rank, count);
+    let sides = [side(0, a)?, side(1, b)?];
+    let is_carried = sides.contains(&Side::Blocked);
+    let layouts = sides.iter().map(|side| if *side == Side::Blocked { Layout::Blocked } else { Layout::Plain });
+    is_carried.then(|| Candidate::carrier(layouts.collect()))
+}
+
+/// An operand of a function of two inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// A blocked value.
+    Blocked,
+    /// A plain value with one channel for all.
+    OneChannel,
+    /// A constant with one element.
+    Scalar,
+    /// A constant with one element a channel.
+    Channels,
+}
+
+fn side(facts: &ValueFacts, is_constant: bool, rank: usize, count: usize) -> Option<Side> {
+    if facts.element_type != ElementType::F32 {
+        return None;
+    }
+    if is_constant {
+        let shape = facts.shape.to_shape()?;
+        let axis = (shape.rank() + 1).checked_sub(rank);
+        return match shape.elements() {
+            1 if shape.rank() <= rank => Some(Side::Scalar),
+            n if n == count && shape.get(axis?) == Some(&count) => Some(Side::Channels),
+            _ => None,
+        };
+    }
+    let has_rank = facts.shape.rank() == Some(rank);
+    match channels(facts).filter(|_| has_rank)? {
+        n if n == count => Some(Side::Blocked),
+        1 => Some(Side::OneChannel),
+        _ => None,
+    }
+}
+
+/// A function of two inputs on blocks.
+struct BinaryKernel {
+    isa: Isa,
+    op: BinaryOp,
+    sides: [Side; 2],
+    /// The values of the operands that are constant, filled up to whole blocks.
+    constants: [Option<Vec<f32>>; 2],
+}
+
+fn claim_binary(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let op = super::binary::numpy_function(&*context.node.operation)?;
+    let output = context.outputs.first()?;
+    let (count, rank) = (channels(output)?, output.shape.rank()?);
+    let mut sides = [Side::Blocked; 2];
+    let mut constants = [None, None];
+    let mut packed_inputs = SmallVec::new();
+    for port in 0..2 {
+        let constant = (context.constant)(port);
+        sides[port] = side(context.inputs.get(port)?, constant.is_some(), rank, count)?;
+        if let Some(tensor) = constant {
+            let mut values = floats(&tensor)?;
+            if sides[port] == Side::Channels {
+                // Lanes beyond the last channel are computed too; 1 is harmless in all functions.
+                values.resize(count.next_multiple_of(BLOCK), 1.0);
+            }
+            constants[port] = Some(values);
+            packed_inputs.push(port);
+        }
+    }
+    let kernel = BinaryKernel { isa: isa::detect(), op, sides, constants };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+impl BinaryKernel {
+    /// The shape of an operand as its memory has it, so that it broadcasts over the blocks.
+    fn shape(&self, port: usize, shapes: &[&Shape], rank: usize) -> Shape {
+        let shape = shapes.get(port).copied().cloned().unwrap_or_default();
+        match self.sides[port] {
+            Side::Blocked => physical_shape(Layout::Blocked, &shape),
+            Side::OneChannel => {
+                let mut shape = shape;
+                shape.push(1);
+                shape
+            }
+            Side::Scalar => Shape::from_slice(&[1]),
+            Side::Channels => {
+                let blocks = self.constants[port].as_ref().map_or(0, |values| values.len() / BLOCK);
+                let mut sizes: SmallVec<[usize; 8]> = SmallVec::from_elem(1, rank + 1);
+                sizes[1] = blocks;
+                sizes[rank] = BLOCK;
+                Shape::from_slice(&sizes)
+            }
+        }
+    }
+
+    fn geometry(&self, inputs: &[&Shape], output: &Shape) -> Option<BroadcastGeometry> {
+        let rank = output.rank();
+        let geometry = BroadcastGeometry::new(&self.shape(0, inputs, rank), &self.shape(1, inputs, rank)).ok()?;
+        (geometry.output_len() == Layout::Blocked.elements(output)).then_some(geometry)
+    }
+}
+
+impl Kernel for BinaryKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.outputs.first().is_some_and(|output| self.geometry(shapes.inputs, output).is_some())
+    }
+
+    fn in_place_inputs(&self, shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
+        let is_output = |port: &usize| shapes.inputs.get(*port) == shapes.outputs.first();
+        (0..2).filter(|port| self.sides[*port] == Side::Blocked).filter(is_output).collect()
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
+        match self.op {
+            BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod => elements as u64 * 5,
+            _ => nanoseconds_for_bytes(elements.saturating_mul(12)),
+        }
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let shapes: SmallVec<[&Shape; 2]> = io.inputs.iter().map(|input| input.shape()).collect();
+        let geometry = self.geometry(&shapes, output.shape()).ok_or_else(misfit)?;
+        let operand = |port: usize| match &self.constants[port] {
+            Some(values) => Ok(&values[..]),
+            None => io.inputs[port].slice::<f32>(),
+        };
+        let target = output.slice_mut::<f32>()?;
+        match io.in_place {
+            Some(0) => binary_in_place(self.isa, self.op, &geometry, target, operand(1)?, true),
+            Some(_) => binary_in_place(self.isa, self.op, &geometry, target, operand(0)?, false),
+            None => binary(self.isa, self.op, &geometry, operand(0)?, operand(1)?, target),
+        }
+        .map_err(kernel_error)
+    }
+}
+
+// Layers over planes: poolings, reductions over all positions, interpolations.
+
+fn plane_candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    let data = inputs.first().filter(|facts| is_blockable(facts))?;
+    let is_pooling = outputs.len() == 1 && super::pooling::kind(node).is_some();
+    let is_plane = is_pooling
+        || is_reduction(node, inputs, &data.shape, outputs)
+        || super::interpolate::keeps_channels(node, inputs, is_constant);
+    is_plane.then(|| Candidate::of_first(inputs.len()))
+}
+
+/// Whether a layer reduces all positions, and nothing else, to one.
+fn is_reduction(node: &Node, inputs: &[&ValueFacts], data: &PartialShape, outputs: &[ValueFacts]) -> bool {
+    let axes = inputs.get(1).and_then(|facts| facts.integers());
+    let (Some(_), Some(axes), Some(rank)) = (super::reduce::reduce_op(&*node.operation), axes, data.rank()) else {
+        return false;
+    };
+    let reduced = |axis: usize| axes.iter().any(|given| axis_of(*given, rank) == Some(axis));
+    let keeps_rank = outputs.first().and_then(|facts| facts.shape.rank()) == Some(rank);
+    keeps_rank && !reduced(0) && !reduced(1) && (2..rank).all(reduced)
+}
+
+/// A pooling on blocks.
+struct PoolingKernel {
+    isa: Isa,
+    plain: super::pooling::PoolingKernel,
+}
+
+fn claim_pooling(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let plain = super::pooling::PoolingKernel::of(context.node)?;
+    Some(Claim { kernel: Box::new(PoolingKernel { isa: isa::detect(), plain }), packed_inputs: SmallVec::new() })
+}
+
+impl PoolingKernel {
+    fn geometry(&self, data: &Shape) -> Option<BlockedPooling> {
+        let plain = self.plain.geometry(data)?;
+        let last = |sizes: [usize; 3]| [sizes[1], sizes[2]];
+        let [batch, channels, _] = sizes(data)?;
+        (plain.kernel[0] == 1 && plain.input[0] == 1).then(|| BlockedPooling {
+            batch,
+            channels,
+            input: last(plain.input),
+            output: last(plain.output),
+            kernel: last(plain.kernel),
+            stride: last(plain.stride),
+            dilation: last(plain.dilation),
+            pad_begin: last(plain.pad_begin),
+            pad_end: last(plain.pad_end),
+        })
+    }
+}
+
+impl Kernel for PoolingKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        self.plain.accepts(shapes) && shapes.inputs.first().is_some_and(|data| self.geometry(data).is_some())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        self.plain.work_nanoseconds(shapes) / 2
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let geometry = self.geometry(data.shape()).ok_or_else(misfit)?;
+        blocked_pooling(self.isa, self.plain.kind, &geometry, data.slice::<f32>()?, output.slice_mut::<f32>()?)
+            .map_err(kernel_error)
+    }
+}
+
+/// A reduction of all positions to one.
+struct ReductionKernel {
+    isa: Isa,
+    op: ReduceOp,
+}
+
+fn claim_reduction(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let op = super::reduce::reduce_op(&*context.node.operation)?;
+    Some(Claim { kernel: Box::new(ReductionKernel { isa: isa::detect(), op }), packed_inputs: SmallVec::new() })
+}
+
+impl Kernel for ReductionKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        // What a reduction of nothing gives is the reference's matter.
+        shapes.inputs.first().and_then(|data| sizes(data)).is_some_and(|[_, _, positions]| positions > 0)
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.inputs.first().map_or(0, |s| nanoseconds_for_bytes(s.elements().saturating_mul(4)))
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let [batch, channels, positions] = sizes(data.shape()).ok_or_else(misfit)?;
+        let planes = batch * channels.div_ceil(BLOCK);
+        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        reduce(self.isa, self.op, [planes, positions, BLOCK], values, target).map_err(kernel_error)
+    }
+}
+
+// Layers along channels.
+
+fn channel_candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    let is_whole = |facts: &ValueFacts| channels(facts).is_some_and(|count| count.is_multiple_of(BLOCK));
+    let rank = outputs.first()?.shape.rank()?;
+    if let Some(concat) = node.operation.downcast_ref::<Concat>() {
+        let (last, rest) = inputs.split_last()?;
+        let is_whole = axis_of(concat.attributes.axis, rank) == Some(1)
+            && is_blockable(last)
+            && rest.iter().all(|facts| is_whole(facts))
+            && !(0..inputs.len()).any(is_constant);
+        return is_whole.then(|| Candidate::carrier(SmallVec::from_elem(Layout::Blocked, inputs.len())));
+    }
+    if node.operation.downcast_ref::<Split>().is_some() || node.operation.downcast_ref::<VariadicSplit>().is_some() {
+        let axis = axis_of(*inputs.get(1)?.integers()?.first()?, rank)?;
+        let (last, rest) = outputs.split_last()?;
+        let is_whole = axis == 1
+            && is_blockable(inputs.first()?)
+            && is_blockable(last)
+            && rest.iter().all(is_whole)
+            && (1..inputs.len()).all(is_constant);
+        return is_whole.then(|| Candidate::of_first(inputs.len()));
+    }
+    None
+}
+
+fn claim_channels(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let is_concat = context.node.operation.downcast_ref::<Concat>().is_some();
+    let kernel: Box<dyn Kernel> = if is_concat { Box::new(ConcatKernel) } else { Box::new(SplitKernel) };
+    Some(Claim { kernel, packed_inputs: SmallVec::new() })
+}
+
+/// Concat of blocks.
+struct ConcatKernel;
+
+/// Split into blocks.
+struct SplitKernel;
+
+/// Images, blocks and the bytes of one block.
+fn blocks(shape: &Shape) -> OpResult<[usize; 3]> {
+    let [batch, channels, positions] = sizes(shape).ok_or_else(misfit)?;
+    Ok([batch, channels.div_ceil(BLOCK), positions * BLOCK * size_of::<f32>()])
+}
+
+fn moved_nanoseconds(shapes: &StepShapes<'_>) -> u64 {
+    let elements: usize = shapes.outputs.iter().map(|s| s.elements()).sum();
+    nanoseconds_for_bytes(elements.saturating_mul(8))
+}
+
+impl Kernel for ConcatKernel {
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        moved_nanoseconds(shapes)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let [batch, whole, bytes] = blocks(output.shape())?;
+        let target = output.bytes_mut();
+        let mut start = 0;
+        for input in io.inputs {
+            let [_, part, _] = blocks(input.shape())?;
+            concat_part(batch, bytes, part, whole, start, input.bytes(), target).map_err(kernel_error)?;
+            start += part;
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for SplitKernel {
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        moved_nanoseconds(shapes)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let data = &io.inputs[0];
+        let [batch, whole, bytes] = blocks(data.shape())?;
+        let mut start = 0;
+        for output in io.outputs {
+            let [_, part, _] = blocks(output.shape())?;
+            split_part(batch, bytes, whole, part, start, data.bytes(), output.bytes_mut()).map_err(kernel_error)?;
+            start += part;
+        }
+        Ok(())
+    }
+}
+
+/// From one layout to the other.
+struct ReorderKernel {
+    to: Layout,
+}
+
+impl Kernel for ReorderKernel {
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        moved_nanoseconds(shapes)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let [batch, channels, positions] = sizes(data.shape()).ok_or_else(misfit)?;
+        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        match self.to {
+            Layout::Blocked => from_plain(batch, channels, positions, values, target),
+            Layout::Plain => to_plain(batch, channels, positions, values, target),
+        }
+        .map_err(kernel_error)
+    }
+}

@@ -1,0 +1,245 @@
+//! Layouts of values: which ones lie in blocks of channels, and the reorders between the two.
+//!
+//! Convolutions run fastest where sixteen channels of a position lie side by side (`[N, ceil(C / 16), H, W, 16]`). A
+//! convolution that can do so asks for it; layers that do not care carry it along; everything else sees plain values.
+//! A region is blocked only if that gains more than the reorders at its borders cost. The shape of a value is the same
+//! in either layout.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ovir_graph::{Inference, Model, Node, NodeId, Source};
+use ovir_kernels::blocked::{BLOCK, blocked_len, from_plain, to_plain};
+use ovir_ops::{EvaluateContext, InferContext, OpError, OpResult, OpVersion, Operation};
+use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec, Tensor, TensorView};
+
+use crate::fast::blocked::{Candidate, candidate};
+
+/// What unknown dimensions are taken for when costs are weighed.
+const NOMINAL_SIZE: usize = 32;
+
+/// Nanoseconds a byte takes through a reorder: it is read and written, with strides.
+const NANOSECONDS_PER_BYTE: f64 = 0.15;
+
+/// How the elements of a value lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) enum Layout {
+    /// Row-major.
+    #[default]
+    Plain,
+    /// Channels, which are axis 1, in blocks of sixteen.
+    Blocked,
+}
+
+/// A model with its reorders.
+pub(crate) struct Lowered {
+    /// The model.
+    pub model: Model,
+    /// The layout of every value, in the order of layers and ports.
+    pub layouts: Vec<Layout>,
+}
+
+/// Moves a value into another layout.
+#[derive(Debug)]
+pub(crate) struct Reorder {
+    /// The layout of the output.
+    pub to: Layout,
+}
+
+impl Operation for Reorder {
+    fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
+        let facts = context.input(0)?.clone();
+        context.set_output(0, facts.element_type, facts.shape);
+        Ok(())
+    }
+
+    /// Layouts are below the view of an operation, whose values are all plain.
+    fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
+        let tensor = context.input(0)?.to_tensor()?;
+        context.set_output(0, tensor)
+    }
+}
+
+impl Layout {
+    /// The elements that a value of a shape takes in memory.
+    pub fn elements(self, shape: &Shape) -> usize {
+        match self {
+            Layout::Plain => shape.elements(),
+            Layout::Blocked => sizes(shape).map_or(0, |[n, c, positions]| blocked_len(n, c, positions)),
+        }
+    }
+}
+
+/// A shape as images, channels and positions.
+pub(crate) fn sizes(shape: &Shape) -> Option<[usize; 3]> {
+    let (batch, channels) = (*shape.first()?, *shape.get(1)?);
+    Some([batch, channels, shape.get(2..)?.iter().product()])
+}
+
+/// The shape that the memory of a value has.
+pub(crate) fn physical_shape(layout: Layout, shape: &Shape) -> Shape {
+    if layout == Layout::Plain {
+        return shape.clone();
+    }
+    let mut physical = shape.clone();
+    if let Some(channels) = physical.get_mut(1) {
+        *channels = channels.div_ceil(BLOCK);
+    }
+    physical.push(BLOCK);
+    physical
+}
+
+/// The plain form of a blocked tensor whose memory has its physical shape.
+///
+/// # Errors
+/// When memory cannot be had.
+pub(crate) fn plain_tensor(blocked: &TensorView<'_>, shape: &Shape) -> Result<Tensor, OpError> {
+    let mut tensor = Tensor::zeros(ElementType::F32, shape.clone())?;
+    let [batch, channels, positions] = sizes(shape).unwrap_or_default();
+    to_plain(batch, channels, positions, blocked.slice()?, tensor.slice_mut()?).map_err(crate::fast::kernel_error)?;
+    Ok(tensor)
+}
+
+/// Writes the blocked form of a plain tensor.
+///
+/// # Errors
+/// When the target does not have its size.
+pub(crate) fn block(plain: &Tensor, target: &mut [f32]) -> Result<(), OpError> {
+    let [batch, channels, positions] = sizes(plain.shape()).unwrap_or_default();
+    from_plain(batch, channels, positions, plain.slice()?, target).map_err(crate::fast::kernel_error)
+}
+
+/// Chooses layouts and inserts reorders; `None` if every value stays plain.
+pub(crate) fn lower(model: &Model, inference: &Inference, is_static: &[bool]) -> Option<Lowered> {
+    let mut chosen = candidates(model, inference, is_static);
+    drop_losing_regions(model, inference, &mut chosen);
+    chosen.iter().any(Option::is_some).then(|| insert_reorders(model, &chosen))
+}
+
+/// The layers that are to run on blocks: those that gain by it, and those behind them that carry the layout along.
+fn candidates(model: &Model, inference: &Inference, is_static: &[bool]) -> Vec<Option<Candidate>> {
+    let mut chosen: Vec<Option<Candidate>> = Vec::with_capacity(model.nodes.len());
+    for (id, node) in model.iter() {
+        let found = if is_static[id.index()] { None } else { candidate_of(node, id, inference, is_static) };
+        let is_carried = |candidate: &Candidate| {
+            let ports = candidate.inputs.iter().zip(&node.inputs).filter(|(layout, _)| **layout == Layout::Blocked);
+            ports.into_iter().any(|(_, source)| is_blocked(&chosen, *source))
+        };
+        let found = found.filter(|candidate| candidate.gain > 0.0 || is_carried(candidate));
+        chosen.push(found);
+    }
+    chosen
+}
+
+fn candidate_of(node: &Node, id: NodeId, inference: &Inference, is_static: &[bool]) -> Option<Candidate> {
+    let inputs: SmallVec<[_; 8]> = node.inputs.iter().map(|source| inference.get(*source)).collect();
+    let is_constant = |port: usize| node.inputs.get(port).is_some_and(|source| is_static[source.node.index()]);
+    candidate(node, &inputs, inference.outputs(id), &is_constant)
+}
+
+fn is_blocked(chosen: &[Option<Candidate>], source: Source) -> bool {
+    let found = chosen.get(source.node.index()).and_then(Option::as_ref);
+    found.is_some_and(|candidate| candidate.output == Layout::Blocked)
+}
+
+fn wanted(chosen: &[Option<Candidate>], node: NodeId, port: usize) -> Layout {
+    let candidate = chosen.get(node.index()).and_then(Option::as_ref);
+    candidate.and_then(|candidate| candidate.inputs.get(port)).copied().unwrap_or_default()
+}
+
+/// Connected layers are one region; a region whose reorders cost more than it gains stays plain.
+fn drop_losing_regions(model: &Model, inference: &Inference, chosen: &mut [Option<Candidate>]) {
+    let mut region: Vec<usize> = (0..model.nodes.len()).collect();
+    let mut gains: Vec<f64> = chosen.iter().map(|c| c.as_ref().map_or(0.0, |c| c.gain)).collect();
+    let mut reordered: HashSet<(Source, Layout)> = HashSet::new();
+    for (id, node) in model.iter() {
+        for (port, source) in node.inputs.iter().enumerate() {
+            let (has, wants) = (is_blocked(chosen, *source), wanted(chosen, id, port) == Layout::Blocked);
+            if has && wants {
+                let (a, b) = (root(&mut region, source.node.index()), root(&mut region, id.index()));
+                region[a.max(b)] = a.min(b);
+            } else if has != wants {
+                let to = if wants { Layout::Blocked } else { Layout::Plain };
+                if reordered.insert((*source, to)) {
+                    let owner = if wants { id.index() } else { source.node.index() };
+                    gains[owner] -= NANOSECONDS_PER_BYTE * 4.0 * nominal_elements(&inference.get(*source).shape);
+                }
+            }
+        }
+    }
+    let mut total = vec![0.0; model.nodes.len()];
+    for (index, gain) in gains.iter().enumerate() {
+        total[root(&mut region, index)] += gain;
+    }
+    for (index, candidate) in chosen.iter_mut().enumerate() {
+        if total[root(&mut region, index)] <= 0.0 {
+            *candidate = None;
+        }
+    }
+}
+
+fn root(region: &mut [usize], of: usize) -> usize {
+    let mut at = of;
+    while region[at] != at {
+        region[at] = region[region[at]];
+        at = region[at];
+    }
+    at
+}
+
+/// The elements of a value, with unknown sizes taken for usual ones.
+pub(crate) fn nominal_elements(shape: &PartialShape) -> f64 {
+    let Some(dims) = shape.dims() else { return 0.0 };
+    let size = |(axis, dim): (usize, &ovir_tensor::Dim)| match dim.get() {
+        Some(size) => size as f64,
+        None if axis == 0 => 1.0,
+        None => NOMINAL_SIZE as f64,
+    };
+    dims.iter().enumerate().map(size).product()
+}
+
+fn insert_reorders(model: &Model, chosen: &[Option<Candidate>]) -> Lowered {
+    let mut nodes: Vec<Node> = Vec::with_capacity(model.nodes.len());
+    let mut layouts = Vec::new();
+    let mut position: Vec<NodeId> = Vec::with_capacity(model.nodes.len());
+    let mut reordered: HashMap<Source, Source> = HashMap::new();
+    for (id, node) in model.iter() {
+        let mut copy = node.clone();
+        for (port, source) in node.inputs.iter().enumerate() {
+            let (has, wants) = (is_blocked(chosen, *source), wanted(chosen, id, port) == Layout::Blocked);
+            let here = Source { node: position[source.node.index()], port: source.port };
+            copy.inputs[port] = if has == wants {
+                here
+            } else {
+                let to = if wants { Layout::Blocked } else { Layout::Plain };
+                *reordered.entry(*source).or_insert_with(|| {
+                    nodes.push(reorder(model, *source, here, to));
+                    layouts.push(to);
+                    Source { node: NodeId(nodes.len() as u32 - 1), port: 0 }
+                })
+            };
+        }
+        position.push(NodeId(nodes.len() as u32));
+        let output = chosen[id.index()].as_ref().map_or(Layout::Plain, |candidate| candidate.output);
+        layouts.extend(node.outputs.iter().map(|_| output));
+        nodes.push(copy);
+    }
+    let mut lowered = Model { nodes, ..model.clone() };
+    for id in lowered.parameters.iter_mut().chain(&mut lowered.results) {
+        *id = position[id.index()];
+    }
+    Lowered { model: lowered, layouts }
+}
+
+/// A reorder stands in for the value, under the same names.
+fn reorder(model: &Model, old: Source, source: Source, to: Layout) -> Node {
+    let producer = model.node(old.node);
+    let name = match producer.outputs.len() {
+        0 | 1 => producer.friendly_name.clone(),
+        _ => format!("{}.{}", producer.friendly_name, old.port),
+    };
+    let version = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
+    let mut node = Node::new(name, "Reorder", version, Arc::new(Reorder { to }), vec![source], 1);
+    node.outputs = producer.outputs.get(old.port as usize).cloned().into_iter().collect();
+    node
+}

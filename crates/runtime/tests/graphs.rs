@@ -1,0 +1,10 @@
+//! Small graphs run by kernels against the same graphs run by reference evaluations.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+#[path = "graphs/blocked.rs"]
+mod blocked;
+#[path = "graphs/stored.rs"]
+mod stored;
+#[path = "graphs/text.rs"]
+mod text;

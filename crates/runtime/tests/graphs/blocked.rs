@@ -1,0 +1,163 @@
+//! Regions of blocked layouts: convolutions and everything that carries the layout along, against plain references.
+
+use ovir_tensor::Tensor;
+
+use super::text::{Text, Value, compare};
+
+const PLANE: &str = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
+const POINT: &str = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"0,0\" pads_end=\"0,0\" auto_pad=\"explicit\"";
+const STEP: &str = "strides=\"2,2\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
+
+impl Text {
+    fn convolution(&mut self, x: Value, filter: &[usize], data: &str) -> Value {
+        let fan: usize = filter[1..].iter().product();
+        let weights = self.floats(filter, |i| ((i * 29 % 83) as f32 / 41.0 - 1.0) / (fan as f32).sqrt());
+        let kind = if filter.len() == 5 { "GroupConvolution" } else { "Convolution" };
+        self.layer(kind, data, &[x, weights], "FP32")
+    }
+
+    fn binary(&mut self, kind: &str, a: Value, b: Value) -> Value {
+        self.layer(kind, "auto_broadcast=\"numpy\"", &[a, b], "FP32")
+    }
+
+    fn unary(&mut self, kind: &str, a: Value) -> Value {
+        self.layer(kind, "", &[a], "FP32")
+    }
+
+    fn mean(&mut self, x: Value, keep: bool) -> Value {
+        let axes = self.integers(&[2, 3]);
+        self.layer("ReduceMean", &format!("keep_dims=\"{keep}\""), &[x, axes], "FP32")
+    }
+
+    /// A stem, a squeeze-and-excitation block with a residual sum, branches that meet, a map of one channel over all, a
+    /// resize, groups and a split.
+    fn network(&mut self, x: Value) -> Value {
+        let stem = self.convolution(x, &[24, 3, 3, 3], STEP);
+        let bias = self.floats(&[1, 24, 1, 1], |i| i as f32 / 24.0 - 0.5);
+        let stem = self.binary("Add", stem, bias);
+        let stem = self.unary("ReLU", stem);
+        let pool = "strides=\"2,2\" pads_begin=\"1,1\" pads_end=\"1,1\" kernel=\"3,3\" rounding_type=\"floor\"";
+        let pooled = self.layer_of("MaxPool", &format!("{pool} index_element_type=\"i64\""), &[stem], "FP32", 2);
+        let wide = self.convolution(pooled, &[40, 24, 1, 1], POINT);
+        let deep = self.convolution(wide, &[40, 1, 1, 3, 3], PLANE);
+        let deep = self.unary("HSwish", deep);
+        let squeezed = self.mean(deep, true);
+        let squeezed = self.convolution(squeezed, &[16, 40, 1, 1], POINT);
+        let squeezed = self.unary("ReLU", squeezed);
+        let excited = self.convolution(squeezed, &[40, 16, 1, 1], POINT);
+        let excited = self.unary("Sigmoid", excited);
+        let scaled = self.binary("Multiply", deep, excited);
+        let summed = self.binary("Add", wide, scaled);
+        let left = self.convolution(summed, &[32, 40, 3, 3], PLANE);
+        let right = self.convolution(summed, &[19, 40, 1, 1], POINT);
+        let joined = self.layer("Concat", "axis=\"1\"", &[left, right], "FP32");
+        let average = "strides=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" kernel=\"3,3\" rounding_type=\"floor\" exclude-pad=\"true\"";
+        let joined = self.layer("AvgPool", average, &[joined], "FP32");
+        let attention = self.convolution(joined, &[1, 51, 1, 1], POINT);
+        let attention = self.unary("Sigmoid", attention);
+        let marked = self.binary("Multiply", joined, attention);
+        let factor = self.floats(&[51, 1, 1], |i| 1.0 + i as f32 / 51.0);
+        let marked = self.binary("Divide", marked, factor);
+        let half = self.floats(&[], |_| 0.5);
+        let marked = self.binary("Subtract", half, marked);
+        let narrow = self.convolution(marked, &[48, 51, 1, 1], POINT);
+        let axis = self.integers(&[1]);
+        let lengths = self.integers(&[16, 32]);
+        let first = self.layer_of("VariadicSplit", "", &[narrow, axis, lengths], "FP32", 2);
+        let second = Value(first.0, first.1 + 1);
+        let turned = self.layer("Concat", "axis=\"-3\"", &[second, first], "FP32");
+        let grouped = self.convolution(turned, &[3, 16, 16, 3, 3], PLANE);
+        let odd_groups = self.convolution(grouped, &[2, 10, 24, 1, 1], POINT);
+        let scales = self.floats(&[2], |_| 2.0);
+        let sizes = self.integers(&[0, 0]);
+        let axes = self.integers(&[2, 3]);
+        let mode = "mode=\"linear_onnx\" shape_calculation_mode=\"scales\" coordinate_transformation_mode=\"half_pixel\" nearest_mode=\"round_prefer_floor\" antialias=\"false\" pads_begin=\"0\" pads_end=\"0\" cube_coeff=\"-0.75\"";
+        let large = self.layer("Interpolate", mode, &[grouped, sizes, scales, axes], "FP32");
+        let ends = [self.mean(odd_groups, false), self.mean(large, false), self.mean(marked, false)];
+        self.layer("Concat", "axis=\"1\"", &ends, "FP32")
+    }
+}
+
+fn image(shape: &[usize]) -> Tensor {
+    let count: usize = shape.iter().product();
+    let values: Vec<f32> = (0..count).map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0).collect();
+    Tensor::from_slice(&values, shape).unwrap()
+}
+
+#[test]
+fn regions_of_images() {
+    let sizes: [&[usize]; 3] = [&[1, 3, 128, 128], &[2, 3, 45, 70], &[1, 3, 9, 8]];
+    for (declared, sizes) in [("1,3,128,128", &sizes[..1]), ("?,3,?,?", &sizes[..]), ("?,3,8..128,8..128", &sizes[..])]
+    {
+        let mut text = Text::default();
+        let x = text.parameter("f32", declared);
+        let end = text.network(x);
+        text.layer("Result", "", &[end], "");
+        for shape in sizes {
+            let what = format!("{declared} {shape:?}");
+            let (expected, _) = text.run(&[image(shape)], true);
+            let (actual, entries) = text.run(&[image(shape)], false);
+            compare(&expected, &actual, &what);
+            let reorders = entries.iter().filter(|entry| entry.type_name == "Reorder").count();
+            assert!((1..=6).contains(&reorders), "{what}: {reorders} reorders");
+            for entry in entries.iter().filter(|entry| !entry.is_kernel) {
+                panic!("{what}: {} {} ran by its reference", entry.type_name, entry.friendly_name);
+            }
+        }
+    }
+}
+
+/// The number of images is known only when the layers before the first convolution have run.
+#[test]
+fn shapes_that_depend_on_data() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,3,?,?");
+    let mask = text.parameter("i64", "?");
+    let found = text.layer("NonZero", "output_type=\"i64\"", &[mask], "I64");
+    let axis = text.integers(&[0]);
+    let rows = text.layer("Squeeze", "", &[found, axis], "I64");
+    let zero = text.integers(&[0]);
+    let picked = text.layer("Gather", "batch_dims=\"0\"", &[x, rows, zero], "FP32");
+    let end = text.network(picked);
+    text.layer("Result", "", &[end], "");
+    for mask in [[1i64, 0, 1], [0, 0, 1], [1, 1, 1], [0, 0, 0]] {
+        let inputs = [image(&[3, 3, 40, 33]), Tensor::from_slice(&mask, [3]).unwrap()];
+        let (expected, _) = text.run(&inputs, true);
+        let (actual, entries) = text.run(&inputs, false);
+        compare(&expected, &actual, &format!("{mask:?}"));
+        assert!(entries.iter().any(|entry| entry.type_name == "Reorder"));
+    }
+}
+
+#[test]
+fn regions_of_lines() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,40,?");
+    let data = "strides=\"1\" dilations=\"2\" pads_begin=\"2\" pads_end=\"2\" auto_pad=\"explicit\"";
+    let a = text.convolution(x, &[64, 40, 3], data);
+    let a = text.unary("Tanh", a);
+    let b = text.convolution(a, &[64, 64, 3], data);
+    let c = text.binary("Add", b, a);
+    let c = text.unary("Sigmoid", c);
+    let end = text.convolution(c, &[33, 64, 3], data);
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 40, 100], [3, 40, 7]] {
+        let (expected, _) = text.run(&[image(&shape)], true);
+        let (actual, entries) = text.run(&[image(&shape)], false);
+        compare(&expected, &actual, &format!("{shape:?}"));
+        assert_eq!(entries.iter().filter(|entry| entry.type_name == "Reorder").count(), 2);
+    }
+}
+
+/// A lone convolution of few channels is not worth its reorders.
+#[test]
+fn a_region_that_loses_stays_plain() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "1,16,64,64");
+    let end = text.convolution(x, &[3, 16, 1, 1], POINT);
+    text.layer("Result", "", &[end], "");
+    let (expected, _) = text.run(&[image(&[1, 16, 64, 64])], true);
+    let (actual, entries) = text.run(&[image(&[1, 16, 64, 64])], false);
+    compare(&expected, &actual, "a convolution");
+    assert_eq!(entries.len(), 1);
+}

@@ -1,0 +1,117 @@
+//! Models written as text, layer by layer, and run both ways.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use ovir_graph::{BuildOptions, build, validate};
+use ovir_ir::{Weights, read_document};
+use ovir_ops::Registry;
+use ovir_runtime::{CompileOptions, Compiled, ProfileEntry, Request};
+use ovir_tensor::Tensor;
+
+/// A model as text, built layer by layer.
+#[derive(Default)]
+pub struct Text {
+    layers: String,
+    edges: String,
+    bin: Vec<u8>,
+    count: usize,
+}
+
+/// A layer and its output port.
+#[derive(Clone, Copy)]
+pub struct Value(pub usize, pub usize);
+
+impl Text {
+    pub fn layer(&mut self, kind: &str, data: &str, inputs: &[Value], precision: &str) -> Value {
+        self.layer_of(kind, data, inputs, precision, usize::from(kind != "Result"))
+    }
+
+    /// A layer with several outputs; the value is the first of them.
+    pub fn layer_of(&mut self, kind: &str, data: &str, inputs: &[Value], precision: &str, count: usize) -> Value {
+        let id = self.count;
+        self.count += 1;
+        let ports: String = (0..inputs.len()).map(|port| format!("<port id=\"{port}\"/>")).collect();
+        let output = inputs.len();
+        let outputs: String =
+            (output..output + count).map(|id| format!("<port id=\"{id}\" precision=\"{precision}\"/>")).collect();
+        let opset = match kind {
+            "Gather" | "MaxPool" => "opset8",
+            "HSwish" | "Interpolate" => "opset4",
+            "NonZero" => "opset3",
+            _ => "opset1",
+        };
+        write!(self.layers, "<layer id=\"{id}\" name=\"{kind}{id}\" type=\"{kind}\" version=\"{opset}\"><data {data}/><input>{ports}</input><output>{outputs}</output></layer>").unwrap();
+        for (port, Value(from, from_port)) in inputs.iter().enumerate() {
+            write!(
+                self.edges,
+                "<edge from-layer=\"{from}\" from-port=\"{from_port}\" to-layer=\"{id}\" to-port=\"{port}\"/>"
+            )
+            .unwrap();
+        }
+        Value(id, output)
+    }
+
+    pub fn constant(&mut self, element_type: &str, shape: &[usize], bytes: &[u8]) -> Value {
+        self.bin.resize(self.bin.len().next_multiple_of(64), 0);
+        let (offset, size) = (self.bin.len(), bytes.len());
+        self.bin.extend_from_slice(bytes);
+        let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
+        let data = format!(
+            "element_type=\"{element_type}\" shape=\"{}\" offset=\"{offset}\" size=\"{size}\"",
+            shape.join(",")
+        );
+        self.layer("Const", &data, &[], "FP32")
+    }
+
+    pub fn floats(&mut self, shape: &[usize], values: impl Fn(usize) -> f32) -> Value {
+        let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|i| values(i).to_le_bytes()).collect();
+        self.constant("f32", shape, &bytes)
+    }
+
+    pub fn integers(&mut self, values: &[i64]) -> Value {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.constant("i64", &[values.len()], &bytes)
+    }
+
+    pub fn parameter(&mut self, element_type: &str, shape: &str) -> Value {
+        self.layer("Parameter", &format!("element_type=\"{element_type}\" shape=\"{shape}\""), &[], "FP32")
+    }
+
+    pub fn run(&self, inputs: &[Tensor], reference_only: bool) -> (Tensor, Vec<ProfileEntry>) {
+        let xml = format!(
+            "<?xml version=\"1.0\"?><net name=\"case\" version=\"11\"><layers>{}</layers><edges>{}</edges></net>",
+            self.layers, self.edges
+        );
+        let (document, diagnostics) = read_document(xml.as_bytes());
+        let weights = Weights::from_bytes(self.bin.clone());
+        let built = build(&document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
+        let earlier = diagnostics.into_iter().chain(built.diagnostics).collect();
+        let validated = validate(built.model, earlier).into_validated().unwrap();
+        let compiled = Compiled::new(validated, &CompileOptions { threads: 2, reference_only }).unwrap();
+        let mut request = Request::new(Arc::new(compiled));
+        request.set_profiling(true);
+        for (index, input) in inputs.iter().enumerate() {
+            request.set_input(index, input.clone()).unwrap();
+        }
+        request.infer().unwrap();
+        (request.output(0).unwrap().clone(), request.profile().unwrap().entries.clone())
+    }
+
+    pub fn check(&self, inputs: &[Tensor], what: &str) {
+        let (expected, _) = self.run(inputs, true);
+        let (actual, entries) = self.run(inputs, false);
+        assert!(entries.iter().all(|entry| entry.is_kernel), "{what} ran by its reference");
+        compare(&expected, &actual, what);
+    }
+}
+
+/// Compares two results of f32.
+pub fn compare(expected: &Tensor, actual: &Tensor, what: &str) {
+    assert_eq!(expected.shape(), actual.shape(), "{what}");
+    let (expected, actual) = (expected.slice::<f32>().unwrap(), actual.slice::<f32>().unwrap());
+    let largest = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
+    for (index, (e, a)) in expected.iter().zip(actual).enumerate() {
+        assert!((e - a).abs() <= 1e-5 * largest, "{what}: element {index} is {a}, the reference has {e}");
+    }
+}
