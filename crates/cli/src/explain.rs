@@ -2,14 +2,11 @@
 
 use std::fmt::Write as _;
 
-use ovir::diagnostics::{CODES, CodeCard};
+use ovir::diagnostics::{CODES, CodeCard, nearest};
 use ovir::ops::{OpDef, OpVersion, Registry, SPECIFIED};
 
 use crate::failure::Failure;
 use crate::terminal::Terminal;
-
-/// How far apart two names may be for one to be a slip of the other.
-const NEAR: usize = 2;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,12 +71,8 @@ fn unknown(topic: &str, name: &str, built_in: &[&'static OpDef]) -> Failure {
         return Failure::usage(format!("{} is an operation of OpenVINO, but not implemented yet", specified.type_name));
     }
     let names = CODES.iter().map(|card| card.name).chain(built_in.iter().map(|d| d.type_name));
-    let near = names
-        .map(|candidate| (distance(&candidate.to_ascii_lowercase(), &name.to_ascii_lowercase()), candidate))
-        .filter(|(distance, _)| *distance <= NEAR)
-        .min();
-    match near {
-        Some((_, candidate)) => Failure::usage(format!("there is no \"{topic}\"; did you mean {candidate}?")),
+    match nearest(name, names) {
+        Some(candidate) => Failure::usage(format!("there is no \"{topic}\"; did you mean {candidate}?")),
         None => Failure::usage(format!(
             "there is no \"{topic}\"; codes are {} to {}, and `ovir ops` lists the operations",
             CODES.first().map_or("", |card| card.name),
@@ -154,33 +147,5 @@ fn ports((min, max): (usize, usize), what: &str) -> String {
         _ if min == max => format!("{min} {what}s"),
         (min, usize::MAX) => format!("{min} or more {what}s"),
         (min, max) => format!("{min} to {max} {what}s"),
-    }
-}
-
-/// The number of letters to insert, remove or change.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use pretty_assertions::assert_eq;
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("gather", "gater"), 1);
-        assert_eq!(distance("", "ab"), 2);
-        assert_eq!(distance("ov503", "ov503"), 0);
     }
 }

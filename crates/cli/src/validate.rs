@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use ovir::diagnostics::{
     Diagnostic, Report, SourceText, Summary, render_github, render_human, render_json, render_junit, render_sarif,
@@ -17,6 +20,9 @@ use crate::terminal::Terminal;
 
 /// The bytes at the beginning of an XML file in a folder that tell whether it is an IR file.
 const SNIFFED: u64 = 4096;
+
+/// Bytes of stack of a thread that checks files, as the main thread usually has: bodies in bodies recurse.
+const STACK_BYTES: usize = 8 << 20;
 
 /// The most folders within each other; links can make circles.
 const MAX_DEPTH: usize = 64;
@@ -49,6 +55,9 @@ pub struct ValidateArguments {
     /// Checks the model for other input shapes: NAME[1,3,224,224],NAME2[..], or [..] for a single input.
     #[arg(long, value_name = "SHAPES")]
     shape: Option<String>,
+    /// Looks into all constants for NaN, infinities and values beyond the range of f16.
+    #[arg(long = "check-values", conflicts_with = "without_weights")]
+    checks_values: bool,
     /// Warnings are errors.
     #[arg(long)]
     strict: bool,
@@ -94,12 +103,11 @@ pub fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> Result<()
     }
     let bar = terminal.progress(files.len() as u64, "validating");
     let mut checked = Vec::with_capacity(files.len());
-    for file in &files {
-        match check_one(arguments, &core, file, terminal) {
+    for result in check_all(arguments, &core, &files, terminal, || bar.inc(1)) {
+        match result {
             Ok(result) => checked.push(result),
             Err(failure) => unreadable.push(failure),
         }
-        bar.inc(1);
     }
     bar.finish_and_clear();
     if let Some(baseline) = &mut baseline {
@@ -109,7 +117,11 @@ pub fn validate(arguments: &ValidateArguments, terminal: &Terminal) -> Result<()
     }
     let reports: Vec<Report<'_>> = checked
         .iter()
-        .map(|c| Report::new(c.file.clone(), Some(SourceText::new(&c.xml)), c.diagnostics.clone()))
+        .map(|c| {
+            // Lines are counted only where some are shown.
+            let source = (!c.diagnostics.is_empty()).then(|| SourceText::new(&c.xml));
+            Report::new(c.file.clone(), source, c.diagnostics.clone())
+        })
         .collect();
     print(arguments, &reports, terminal)?;
     for failure in &unreadable {
@@ -128,11 +140,52 @@ fn exit_code(is_strict: bool, summary: Summary, is_unreadable: bool) -> Result<(
     Ok(())
 }
 
+/// Checks files side by side; the results are in the order of the files.
+fn check_all(
+    arguments: &ValidateArguments,
+    core: &Core,
+    files: &[PathBuf],
+    terminal: &Terminal,
+    advance: impl Fn() + Sync,
+) -> Vec<Result<Checked, Failure>> {
+    let workers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(files.len());
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<Checked, Failure>>>> = files.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        while let Some((file, result)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            files.get(index).zip(results.get(index))
+        } {
+            let checked = check_one(arguments, core, file, terminal);
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(checked);
+            advance();
+        }
+    };
+    if workers <= 1 {
+        work();
+    } else {
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                let worker = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+                // Without threads this one does it all.
+                if worker.is_err() {
+                    work();
+                }
+            }
+        });
+    }
+    let done = |result: Mutex<Option<_>>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().filter_map(done).collect()
+}
+
 fn check_one(arguments: &ValidateArguments, core: &Core, path: &Path, terminal: &Terminal) -> Result<Checked, Failure> {
     let file = shown(path);
     let validation = check(core, path, arguments.weights.weights.as_deref(), arguments.without_weights)?;
     let is_valid = validation.is_valid();
-    let Validation { xml, diagnostics, result } = validation;
+    let Validation { xml, mut diagnostics, result } = validation;
+    if let Some(result) = result.as_ref().filter(|_| arguments.checks_values) {
+        diagnostics.extend(ovir::graph::check_values(&result.model));
+    }
     let mut checked = Checked { file, xml, diagnostics };
     let Some(text) = &arguments.shape else { return Ok(checked) };
     if !is_valid {

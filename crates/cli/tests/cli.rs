@@ -65,6 +65,17 @@ fn command_line() {
     assert!(!tests.is_empty(), "no test has a name with \"{filter}\"");
 }
 
+#[test]
+fn every_code_has_a_snapshot() {
+    let snapshots = std::fs::read_to_string(root().join("tests/cli/codes.stdout")).unwrap();
+    let missing: Vec<&str> = ovir::diagnostics::CODES
+        .iter()
+        .map(|card| card.name)
+        .filter(|name| !snapshots.contains(&format!("[{name}]")))
+        .collect();
+    assert!(missing.is_empty(), "no model in tests/cli/codes shows {missing:?}");
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }

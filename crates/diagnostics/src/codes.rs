@@ -114,7 +114,7 @@ codes! {
         "The version attribute names the opset from which the operation is taken; it must contain the operation.",
         "<layer type=\"Gelu\" version=\"opset1\"/>";
     NotImplemented, "OV303", Error, "the operation is not implemented yet",
-        "The operation is known, but this version of ovir cannot run it. Its declared shapes are trusted.",
+        "The operation is known, but this version of ovir cannot run it. Validation checks its ports and the names of its attributes and trusts its declared shapes, which is a note; to run the model is an error.",
         "<layer type=\"...\"/>";
     UnknownAttribute, "OV304", Warning, "an unknown attribute",
         "The operation has no attribute of this name; it is ignored, and a default may apply in its stead.",
@@ -137,6 +137,18 @@ codes! {
     InvalidConstant, "OV404", Error, "the bytes of a constant cannot be read",
         "String constants carry a count, offsets and UTF-8 bytes; these do not.",
         "<data element_type=\"string\" .../>";
+    ConstantOverlap, "OV405", Warning, "two constants overlap partly",
+        "Constants may share all of their bytes, which writers use for equal values, or none. Where ranges overlap only in part, one of the offsets or sizes is wrong.",
+        "<data offset=\"0\" size=\"16\" .../> beside <data offset=\"12\" size=\"16\" .../>";
+    GitLfsPointer, "OV406", Error, "the weights file is a Git LFS pointer",
+        "The .bin holds the few lines by which Git LFS refers to the weights, not the weights. Fetch them with `git lfs pull`.",
+        "a .bin that begins with `version https://git-lfs.github.com/spec/v1`";
+    NotFinite, "OV407", Warning, "a constant holds NaN or infinity",
+        "Looked for with --check-values only. NaN spreads to everything that is computed from it. Infinities are legal, as in masks, but often left over from an overflow.",
+        "a weight of value NaN";
+    HalfOverflow, "OV408", Warning, "a constant does not fit into f16",
+        "Looked for with --check-values only. Values beyond 65504 become infinities when the model is compressed to f16 or run in half precision.",
+        "a weight of value 1e6";
     StaleShape, "OV501", Warning, "a declared shape is stale",
         "The dims written in the port are not what the operation yields. They are ignored by OpenVINO and by ovir.",
         "<port id=\"1\"><dim>7</dim></port> where the operation yields 8";
@@ -161,6 +173,9 @@ codes! {
     InvalidVariable, "OV602", Error, "a variable is used wrongly",
         "ReadValue and Assign of the same variable_id must agree in element type and shape, and each needs the other.",
         "<layer type=\"Assign\"><data variable_id=\"v\"/></layer> without ReadValue";
+    MissingMapping, "OV603", Error, "a port of a body is not connected",
+        "Every Parameter of a body needs an <input> entry or a back edge that gives it a value, and every output of the layer an <output> entry.",
+        "<port_map><output external_port_id=\"2\" internal_layer_id=\"4\"/></port_map> without an entry for Parameter 0";
     DuplicateTensorName, "OV701", Warning, "a tensor name is used twice",
         "Tensor names address inputs and outputs and should be unique.",
         "names=\"x\" on two ports";

@@ -65,7 +65,8 @@ fn render_one(renderer: &Renderer, report: &Report<'_>, diagnostic: &Diagnostic)
 }
 
 fn with_notes<'r>(mut group: Group<'r>, diagnostic: &'r Diagnostic) -> Group<'r> {
-    if let Some(layer) = &diagnostic.layer {
+    // Most messages begin with the layer.
+    if let Some(layer) = diagnostic.layer.as_ref().filter(|layer| !diagnostic.message.contains(&layer.to_string())) {
         group = group.element(Level::NOTE.message(clip(&format!("in {layer}"))));
     }
     for note in &diagnostic.notes {

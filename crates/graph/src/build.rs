@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ovir_diagnostics::{Code, Diagnostic, Span};
+use ovir_diagnostics::{Code, Diagnostic, Severity, Span, nearest};
 use ovir_ir::{
     Attribute, Body, ControlFlow, Document, Layer, Port, PortMap, PortMapEntry, RtAttribute, RtInfo, Text, Weights,
 };
@@ -15,10 +15,10 @@ use ovir_ops::{
     AttributeReader, BackEdge, BodyPorts, BuildContext, InputMap, OpDef, OpVersion, Operation, OutputMap, RawAttribute,
     Registry, Resolution, Slicing, infrastructure::constant::Const,
 };
-use ovir_tensor::{ElementType, MAX_BOUNDS_ELEMENTS};
+use ovir_tensor::{ElementType, SmallVec};
 
+use crate::build::edges::Link;
 use crate::locate::diagnose;
-use crate::order::topological;
 use crate::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, Source, Unresolved};
 
 /// What building may leave out.
@@ -39,25 +39,38 @@ pub struct Built {
 
 /// Builds the graph of a document with the operations of `registry`.
 pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Registry, options: BuildOptions) -> Built {
-    let mut builder = Builder { weights, registry, options, diagnostics: Vec::new(), missing_weights: false };
+    let mut builder = Builder {
+        weights: constants::Constants::new(weights, options.without_weights),
+        registry,
+        diagnostics: Vec::new(),
+        nothing: Arc::new(Unresolved { outputs: Vec::new(), attributes: Vec::new() }),
+        unchecked: Vec::new(),
+    };
     let mut model = builder.body(&document.body).model;
     model.name = document.name.value.to_string();
     model.ir_version = document.version.value;
     if document.version.value == 10 {
         legacy::widen_interface(&mut model);
     }
+    builder.weights.finish(&mut builder.diagnostics);
+    unchecked::report(&builder.unchecked, &mut builder.diagnostics);
     legacy::apply_preprocessing(document, &mut model, weights, &mut builder.diagnostics);
     Built { model, diagnostics: builder.diagnostics }
 }
 
+mod constants;
+mod edges;
 mod legacy;
+mod unchecked;
 
 struct Builder<'b> {
-    weights: Option<&'b Weights>,
+    weights: constants::Constants<'b>,
     registry: &'b Registry,
-    options: BuildOptions,
     diagnostics: Vec<Diagnostic>,
-    missing_weights: bool,
+    /// What a layer is until its operation is known.
+    nothing: Arc<dyn Operation>,
+    /// Layers of operations that are specified but not implemented.
+    unchecked: Vec<unchecked::Unchecked>,
 }
 
 /// A body and where its parameters and results stand, by layer id.
@@ -67,67 +80,24 @@ struct BuiltBody {
     results: HashMap<u64, usize>,
 }
 
-/// The producer of an input: layer and port, as positions in the file.
-type Link = Option<(usize, usize, Span)>;
-
 impl Builder<'_> {
     fn body(&mut self, body: &Body<'_>) -> BuiltBody {
-        let ids = self.layer_ids(body);
         self.check_names(body);
-        let mut links = self.links(body, &ids);
-        let order = self.order(body, &mut links);
+        let edges = edges::connect(body, &mut self.diagnostics);
         let mut model = Model { rt_info: body.rt_info.iter().map(own_rt_info).collect(), ..Model::default() };
         let mut node_of: Vec<Option<NodeId>> = vec![None; body.layers.len()];
-        for index in order {
+        for index in edges.order {
             let layer = &body.layers[index];
-            let inputs = self.inputs(layer, &links[index], &node_of, &mut model, body.is_incomplete);
-            let node = self.node(layer, inputs, &links[index], &mut model);
+            let inputs = sources(layer, &edges.links[index], &node_of, &mut model);
+            let node = self.node(layer, inputs, &edges.links[index], &mut model);
             node_of[index] = Some(NodeId(model.nodes.len() as u32));
             model.nodes.push(node);
         }
         self.interface(body, &node_of, model)
     }
 
-    fn layer_ids(&mut self, body: &Body<'_>) -> HashMap<u64, usize> {
-        let mut ids: HashMap<u64, usize> = HashMap::with_capacity(body.layers.len());
-        for (index, layer) in body.layers.iter().enumerate() {
-            if let Some(first) = ids.get(&layer.id.value) {
-                let message = format!("two layers have the id {}", layer.id_text);
-                let first = &body.layers[*first];
-                self.diagnostics.push(
-                    Diagnostic::new(Code::DuplicateLayerId, message)
-                        .in_layer(layer.reference())
-                        .at(layer.id.span, "second use")
-                        .also(first.id.span, "first use")
-                        .help("give every layer its own id, and let the edges follow"),
-                );
-                continue;
-            }
-            ids.insert(layer.id.value, index);
-            self.check_port_ids(layer);
-        }
-        ids
-    }
-
-    fn check_port_ids(&mut self, layer: &Layer<'_>) {
-        for ports in [&layer.inputs, &layer.outputs] {
-            for (i, port) in ports.iter().enumerate() {
-                if let Some(first) = ports[..i].iter().find(|p| p.id.value == port.id.value) {
-                    let message = format!("{} has two ports with the id {}", layer.reference(), port.id.value);
-                    self.diagnostics.push(
-                        Diagnostic::new(Code::DuplicatePortId, message)
-                            .in_layer(layer.reference())
-                            .at(port.id.span, "second use")
-                            .also(first.id.span, "first use"),
-                    );
-                }
-            }
-        }
-    }
-
     fn check_names(&mut self, body: &Body<'_>) {
         let mut names: HashMap<&str, &Layer<'_>> = HashMap::with_capacity(body.layers.len());
-        let mut tensors: HashMap<&str, Span> = HashMap::new();
         for layer in &body.layers {
             if let Some(first) = names.insert(layer.name.as_str(), layer) {
                 let message = format!("two layers have the name \"{}\"", layer.name.as_str());
@@ -135,153 +105,45 @@ impl Builder<'_> {
                     Diagnostic::new(Code::DuplicateFriendlyName, message)
                         .in_layer(layer.reference())
                         .at(layer.name.span, "second use")
-                        .also(first.name.span, "first use"),
+                        .also(first.name.span, "first use")
+                        .help("rename one of them"),
                 );
             }
-            for name in layer.outputs.iter().flat_map(|port| &port.names) {
-                if let Some(first) = tensors.insert(name.as_str(), name.span) {
-                    let message = format!("the tensor name \"{}\" is used twice", name.as_str());
-                    self.diagnostics.push(
-                        Diagnostic::new(Code::DuplicateTensorName, message)
-                            .in_layer(layer.reference())
-                            .at(name.span, "second use")
-                            .also(first, "first use"),
-                    );
+        }
+        self.check_tensor_names(body);
+    }
+
+    /// Of two inputs, or two outputs, with the same name only one can be addressed by it. Elsewhere the name addresses
+    /// nothing, and converters do leave names behind.
+    fn check_tensor_names(&mut self, body: &Body<'_>) {
+        let mut tensors: HashMap<&str, (&Layer<'_>, u64, Span)> = HashMap::new();
+        let mut interface: Option<InterfacePorts> = None;
+        for layer in &body.layers {
+            for (port, name) in layer.outputs.iter().flat_map(|port| port.names.iter().map(move |name| (port, name))) {
+                let Some((other, other_port, first)) = tensors.insert(name.as_str(), (layer, port.id.value, name.span))
+                else {
+                    continue;
+                };
+                let interface = interface.get_or_insert_with(|| InterfacePorts::of(body));
+                let both =
+                    |is: &dyn Fn(u64, u64) -> bool| is(layer.id.value, port.id.value) && is(other.id.value, other_port);
+                let is_ambiguous = (layer.id.value, port.id.value) == (other.id.value, other_port)
+                    || both(&|layer, _| interface.inputs.contains(&layer))
+                    || both(&|layer, port| interface.outputs.contains(&(layer, port)));
+                let message = format!("the tensor name \"{}\" is used twice", name.as_str());
+                let mut diagnostic = Diagnostic::new(Code::DuplicateTensorName, message)
+                    .in_layer(layer.reference())
+                    .at(name.span, "second use")
+                    .also(first, "first use");
+                if !is_ambiguous {
+                    diagnostic.severity = Severity::Note;
                 }
+                self.diagnostics.push(diagnostic);
             }
         }
     }
 
-    /// For each layer, for each input port, the producer that an edge names.
-    fn links(&mut self, body: &Body<'_>, ids: &HashMap<u64, usize>) -> Vec<Vec<Link>> {
-        let mut links: Vec<Vec<Link>> = body.layers.iter().map(|l| vec![None; l.inputs.len()]).collect();
-        for edge in &body.edges {
-            let from = ids.get(&edge.from_layer.value).copied();
-            let to = ids.get(&edge.to_layer.value).copied();
-            let (Some(from), Some(to)) = (from, to) else {
-                if !body.is_incomplete {
-                    let end = if from.is_none() { edge.from_layer } else { edge.to_layer };
-                    self.dangling(format!("the edge names layer {}, which does not exist", end.value), end.span);
-                }
-                continue;
-            };
-            let output = body.layers[from].outputs.iter().position(|p| p.id.value == edge.from_port.value);
-            let input = body.layers[to].inputs.iter().position(|p| p.id.value == edge.to_port.value);
-            let Some(output) = output else {
-                self.no_port(
-                    &body.layers[from],
-                    "output",
-                    edge.from_port.value,
-                    edge.from_port.span,
-                    &body.layers[from].outputs,
-                );
-                continue;
-            };
-            let Some(input) = input else {
-                self.no_port(&body.layers[to], "input", edge.to_port.value, edge.to_port.span, &body.layers[to].inputs);
-                continue;
-            };
-            if let Some((_, _, first)) = links[to][input] {
-                let reference = body.layers[to].reference();
-                let message = format!("two edges end at input port {} of {reference}", edge.to_port.value);
-                self.diagnostics.push(
-                    Diagnostic::new(Code::DuplicateEdge, message)
-                        .in_layer(reference)
-                        .at(edge.span, "second edge")
-                        .also(first, "first edge"),
-                );
-                continue;
-            }
-            links[to][input] = Some((from, output, edge.span));
-        }
-        links
-    }
-
-    fn dangling(&mut self, message: String, span: Span) {
-        self.diagnostics.push(Diagnostic::new(Code::DanglingEdge, message).at(span, ""));
-    }
-
-    fn no_port(&mut self, layer: &Layer<'_>, kind: &str, id: u64, span: Span, ports: &[Port<'_>]) {
-        let known: Vec<String> = ports.iter().map(|p| p.id.value.to_string()).collect();
-        let message = format!("the edge names {kind} port {id} of {}, which does not exist", layer.reference());
-        let mut diagnostic = Diagnostic::new(Code::DanglingEdge, message)
-            .in_layer(layer.reference())
-            .at(span, "")
-            .also(layer.span, "the layer");
-        diagnostic = match known.is_empty() {
-            true => diagnostic.note(format!("the layer has no {kind} ports")),
-            false => diagnostic.note(format!("the layer has the {kind} ports {}", known.join(", "))),
-        };
-        self.diagnostics.push(diagnostic);
-    }
-
-    /// The order in which layers are built. Edges that close a cycle are reported and taken out of `links`.
-    fn order(&mut self, body: &Body<'_>, links: &mut [Vec<Link>]) -> Vec<usize> {
-        let producers = |links: &[Vec<Link>]| -> Vec<Vec<usize>> {
-            links.iter().map(|inputs| inputs.iter().flatten().map(|(from, ..)| *from).collect()).collect()
-        };
-        let stuck = match topological(&producers(links)) {
-            Ok(order) => return order,
-            Err(stuck) => stuck,
-        };
-        let stuck: HashSet<usize> = stuck.into_iter().collect();
-        let members = cycle_members(&stuck, &producers(links));
-        let Some(first) = members.first().map(|i| &body.layers[*i]) else { return Vec::new() };
-        let names: Vec<String> =
-            members.iter().take(8).map(|i| format!("\"{}\"", body.layers[*i].name.as_str())).collect();
-        let message = format!("{} layers form a cycle: {}", members.len(), names.join(", "));
-        let mut diagnostic = Diagnostic::new(Code::Cycle, message).in_layer(first.reference()).at(first.span, "");
-        let in_cycle: HashSet<usize> = members.iter().copied().collect();
-        for to in &members {
-            for link in &mut links[*to] {
-                if let Some((from, _, span)) = *link
-                    && in_cycle.contains(&from)
-                {
-                    diagnostic = diagnostic.also(span, "");
-                    *link = None;
-                }
-            }
-        }
-        self.diagnostics.push(diagnostic);
-        match topological(&producers(links)) {
-            Ok(order) => order,
-            // Another cycle is left; each round removes one, so this ends.
-            Err(_) => self.order(body, links),
-        }
-    }
-
-    /// The sources of a layer's inputs; a missing one becomes a placeholder that yields what the port declares.
-    fn inputs(
-        &mut self,
-        layer: &Layer<'_>,
-        links: &[Link],
-        node_of: &[Option<NodeId>],
-        model: &mut Model,
-        is_incomplete: bool,
-    ) -> Vec<Source> {
-        let was_cycle = self.diagnostics.iter().any(|d| d.code == Code::Cycle);
-        let mut sources = Vec::with_capacity(links.len());
-        for (port, link) in layer.inputs.iter().zip(links) {
-            let node = link.and_then(|(from, output, _)| Some((node_of.get(from).copied().flatten()?, output)));
-            if let Some((node, output)) = node {
-                sources.push(Source { node, port: output as u32 });
-                continue;
-            }
-            if !is_incomplete && !was_cycle {
-                let message = format!("{}: input port {} has no producer", layer.reference(), port.id.value);
-                self.diagnostics.push(
-                    Diagnostic::new(Code::MissingEdge, message)
-                        .in_layer(layer.reference())
-                        .at(port.span, "no edge ends here")
-                        .help("add an edge that ends at this port, or remove the port"),
-                );
-            }
-            sources.push(placeholder(model, &declared(port)));
-        }
-        sources
-    }
-
-    fn node(&mut self, layer: &Layer<'_>, inputs: Vec<Source>, links: &[Link], model: &mut Model) -> Node {
+    fn node(&mut self, layer: &Layer<'_>, inputs: Vec<Source>, links: &[Option<Link>], model: &mut Model) -> Node {
         let location = Box::new(location(layer, links));
         let (bodies, ports) = match &layer.control_flow {
             Some(control_flow) => self.control_flow(layer, control_flow),
@@ -289,24 +151,36 @@ impl Builder<'_> {
         };
         let mut node = Node {
             friendly_name: layer.name.value.to_string(),
-            type_name: Cow::Owned(layer.type_name.value.to_string()),
-            opset: Cow::Owned(layer.version.value.to_string()),
+            type_name: Cow::Borrowed(""),
+            opset: opset_name(&layer.version.value),
             version: OpVersion::new(0, (0, 0), (0, usize::MAX), (0, usize::MAX)),
-            operation: Arc::new(unresolved(layer)),
+            operation: self.nothing.clone(),
             inputs,
             outputs: layer.outputs.iter().map(output).collect(),
             bodies,
             rt_info: layer.rt_info.iter().map(own_rt_attribute).collect(),
             location: Some(location),
         };
+        if layer.is_incomplete {
+            leave_unresolved(layer, &mut node);
+            return node;
+        }
         match self.registry.resolve(&layer.type_name.value, &layer.version.value) {
             Resolution::BuiltIn(definition, version) => {
                 node.type_name = Cow::Borrowed(definition.type_name);
                 self.resolve(layer, &mut node, definition, version, ports, model);
             }
-            Resolution::User(definition, version) => self.resolve(layer, &mut node, &definition, version, ports, model),
-            Resolution::WrongOpset { definition } => self.wrong_opset(layer, definition),
-            Resolution::Unknown { nearest } => self.unknown_operation(layer, nearest),
+            Resolution::User(definition, version) => {
+                node.type_name = Cow::Owned(layer.type_name.value.to_string());
+                self.resolve(layer, &mut node, &definition, version, ports, model);
+            }
+            Resolution::WrongOpset { .. } | Resolution::Unknown { .. } => {
+                leave_unresolved(layer, &mut node);
+                match unchecked::find(layer, &mut self.diagnostics) {
+                    Some(found) => self.unchecked.push(found),
+                    None => self.unresolved(layer),
+                }
+            }
         }
         node
     }
@@ -321,7 +195,7 @@ impl Builder<'_> {
         model: &mut Model,
     ) {
         node.version = version;
-        let raw: Vec<RawAttribute<'_>> = layer
+        let raw: SmallVec<[RawAttribute<'_>; 8]> = layer
             .attributes
             .iter()
             .map(|a: &Attribute<'_>| RawAttribute { name: &a.name.value, value: &a.value.value })
@@ -370,93 +244,142 @@ impl Builder<'_> {
                 (a, b) => format!("{a} to {b}"),
             };
             let message = format!(
-                "{} has {count} {kind} ports; {}-{} has {expected}",
+                "{} has {count} {kind} port{}; {}-{} has {expected}",
                 layer.reference(),
+                if count == 1 { "" } else { "s" },
                 node.type_name,
                 node.version.class_version
             );
-            let diagnostic = Diagnostic::new(Code::PortCount, message).in_layer(layer.reference()).at(layer.span, "");
-            self.diagnostics.push(diagnostic);
+            let surplus = if kind == "input" { layer.inputs.get(high) } else { layer.outputs.get(high) };
+            let (span, label) = match surplus {
+                Some(port) => (port.span, "one too many"),
+                None => (layer.span, "ports are missing"),
+            };
+            self.diagnostics
+                .push(Diagnostic::new(Code::PortCount, message).in_layer(layer.reference()).at(span, label));
         }
         fits
     }
 
-    fn wrong_opset(&mut self, layer: &Layer<'_>, definition: &OpDef) {
-        let known: Vec<String> =
-            definition.versions.iter().map(|v| format!("opset{} to opset{}", v.first_opset, v.last_opset)).collect();
-        let message =
-            format!("{}: {} is not in \"{}\"", layer.reference(), definition.type_name, layer.version.as_str());
-        self.diagnostics.push(
-            Diagnostic::new(Code::UnknownOpset, message)
-                .in_layer(layer.reference())
-                .at(layer.version.span, "")
-                .note(format!("{} is in {}", definition.type_name, known.join(", "))),
-        );
-    }
-
-    fn unknown_operation(&mut self, layer: &Layer<'_>, nearest: Option<&'static str>) {
-        let message = format!("{}: unknown operation \"{}\"", layer.reference(), layer.type_name.as_str());
-        let mut diagnostic =
-            Diagnostic::new(Code::UnknownOperation, message).in_layer(layer.reference()).at(layer.type_name.span, "");
-        if let Some(nearest) = nearest {
-            diagnostic = diagnostic.help(format!("did you mean {nearest}?"));
+    /// Reports why a type and a version mean nothing.
+    fn unresolved(&mut self, layer: &Layer<'_>) {
+        // A missing attribute was reported when it was read.
+        if layer.type_name.value.is_empty() || layer.version.value.is_empty() {
+            return;
         }
-        self.diagnostics.push(diagnostic);
+        let reference = layer.reference();
+        let specified = unchecked::opsets_of(&layer.type_name.value);
+        let diagnostic = match self.registry.resolve(&layer.type_name.value, &layer.version.value) {
+            Resolution::WrongOpset { definition } => Some(definition.type_name),
+            _ => specified.first().map(|row| row.type_name),
+        };
+        self.diagnostics.push(match diagnostic {
+            Some(type_name) => {
+                let message = format!("{reference}: {type_name} is not in \"{}\"", layer.version.as_str());
+                let known: Vec<String> =
+                    specified.iter().map(|s| format!("opset{} to opset{}", s.first_opset, s.last_opset)).collect();
+                let label = if is_opset(&layer.version.value) { "an opset without it" } else { "no opset" };
+                Diagnostic::new(Code::UnknownOpset, message)
+                    .in_layer(reference)
+                    .at(layer.version.span, label)
+                    .note(format!("{type_name} is in {}", known.join(", ")))
+                    .help(
+                        specified.last().map_or(String::new(), |s| format!("write version=\"opset{}\"", s.first_opset)),
+                    )
+            }
+            None => {
+                let message = format!("{reference}: unknown operation \"{}\"", layer.type_name.as_str());
+                let diagnostic = Diagnostic::new(Code::UnknownOperation, message)
+                    .in_layer(reference)
+                    .at(layer.type_name.span, "no opset has it");
+                let names = ovir_ops::SPECIFIED.iter().map(|s| s.type_name);
+                match (nearest(&layer.type_name.value, names), is_opset(&layer.version.value)) {
+                    (Some(near), _) => diagnostic.help(format!("did you mean {near}?")),
+                    (None, true) => diagnostic,
+                    (None, false) => diagnostic.note(format!(
+                        "\"{}\" names an extension; ovir reads and checks the rest of the model, but cannot run it",
+                        layer.version.as_str()
+                    )),
+                }
+            }
+        });
     }
 
     /// Gives a Const its tensor. Returns whether the layer is sound.
     fn attach_weights(&mut self, layer: &Layer<'_>, node: &mut Node) -> bool {
         let Some(constant) = node.operation.downcast_ref::<Const>() else { return true };
-        if self.options.without_weights {
-            return true;
-        }
         let attributes = constant.attributes.clone();
-        let Some(weights) = self.weights.filter(|w| !w.is_absent()) else {
-            if !self.missing_weights {
-                self.missing_weights = true;
-                let message = format!("{} needs the weights file, which is missing", layer.reference());
-                self.diagnostics.push(
-                    Diagnostic::new(Code::MissingWeights, message)
-                        .in_layer(layer.reference())
-                        .at(layer.data_span.unwrap_or(layer.span), "")
-                        .help("put the .bin file beside the .xml file, or name it with --weights"),
-                );
-            }
-            return true;
-        };
-        match weights.constant(attributes.element_type, &attributes.shape, attributes.offset, attributes.size) {
-            Ok(tensor) => {
-                // Shapes, axes and scalars are read directly during inference; large constants stay where they are.
-                let tensor = match tensor.elements() <= MAX_BOUNDS_ELEMENTS {
-                    true => tensor.aligned().unwrap_or(tensor),
-                    false => tensor,
-                };
-                node.operation = Arc::new(Const { attributes, tensor: Some(tensor) });
-                true
-            }
-            Err(error) => {
-                let message = format!("{}: {error}", layer.reference());
-                let span = layer.attribute("offset").map_or(layer.data_span.unwrap_or(layer.span), Attribute::span);
-                self.diagnostics.push(Diagnostic::new(error.code(), message).in_layer(layer.reference()).at(span, ""));
-                false
-            }
+        let read = self.weights.read(layer, &attributes, &mut self.diagnostics);
+        let Ok(tensor) = read else { return false };
+        if let Some(tensor) = tensor {
+            node.operation = Arc::new(Const { attributes, tensor: Some(tensor) });
         }
+        true
     }
 
     fn control_flow(&mut self, layer: &Layer<'_>, control_flow: &ControlFlow<'_>) -> (Vec<Model>, Vec<BodyPorts>) {
-        let pairs = [
-            (&control_flow.body, &control_flow.port_map),
-            (&control_flow.then_body, &control_flow.then_port_map),
-            (&control_flow.else_body, &control_flow.else_port_map),
-        ];
+        let is_if = control_flow.then_body.is_some() || control_flow.else_body.is_some();
+        let pairs: &[_] = match is_if {
+            true => &[
+                ("then_body", &control_flow.then_body, &control_flow.then_port_map),
+                ("else_body", &control_flow.else_body, &control_flow.else_port_map),
+            ],
+            false => &[("body", &control_flow.body, &control_flow.port_map)],
+        };
         let (mut bodies, mut ports) = (Vec::new(), Vec::new());
-        for (body, map) in pairs {
-            let Some(body) = body else { continue };
+        for (name, body, map) in pairs {
+            let Some(body) = body else {
+                let message = format!("{} has no <{name}>", layer.reference());
+                let diagnostic = Diagnostic::new(Code::MissingElement, message).in_layer(layer.reference());
+                self.diagnostics.push(diagnostic.at(layer.span, "both branches are required"));
+                // With a branch missing, the other one must not take its place.
+                return (Vec::new(), Vec::new());
+            };
             let built = self.body(body);
-            ports.push(self.body_ports(layer, control_flow, map.as_ref(), &built));
+            let before = self.diagnostics.len();
+            let connected = self.body_ports(layer, control_flow, map.as_ref(), &built);
+            if self.diagnostics.len() == before && !body.is_incomplete {
+                let place = map.as_ref().map_or(body.span, |map| map.span);
+                self.check_connected(layer, body, place, &connected);
+            }
+            ports.push(connected);
             bodies.push(built.model);
         }
         (bodies, ports)
+    }
+
+    /// Every Parameter of a body needs a value, and every output of the layer a Result.
+    fn check_connected(&mut self, layer: &Layer<'_>, body: &Body<'_>, place: Span, ports: &BodyPorts) {
+        let is_parameter = |l: &&Layer<'_>| l.type_name.value.eq_ignore_ascii_case("Parameter");
+        let reference = layer.reference();
+        let given: HashSet<usize> = ports.inputs.iter().map(|input| input.parameter).collect();
+        for (index, parameter) in body.layers.iter().filter(is_parameter).enumerate() {
+            if given.contains(&index) || ports.special.current_iteration == Some(index) {
+                continue;
+            }
+            let message = format!(
+                "{reference}: no <input> of the port map gives Parameter \"{}\" (id {}) of the body a value",
+                parameter.name.as_str(),
+                parameter.id_text
+            );
+            let mut diagnostic = Diagnostic::new(Code::MissingMapping, message).in_layer(reference.clone());
+            if ports.back_edges.iter().any(|edge| edge.parameter == index) {
+                diagnostic = diagnostic.note("its back edge gives it a value from the second iteration on");
+            }
+            diagnostic = diagnostic.at(place, "the port map").also(parameter.span, "the Parameter");
+            self.diagnostics.push(diagnostic.help("add an <input> with its internal_layer_id"));
+        }
+        let taken: HashSet<usize> = ports.outputs.iter().map(|output| output.external).collect();
+        for (index, port) in layer.outputs.iter().enumerate().filter(|(index, _)| !taken.contains(index)) {
+            let message = format!(
+                "{reference}, output {index}: no <output> of the port map says what port {} yields",
+                port.id.value
+            );
+            let diagnostic = Diagnostic::new(Code::MissingMapping, message).in_layer(reference.clone());
+            let diagnostic = diagnostic.at(place, "the port map").also(port.span, "the port");
+            self.diagnostics
+                .push(diagnostic.help(format!("add an <output> with external_port_id=\"{}\"", port.id.value)));
+        }
     }
 
     fn body_ports(
@@ -550,24 +473,42 @@ impl Builder<'_> {
     }
 }
 
-/// The layers on one cycle among `stuck` ones: walking from consumer to producer must come back.
-fn cycle_members(stuck: &HashSet<usize>, producers: &[Vec<usize>]) -> Vec<usize> {
-    let Some(mut at) = stuck.iter().min().copied() else { return Vec::new() };
-    let mut path: Vec<usize> = Vec::new();
-    let mut position: HashMap<usize, usize> = HashMap::new();
-    loop {
-        if let Some(start) = position.get(&at) {
-            let mut members = path[*start..].to_vec();
-            members.reverse();
-            return members;
-        }
-        position.insert(at, path.len());
-        path.push(at);
-        match producers[at].iter().filter(|p| stuck.contains(p)).min() {
-            Some(next) => at = *next,
-            None => return path,
-        }
+/// The sources of a layer's inputs; a missing one becomes a placeholder that yields what the port declares.
+fn sources(layer: &Layer<'_>, links: &[Option<Link>], node_of: &[Option<NodeId>], model: &mut Model) -> Vec<Source> {
+    let mut sources = Vec::with_capacity(links.len());
+    for (port, link) in layer.inputs.iter().zip(links) {
+        let producer = link.and_then(|link| Some((node_of.get(link.layer).copied().flatten()?, link.port)));
+        sources.push(match producer {
+            Some((node, port)) => Source { node, port: port as u32 },
+            None => placeholder(model, &declared(port)),
+        });
     }
+    sources
+}
+
+/// The ports at which names address inputs and outputs of a body.
+struct InterfacePorts {
+    /// The ids of Parameters.
+    inputs: HashSet<u64>,
+    /// Layer and output port that Results read.
+    outputs: HashSet<(u64, u64)>,
+}
+
+impl InterfacePorts {
+    fn of(body: &Body<'_>) -> InterfacePorts {
+        let of_type = |type_name: &'static str| {
+            let is_it = move |l: &&Layer<'_>| l.type_name.value.eq_ignore_ascii_case(type_name);
+            body.layers.iter().filter(is_it).map(|l| l.id.value).collect::<HashSet<u64>>()
+        };
+        let results = of_type("Result");
+        let read = body.edges.iter().filter(|edge| results.contains(&edge.to_layer.value));
+        let outputs = read.map(|edge| (edge.from_layer.value, edge.from_port.value)).collect();
+        InterfacePorts { inputs: of_type("Parameter"), outputs }
+    }
+}
+
+fn is_opset(version: &str) -> bool {
+    version.strip_prefix("opset").is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
 fn slicing(entry: &PortMapEntry<'_>) -> Option<Slicing> {
@@ -611,6 +552,24 @@ fn output(port: &Port<'_>) -> Output {
     }
 }
 
+/// The layer yields what the file declares.
+fn leave_unresolved(layer: &Layer<'_>, node: &mut Node) {
+    node.type_name = Cow::Owned(layer.type_name.value.to_string());
+    node.operation = Arc::new(unresolved(layer));
+}
+
+/// The name of an opset, without memory of its own for those that there are.
+fn opset_name(version: &str) -> Cow<'static, str> {
+    const NAMES: [&str; 17] = [
+        "opset1", "opset2", "opset3", "opset4", "opset5", "opset6", "opset7", "opset8", "opset9", "opset10", "opset11",
+        "opset12", "opset13", "opset14", "opset15", "opset16", "opset17",
+    ];
+    match NAMES.iter().find(|name| **name == version) {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(version.to_owned()),
+    }
+}
+
 fn declared(port: &Port<'_>) -> DeclaredPort {
     DeclaredPort {
         element_type: port.precision.map(|p| (p.value, p.span)).filter(|(t, _)| *t != ElementType::Dynamic),
@@ -618,7 +577,7 @@ fn declared(port: &Port<'_>) -> DeclaredPort {
     }
 }
 
-fn location(layer: &Layer<'_>, links: &[Link]) -> Location {
+fn location(layer: &Layer<'_>, links: &[Option<Link>]) -> Location {
     let port = |port: &Port<'_>, edge: Option<Span>| PortLocation {
         id: port.id.value,
         span: port.span,
@@ -629,7 +588,7 @@ fn location(layer: &Layer<'_>, links: &[Link]) -> Location {
         id: layer.id_text.to_string(),
         layer: layer.span,
         attributes: layer.attributes.iter().map(|a| (a.name.value.to_string(), a.span())).collect(),
-        inputs: layer.inputs.iter().zip(links).map(|(p, link)| port(p, link.map(|(_, _, span)| span))).collect(),
+        inputs: layer.inputs.iter().zip(links).map(|(p, link)| port(p, link.map(|link| link.span))).collect(),
         outputs: layer.outputs.iter().map(|p| port(p, None)).collect(),
     }
 }

@@ -3,14 +3,18 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use ovir_diagnostics::Diagnostic;
+use ovir_diagnostics::{Code, Diagnostic};
 use ovir_ops::{
-    Body, Effects, Environment, EvaluateContext, InferContext, OpError, OpResult, OutputSlot, OutputSlots,
+    Blame, Body, Effects, Environment, EvaluateContext, InferContext, OpError, OpResult, OutputSlot, OutputSlots,
     SymbolSource, ValueFacts, infrastructure::parameter::Parameter,
 };
 use ovir_tensor::{Bounds, Dim, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, SmallVec, Tensor, TensorView};
 
+use crate::declarations::settle;
 use crate::{Model, Node, NodeId, Source, diagnose};
+
+/// The most inputs that a finding lists.
+const MAX_SHOWN_INPUTS: usize = 8;
 
 /// The most elements that all inputs of a layer may have together for the layer to be evaluated during inference.
 const MAX_FOLDED_INPUT_ELEMENTS: usize = 4 * MAX_BOUNDS_ELEMENTS;
@@ -74,6 +78,13 @@ impl Inference {
 /// Facts that replace what a layer would say of its first output: exact input shapes, the shapes of states.
 pub type Given<'a> = &'a [(NodeId, ValueFacts)];
 
+/// Violations, each with the layer at which it was found, in the order of the layers.
+pub(crate) struct Findings {
+    pub(crate) list: Vec<(NodeId, Diagnostic)>,
+    /// Whether what the file declares is compared with what was inferred, in bodies too. Only validation wants that.
+    pub(crate) are_declarations_checked: bool,
+}
+
 /// Infers all values of a model. Where a layer's rules are violated, the violation goes to `diagnostics` and the
 /// declared shapes are trusted.
 pub fn infer_model(
@@ -96,6 +107,20 @@ pub fn infer_model_into(
     diagnostics: &mut Vec<Diagnostic>,
     inference: &mut Inference,
 ) {
+    let mut findings = Findings { list: Vec::new(), are_declarations_checked: false };
+    infer_all(model, given, reuse, symbols, &mut findings, inference);
+    diagnostics.extend(findings.list.into_iter().map(|(_, diagnostic)| diagnostic));
+}
+
+/// As [`infer_model_into`]; the violations stay with the layers at which they were found.
+pub(crate) fn infer_all(
+    model: &Model,
+    given: Given<'_>,
+    reuse: Reuse<'_>,
+    symbols: &mut SymbolSource,
+    findings: &mut Findings,
+    inference: &mut Inference,
+) {
     inference.facts.clear();
     inference.first.clear();
     inference.first.reserve(model.nodes.len());
@@ -114,7 +139,7 @@ pub fn infer_model_into(
         let given = given.iter().find(|(node, _)| *node == id).map(|(_, facts)| facts);
         match (given, outputs.first_mut()) {
             (Some(given), Some(first)) => *first = with_declared_type(node, given),
-            _ => infer_node(model, inference, node, &mut outputs, &mut problems, symbols, diagnostics),
+            _ => infer_node(model, inference, id, &mut outputs, &mut problems, symbols, findings),
         }
         if node.operation.effects() == Effects::Interface && node.inputs.is_empty() {
             name_dims(&mut outputs, symbols);
@@ -134,9 +159,8 @@ pub fn infer_layer(
     inputs: &[&ValueFacts],
     outputs: &mut [ValueFacts],
 ) -> Result<(), Box<Diagnostic>> {
-    let nested = RefCell::new(Vec::new());
-    let bodies: SmallVec<[GraphBody<'_>; 2]> =
-        node.bodies.iter().map(|body| GraphBody { model: body, diagnostics: &nested }).collect();
+    let bodies: SmallVec<[GraphBody<'_>; 2]> = node.bodies.iter().map(|body| GraphBody::new(body, false)).collect();
+    let nested = &bodies;
     let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| b as &dyn Body).collect();
     let (mut problems, mut symbols) = (Vec::new(), SymbolSource::default());
     let mut context = InferContext::new(inputs, outputs, &mut problems, &mut symbols, &bodies);
@@ -145,7 +169,7 @@ pub fn infer_layer(
     }
     match problems.first() {
         Some(problem) => Err(Box::new(diagnose(model, node, problem))),
-        None => match nested.take().into_iter().find(Diagnostic::is_error) {
+        None => match nested.iter().flat_map(|body| body.diagnostics.take()).find(Diagnostic::is_error) {
             Some(diagnostic) => Err(Box::new(diagnostic)),
             None => Ok(()),
         },
@@ -155,31 +179,54 @@ pub fn infer_layer(
 fn infer_node(
     model: &Model,
     inference: &Inference,
-    node: &Node,
+    id: NodeId,
     outputs: &mut [ValueFacts],
     problems: &mut Vec<OpError>,
     symbols: &mut SymbolSource,
-    diagnostics: &mut Vec<Diagnostic>,
+    findings: &mut Findings,
 ) {
+    let node = model.node(id);
     let inputs: SmallVec<[&ValueFacts; 8]> = node.inputs.iter().map(|source| inference.get(*source)).collect();
-    let nested = RefCell::new(Vec::new());
-    let bodies: SmallVec<[GraphBody<'_>; 2]> =
-        node.bodies.iter().map(|body| GraphBody { model: body, diagnostics: &nested }).collect();
-    let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| b as &dyn Body).collect();
+    let nested: SmallVec<[GraphBody<'_>; 2]> =
+        node.bodies.iter().map(|body| GraphBody::new(body, findings.are_declarations_checked)).collect();
+    let bodies: SmallVec<[&dyn Body; 2]> = nested.iter().map(|b| b as &dyn Body).collect();
     problems.clear();
     let result = node.operation.infer(&mut InferContext::new(&inputs, outputs, problems, symbols, &bodies));
     if let Err(error) = result {
         problems.push(error);
     }
-    diagnostics.extend(nested.take());
+    let in_bodies = nested.iter().flat_map(|body| body.diagnostics.take());
+    findings.list.extend(in_bodies.map(|diagnostic| (id, diagnostic)));
     if problems.is_empty() {
         if can_fold(node, &inputs, outputs) {
             fold(node, &inputs, outputs);
         }
         return;
     }
-    diagnostics.extend(problems.iter().map(|problem| diagnose(model, node, problem)));
+    findings.list.extend(problems.iter().map(|problem| (id, explained(model, node, problem, &inputs))));
     trust_declarations(node, outputs);
+}
+
+/// A violation of shapes, types or values, with what the inputs are.
+fn explained(model: &Model, node: &Node, problem: &OpError, inputs: &[&ValueFacts]) -> Diagnostic {
+    let mut diagnostic = diagnose(model, node, problem);
+    let is_about_inputs =
+        matches!(problem.code(), Code::ShapeMismatch | Code::TypeMismatch | Code::InvalidValue | Code::IndexOutOfRange);
+    if !is_about_inputs || inputs.is_empty() {
+        return diagnostic;
+    }
+    let shown = |facts: &ValueFacts| format!("{}{}", facts.element_type, facts.shape);
+    if let (Blame::Input(port), Some(label)) = (problem.blame(), &mut diagnostic.primary)
+        && let Some(facts) = inputs.get(*port)
+    {
+        label.text = format!("this is {}", shown(facts));
+    }
+    let mut list: Vec<String> = inputs.iter().take(MAX_SHOWN_INPUTS).map(|facts| shown(facts)).collect();
+    if inputs.len() > MAX_SHOWN_INPUTS {
+        list.push(format!("and {} more", inputs.len() - MAX_SHOWN_INPUTS));
+    }
+    let is_one = inputs.len() == 1;
+    diagnostic.note(format!("the input{} {}", if is_one { " is" } else { "s are" }, list.join(", ")))
 }
 
 /// After a violation the declared types and shapes are the best guess of what was meant.
@@ -262,7 +309,14 @@ fn tensor_of_bounds(element_type: ElementType, bounds: &Bounds) -> Option<Tensor
 /// A nested graph as the operations see it during inference.
 struct GraphBody<'a> {
     model: &'a Model,
-    diagnostics: &'a RefCell<Vec<Diagnostic>>,
+    diagnostics: RefCell<Vec<Diagnostic>>,
+    are_declarations_checked: bool,
+}
+
+impl<'a> GraphBody<'a> {
+    fn new(model: &'a Model, are_declarations_checked: bool) -> GraphBody<'a> {
+        GraphBody { model, diagnostics: RefCell::default(), are_declarations_checked }
+    }
 }
 
 impl Body for GraphBody<'_> {
@@ -279,13 +333,18 @@ impl Body for GraphBody<'_> {
 
     /// A body may be inferred several times with ever wider parameters; the last time counts.
     fn infer(&self, parameters: &[ValueFacts]) -> OpResult<Vec<ValueFacts>> {
-        let mut diagnostics = Vec::new();
+        let checked = self.are_declarations_checked;
+        let mut findings = Findings { list: Vec::new(), are_declarations_checked: checked };
         // Symbols of the outer graph must not be mistaken for those given out inside.
         let given: Vec<(NodeId, ValueFacts)> =
             self.model.parameters.iter().copied().zip(parameters.iter().map(without_symbols)).collect();
         let mut symbols = SymbolSource::default();
-        let inference = infer_model(self.model, &given, &mut symbols, &mut diagnostics);
-        *self.diagnostics.borrow_mut() = diagnostics;
+        let mut inference = Inference::default();
+        infer_all(self.model, &given, None, &mut symbols, &mut findings, &mut inference);
+        *self.diagnostics.borrow_mut() = match checked {
+            true => settle(self.model, &inference, findings.list),
+            false => findings.list.into_iter().map(|(_, diagnostic)| diagnostic).collect(),
+        };
         let results = self.model.results.iter().map(|id| {
             let facts = inference.outputs(*id).first().cloned().unwrap_or_default();
             without_symbols(&facts)

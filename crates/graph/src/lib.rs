@@ -3,7 +3,9 @@
 //! A [`Model`] is what a file says; a [`Validated`] model is one whose every shape, type and edge was checked. Only the
 //! latter can be planned and run. This crate knows no kernels and no threads.
 
+mod blockers;
 mod build;
+mod declarations;
 mod inference;
 mod locate;
 mod model;
@@ -11,7 +13,9 @@ mod order;
 mod reshape;
 mod save;
 mod validate;
+mod values;
 
+pub use blockers::{Blocker, Effect, HardCoded, blockers};
 pub use build::{BuildOptions, Built, build};
 pub use inference::{Given, Inference, Reuse, infer_layer, infer_model, infer_model_into};
 pub use locate::diagnose;
@@ -20,3 +24,4 @@ pub use order::topological;
 pub use reshape::{ReshapeError, reshape};
 pub use save::to_document;
 pub use validate::{Validated, Validation, validate};
+pub use values::check_values;

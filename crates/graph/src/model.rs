@@ -157,7 +157,7 @@ impl Operation for Unresolved {
     }
 
     fn evaluate(&self, _context: &mut EvaluateContext<'_>) -> OpResult {
-        Err(OpError::unsupported("the operation is unknown"))
+        Err(OpError::unsupported("this version of ovir does not implement the operation"))
     }
 }
 

@@ -10,6 +10,10 @@ use std::collections::BinaryHeap;
 /// The nodes that lie on cycles or depend on one.
 pub fn topological(producers: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     let count = producers.len();
+    // Most files are in this order already.
+    if producers.iter().enumerate().all(|(node, sources)| sources.iter().all(|source| *source < node)) {
+        return Ok((0..count).collect());
+    }
     let mut waiting: Vec<usize> = producers.iter().map(Vec::len).collect();
     let mut consumers: Vec<Vec<usize>> = vec![Vec::new(); count];
     for (node, sources) in producers.iter().enumerate() {

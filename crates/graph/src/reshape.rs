@@ -41,13 +41,20 @@ pub fn reshape(model: &Model, shapes: &[(usize, PartialShape)]) -> Result<Model,
         };
         node.operation = Arc::new(Parameter { element_type: parameter.element_type, shape: shape.clone() });
     }
-    // What the file declares of other layers was true for the old shapes only.
-    for node in model.nodes.iter_mut().filter(|n| !n.is("Const")) {
-        if let Some(location) = &mut node.location {
-            for port in location.outputs.iter_mut().chain(&mut location.inputs) {
-                port.declared.dims = None;
-            }
+    forget_declared(&mut model);
+    Ok(model)
+}
+
+/// What the file declares of layers other than constants was true for the old shapes only.
+fn forget_declared(model: &mut Model) {
+    for node in &mut model.nodes {
+        node.bodies.iter_mut().for_each(forget_declared);
+        let Some(location) = &mut node.location else { continue };
+        for port in &mut location.inputs {
+            port.declared.dims = None;
+        }
+        for port in location.outputs.iter_mut().filter(|_| node.type_name != "Const") {
+            port.declared.dims = None;
         }
     }
-    Ok(model)
 }

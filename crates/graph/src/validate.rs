@@ -1,13 +1,13 @@
 //! Validation: the only way to a model that can be planned.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use ovir_diagnostics::{Code, Diagnostic, Severity};
-use ovir_ops::{SymbolSource, ValueFacts};
-use ovir_tensor::ElementType;
+use ovir_diagnostics::{Code, Diagnostic, Severity, nearest};
+use ovir_ops::SymbolSource;
 
-use crate::inference::infer_model;
-use crate::{Inference, Model, Node, NodeId, PortLocation};
+use crate::declarations::settle;
+use crate::inference::{Findings, infer_all};
+use crate::{Inference, Model, NodeId};
 
 /// A model whose every layer was inferred without a violation.
 #[derive(Debug, Clone)]
@@ -62,14 +62,15 @@ impl Validation {
 pub fn validate(model: Model, earlier: Vec<Diagnostic>) -> Validation {
     let mut diagnostics = earlier;
     let was_sound = !diagnostics.iter().any(Diagnostic::is_error);
-    let mut symbols = SymbolSource::default();
-    let inference = infer_model(&model, &[], &mut symbols, &mut diagnostics);
-    check_declarations(&model, &inference, &mut diagnostics);
+    let mut findings = Findings { list: Vec::new(), are_declarations_checked: true };
+    let mut inference = Inference::default();
+    infer_all(&model, &[], None, &mut SymbolSource::default(), &mut findings, &mut inference);
+    diagnostics.extend(settle(&model, &inference, findings.list));
     check_variables(&model, &inference, &mut diagnostics);
     if model.results.is_empty() && was_sound {
         diagnostics.push(Diagnostic::new(Code::NoResults, "the model has no Result layers").help("add a Result"));
     }
-    if was_sound {
+    if was_sound && !model.results.is_empty() {
         check_reachability(&model, &mut diagnostics);
     }
     sort(&mut diagnostics);
@@ -83,92 +84,6 @@ fn sort(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.dedup();
 }
 
-fn check_declarations(model: &Model, inference: &Inference, diagnostics: &mut Vec<Diagnostic>) {
-    for (id, node) in model.iter() {
-        let Some(location) = &node.location else { continue };
-        if node.is("Result") {
-            continue;
-        }
-        for (port, declared) in location.outputs.iter().enumerate() {
-            if let Some(facts) = inference.outputs(id).get(port) {
-                check_port(node, "output", port, declared, facts, diagnostics);
-            }
-        }
-    }
-}
-
-fn check_port(
-    node: &Node,
-    kind: &str,
-    port: usize,
-    declared: &PortLocation,
-    facts: &ValueFacts,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
-    let reference = node.reference();
-    if let Some((element_type, span)) = declared.declared.element_type
-        && facts.element_type != ElementType::Dynamic
-        && element_type != facts.element_type
-    {
-        let message = format!(
-            "{reference}, {kind} {port}: precision {} is declared, the operation yields {}",
-            element_type.precision_name(),
-            facts.element_type.precision_name()
-        );
-        diagnostics.push(
-            Diagnostic::new(Code::StalePrecision, message)
-                .in_layer(reference.clone())
-                .at(span, format!("should be {}", facts.element_type.precision_name())),
-        );
-    }
-    let Some(dims) = &declared.declared.dims else {
-        // A port without <dim> is a scalar or of unknown rank.
-        if facts.shape.rank().is_some_and(|rank| rank > 0) && node.is("Const") {
-            stale_shape(node, kind, port, declared, facts, declared.span, diagnostics);
-        }
-        return;
-    };
-    let Some(inferred) = facts.shape.dims() else { return };
-    if dims.len() != inferred.len() {
-        stale_shape(node, kind, port, declared, facts, declared.span, diagnostics);
-        return;
-    }
-    for ((size, span), dim) in dims.iter().zip(inferred) {
-        let fits = match usize::try_from(*size) {
-            Ok(size) => dim.contains(size),
-            Err(_) => true,
-        };
-        if !fits {
-            stale_shape(node, kind, port, declared, facts, *span, diagnostics);
-            return;
-        }
-    }
-}
-
-fn stale_shape(
-    node: &Node,
-    kind: &str,
-    port: usize,
-    declared: &PortLocation,
-    facts: &ValueFacts,
-    span: ovir_diagnostics::Span,
-    diagnostics: &mut Vec<Diagnostic>,
-) {
-    let reference = node.reference();
-    let shown = match &declared.declared.dims {
-        Some(_) => declared.declared.shape().to_string(),
-        None => "no dimensions".to_owned(),
-    };
-    let message =
-        format!("{reference}, {kind} {port}: shape {shown} is declared, the operation yields {}", facts.shape);
-    diagnostics.push(
-        Diagnostic::new(Code::StaleShape, message)
-            .in_layer(reference)
-            .at(span, "")
-            .help("OpenVINO and ovir ignore declared dims; write what the operation yields"),
-    );
-}
-
 /// Every variable needs both ends, and they must agree.
 fn check_variables(model: &Model, inference: &Inference, diagnostics: &mut Vec<Diagnostic>) {
     let mut readers: HashMap<&str, NodeId> = HashMap::new();
@@ -177,13 +92,17 @@ fn check_variables(model: &Model, inference: &Inference, diagnostics: &mut Vec<D
             readers.entry(variable).or_insert(id);
         }
     }
+    // A reader whose own variable_id is missing may be the one that is looked for.
+    let is_unknown = |(_, n): (NodeId, &crate::Node)| n.is("ReadValue") && n.operation.variable_id().is_none();
+    let has_unknown = model.iter().any(is_unknown);
     for (id, node) in model.iter().filter(|(_, n)| n.is("Assign")) {
         let Some(variable) = node.operation.variable_id() else { continue };
         let reference = node.reference();
         let span = node.location.as_ref().map(|l| l.layer).unwrap_or_default();
         let Some(reader) = readers.get(variable) else {
-            let message = format!("{reference}: no ReadValue has the variable_id \"{variable}\"");
-            diagnostics.push(Diagnostic::new(Code::InvalidVariable, message).in_layer(reference).at(span, ""));
+            if !has_unknown {
+                diagnostics.push(lone_assign(node, variable, readers.keys().copied()));
+            }
             continue;
         };
         let (Some(read), Some(written)) = (inference.outputs(*reader).first(), inference.outputs(id).first()) else {
@@ -205,22 +124,46 @@ fn check_variables(model: &Model, inference: &Inference, diagnostics: &mut Vec<D
     }
 }
 
+fn lone_assign<'r>(node: &crate::Node, variable: &str, readers: impl Iterator<Item = &'r str>) -> Diagnostic {
+    let reference = node.reference();
+    let message = format!("{reference}: no ReadValue has the variable_id \"{variable}\"");
+    let location = node.location.as_ref();
+    let attribute = location.and_then(|l| l.attributes.iter().find(|(name, _)| name == "variable_id"));
+    let span = attribute.map(|(_, span)| *span).or(location.map(|l| l.layer)).unwrap_or_default();
+    let diagnostic = Diagnostic::new(Code::InvalidVariable, message).in_layer(reference).at(span, "nobody reads it");
+    let mut names: Vec<&str> = readers.collect();
+    names.sort_unstable();
+    match nearest(variable, names.iter().copied()) {
+        Some(near) => diagnostic.help(format!("did you mean \"{near}\"?")),
+        None if names.is_empty() => diagnostic.note("the model has no ReadValue"),
+        None => diagnostic,
+    }
+}
+
 /// Layers from which no path leads to a Result or Assign are never computed. Parameters may be unused.
 fn check_reachability(model: &Model, diagnostics: &mut Vec<Diagnostic>) {
     let mut reached = vec![false; model.nodes.len()];
-    for (id, node) in model.iter().collect::<Vec<_>>().into_iter().rev() {
+    for index in (0..model.nodes.len()).rev() {
+        let node = &model.nodes[index];
         let is_end = node.is("Result") || node.is("Assign") || node.is("Parameter");
-        if is_end || reached[id.index()] {
-            reached[id.index()] = true;
+        if is_end || reached[index] {
+            reached[index] = true;
             for source in &node.inputs {
                 reached[source.node.index()] = true;
             }
         }
     }
-    let read: HashSet<NodeId> = model.nodes.iter().flat_map(|n| n.inputs.iter().map(|s| s.node)).collect();
+    let mut is_read = vec![false; model.nodes.len()];
+    for source in model.nodes.iter().flat_map(|node| &node.inputs) {
+        is_read[source.node.index()] = true;
+    }
+    for body in model.nodes.iter().flat_map(|node| &node.bodies) {
+        check_reachability(body, diagnostics);
+    }
     for (id, node) in model.iter().filter(|(id, _)| !reached[id.index()]) {
         // Only the end of a chain is reported; the layers before it would be consequences.
-        if read.contains(&id) || node.location.is_none() {
+        // Writers leave constants behind that nobody reads.
+        if is_read[id.index()] || node.location.is_none() || node.is("Const") {
             continue;
         }
         let reference = node.reference();

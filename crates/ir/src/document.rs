@@ -106,6 +106,9 @@ pub struct Layer<'a> {
     pub rt_info: Vec<RtAttribute<'a>>,
     /// Bodies, port maps and back edges.
     pub control_flow: Option<Box<ControlFlow<'a>>>,
+    /// Whether a section could not be read and was left out (with a diagnostic of its own). What is missing then, such as
+    /// ports, is a consequence and not a defect of its own.
+    pub is_incomplete: bool,
     /// The start tag.
     pub span: Span,
 }

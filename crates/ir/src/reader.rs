@@ -9,7 +9,7 @@ mod body;
 mod layer;
 mod rt_info;
 
-use ovir_diagnostics::{Code, Diagnostic, LayerReference, Span};
+use ovir_diagnostics::{Code, Diagnostic, LayerReference, Severity, Span, nearest};
 
 use crate::document::{Document, Located, Text};
 use crate::limits::{MAX_DIAGNOSTICS, MAX_ELEMENT_DEPTH, MAX_TEXT_BYTES};
@@ -98,7 +98,8 @@ impl<'a> Reader<'a> {
         self.no_more(&attributes, &root);
         let mut document = Document { name, version, span: root.span, ..Document::default() };
         self.read_net(&root, &mut document)?;
-        self.epilog()?;
+        // What follows is a defect, but the document is whole.
+        let _ = self.epilog();
         Ok(document)
     }
 
@@ -185,13 +186,20 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn item_in(&mut self, parent: &Tag<'a>) -> Result<Item<'a>> {
+        match self.xml.next_item() {
+            Ok(item) => Ok(item),
+            Err(error) => self.stop(syntax(&error).also(parent.span, "in this element")),
+        }
+    }
+
     /// The next element inside `parent`, or `None` at its end. Text there has no meaning and is reported.
     fn child(&mut self, parent: &Tag<'a>) -> Result<Option<Tag<'a>>> {
         if parent.is_empty {
             return Ok(None);
         }
         loop {
-            match self.item()? {
+            match self.item_in(parent)? {
                 Item::Open(tag) => return Ok(Some(tag)),
                 Item::Close => return Ok(None),
                 Item::Text(text, span) => {
@@ -248,12 +256,21 @@ impl<'a> Reader<'a> {
         }
         let message = format!("<{}> has no meaning in <{}>", shorten(tag.name), parent.name);
         let mut diagnostic = Diagnostic::new(Code::UnknownElement, message).at(tag.span, "ignored");
-        if !expected.is_empty() {
+        if let Some(near) = nearest(tag.name, expected.iter().copied()) {
+            // What the section was to say is missing now.
+            diagnostic.severity = Severity::Error;
+            diagnostic = diagnostic.help(format!("did you mean <{near}>?"));
+        } else if !expected.is_empty() {
             let list: Vec<String> = expected.iter().map(|name| format!("<{name}>")).collect();
             diagnostic = diagnostic.help(format!("<{}> holds {}", parent.name, list.join(", ")));
         }
         self.report(diagnostic);
         self.skip(tag)
+    }
+
+    /// Whether the element that was reported last seems to be a misspelt one.
+    fn was_slip(&self) -> bool {
+        self.diagnostics.last().is_some_and(|d| d.code == Code::UnknownElement && d.is_error())
     }
 
     /// Whether a section appears for the first time in its parent. A second one is reported and read past.

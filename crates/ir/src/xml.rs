@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use ovir_diagnostics::Span;
 use quick_xml::XmlVersion;
+use quick_xml::escape::EscapeError;
 use quick_xml::events::Event;
 use quick_xml::events::attributes::{AttrError, Attributes};
 
@@ -28,6 +29,28 @@ pub(crate) struct Tag<'a> {
     pub(crate) is_empty: bool,
     /// The text between `<` and `>` or `/>`.
     content: &'a str,
+}
+
+impl Tag<'_> {
+    /// The `<` and the name.
+    pub(crate) fn name_span(&self) -> Span {
+        let start = self.span.range().start;
+        Span::new(start, start + 1 + self.name.len())
+    }
+
+    /// Whether a `<` stands in the tag outside of quotes, or inside of quotes that are never closed.
+    pub(crate) fn runs_on(&self) -> bool {
+        let mut quote = None;
+        for letter in self.content.chars() {
+            match (quote, letter) {
+                (None, '<') => return true,
+                (None, '"' | '\'') => quote = Some(letter),
+                (Some(open), _) if open == letter => quote = None,
+                _ => {}
+            }
+        }
+        quote.is_some() && self.content.contains('<')
+    }
 }
 
 /// One XML attribute as it is written.
@@ -211,7 +234,18 @@ pub(crate) fn attribute_value<'a>(attribute: &RawAttribute<'a>) -> Result<Cow<'a
         key: quick_xml::name::QName(attribute.name),
         value: Cow::Borrowed(raw),
     };
-    whole.normalized_value(XmlVersion::Implicit1_0).map_err(|error| defect(attribute.value_span, error.to_string()))
+    whole
+        .normalized_value(XmlVersion::Implicit1_0)
+        .map_err(|error| defect(attribute.value_span, reference_error(&error)))
+}
+
+fn reference_error(error: &quick_xml::Error) -> String {
+    match error {
+        quick_xml::Error::Escape(EscapeError::UnrecognizedEntity(_, name)) => {
+            format!("the entity `&{}` is not defined", shorten(&format!("{name};")))
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// Whether a text can be the name of an element or attribute. Non-ASCII letters are all allowed.

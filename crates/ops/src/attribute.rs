@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use ovir_diagnostics::Code;
-use ovir_tensor::{ElementType, PartialShape, Shape};
+use ovir_diagnostics::{Code, nearest};
+use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec};
 
 use crate::{Blame, OpError};
 
@@ -70,13 +70,13 @@ pub struct AttributeReader<'a> {
     raw: &'a [RawAttribute<'a>],
     class_version: u8,
     problems: Vec<OpError>,
-    known: Vec<&'static str>,
+    known: SmallVec<[&'static str; 12]>,
 }
 
 impl<'a> AttributeReader<'a> {
     /// A reader of the attributes of an operation of `class_version`.
     pub fn new(raw: &'a [RawAttribute<'a>], class_version: u8) -> AttributeReader<'a> {
-        AttributeReader { raw, class_version, problems: Vec::new(), known: Vec::new() }
+        AttributeReader { raw, class_version, problems: Vec::new(), known: SmallVec::new() }
     }
 
     /// The class version of the operation.
@@ -141,16 +141,6 @@ impl<'a> AttributeReader<'a> {
         }
         self.problems
     }
-}
-
-/// The candidate nearest to a misspelt word, if one is near.
-pub(crate) fn nearest<'n>(word: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let lower = word.to_ascii_lowercase();
-    candidates
-        .map(|c| (strsim::damerau_levenshtein(&lower, &c.to_ascii_lowercase()), c))
-        .filter(|(distance, c)| *distance <= 1 + c.len().min(word.len()) / 4)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, c)| c)
 }
 
 fn describe(definition: &AttributeDef) -> String {

@@ -50,4 +50,4 @@ pub use error::{Blame, OpError, OpResult};
 pub use evaluate::{EvaluateContext, OutputSlot, OutputSlots, Outputs};
 pub use infer::{InferContext, SymbolSource, ValueFacts};
 pub use registry::{Registry, Resolution};
-pub use specified::{SPECIFIED, Specified};
+pub use specified::{OUTLINES, Outline, SPECIFIED, Specified};

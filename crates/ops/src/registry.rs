@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::attribute::nearest;
+use ovir_diagnostics::nearest;
+
 use crate::{Category, OpDef, OpVersion};
 
 /// All operations that come with ovir, in the order of the categories.
@@ -39,7 +40,10 @@ const NEWEST_OPSET: u8 = 17;
 /// A set of operations: those that come with ovir and those that a user adds.
 #[derive(Debug, Clone)]
 pub struct Registry {
+    /// By the type in lower case.
     by_type: HashMap<String, &'static OpDef>,
+    /// By the type as it is usually spelt.
+    by_spelling: HashMap<&'static str, &'static OpDef>,
     user: HashMap<(String, String), Arc<OpDef>>,
 }
 
@@ -64,12 +68,10 @@ pub enum Resolution {
 
 impl Default for Registry {
     fn default() -> Registry {
-        let by_type = BUILT_IN
-            .iter()
-            .flat_map(|category| category.iter())
-            .map(|definition| (definition.type_name.to_ascii_lowercase(), *definition))
-            .collect();
-        Registry { by_type, user: HashMap::new() }
+        let all = || BUILT_IN.iter().flat_map(|category| category.iter());
+        let by_type = all().map(|definition| (definition.type_name.to_ascii_lowercase(), *definition)).collect();
+        let by_spelling = all().map(|definition| (definition.type_name, *definition)).collect();
+        Registry { by_type, by_spelling, user: HashMap::new() }
     }
 }
 
@@ -82,8 +84,7 @@ impl Registry {
     /// What `type_name` means in `opset` (`opset1`, `opset13`, or a user's name). Type names are compared without
     /// regard to case, as OpenVINO does.
     pub fn resolve(&self, type_name: &str, opset: &str) -> Resolution {
-        let key = type_name.to_ascii_lowercase();
-        if let Some(definition) = self.user.get(&(opset.to_owned(), key.clone())) {
+        if let Some(definition) = self.user_definition(type_name, opset) {
             let version = definition.versions.first().copied().unwrap_or(OpVersion::new(
                 1,
                 (1, 1),
@@ -92,16 +93,24 @@ impl Registry {
             ));
             return Resolution::User(definition.clone(), version);
         }
-        let Some(definition) = self.by_type.get(&key) else {
+        let found = self.by_spelling.get(type_name).or_else(|| self.by_type.get(&type_name.to_ascii_lowercase()));
+        let Some(definition) = found else {
             // Of names that are equally near the first is meant, on every run.
             let mut names: Vec<&'static str> = self.by_type.values().map(|d| d.type_name).collect();
             names.sort_unstable();
-            return Resolution::Unknown { nearest: nearest(type_name, names.into_iter()) };
+            return Resolution::Unknown { nearest: nearest(type_name, names) };
         };
         match resolve_version(definition, opset) {
             Some(version) => Resolution::BuiltIn(definition, version),
             None => Resolution::WrongOpset { definition },
         }
+    }
+
+    fn user_definition(&self, type_name: &str, opset: &str) -> Option<&Arc<OpDef>> {
+        if self.user.is_empty() {
+            return None;
+        }
+        self.user.get(&(opset.to_owned(), type_name.to_ascii_lowercase()))
     }
 
     /// All operations that come with ovir, by category and type.

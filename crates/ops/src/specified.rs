@@ -262,6 +262,181 @@ pub static SPECIFIED: &[Specified] = &[
     specified("Xor", 1, (1, 1)),
 ];
 
+/// What is known of an operation that is not implemented: enough to check how a layer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outline {
+    /// The type as IR writes it.
+    pub type_name: &'static str,
+    /// The class version of the specification.
+    pub class_version: u8,
+    /// The smallest and largest number of inputs.
+    pub inputs: (usize, usize),
+    /// The smallest and largest number of outputs.
+    pub outputs: (usize, usize),
+    /// The names of the attributes.
+    pub attributes: &'static [&'static str],
+}
+
+/// The operations of [`SPECIFIED`] that are not implemented, as OpenVINO 2026.4 writes them.
+pub static OUTLINES: &[Outline] = &[
+    outline("BGRtoNV12", 17, (1, 1), (1, 2), &["single_plane"]),
+    outline("CTCLoss", 4, (4, 5), (1, 1), &["preprocess_collapse_repeated", "ctc_merge_repeated", "unique"]),
+    outline(
+        "DeformablePSROIPooling",
+        1,
+        (2, 3),
+        (1, 1),
+        &[
+            "output_dim",
+            "spatial_scale",
+            "group_size",
+            "mode",
+            "spatial_bins_x",
+            "spatial_bins_y",
+            "trans_std",
+            "part_size",
+        ],
+    ),
+    outline("ErfInv", 17, (1, 1), (1, 1), &[]),
+    outline(
+        "ExperimentalDetectronDetectionOutput",
+        6,
+        (4, 4),
+        (3, 3),
+        &[
+            "score_threshold",
+            "nms_threshold",
+            "max_delta_log_wh",
+            "num_classes",
+            "post_nms_count",
+            "max_detections_per_image",
+            "class_agnostic_box_regression",
+            "deltas_weights",
+        ],
+    ),
+    outline(
+        "ExperimentalDetectronGenerateProposalsSingleImage",
+        6,
+        (4, 4),
+        (2, 2),
+        &["min_size", "nms_threshold", "post_nms_count", "pre_nms_count"],
+    ),
+    outline(
+        "ExperimentalDetectronPriorGridGenerator",
+        6,
+        (3, 3),
+        (1, 1),
+        &["flatten", "h", "w", "stride_x", "stride_y"],
+    ),
+    outline(
+        "ExperimentalDetectronROIFeatureExtractor",
+        6,
+        (2, usize::MAX),
+        (2, 2),
+        &["output_size", "sampling_ratio", "pyramid_scales", "aligned"],
+    ),
+    outline("ExperimentalDetectronTopKROIs", 6, (2, 2), (1, 1), &["max_rois"]),
+    outline("FakeConvert", 13, (2, 3), (1, 1), &["destination_type"]),
+    outline(
+        "GenerateProposals",
+        9,
+        (4, 4),
+        (3, 3),
+        &["min_size", "nms_threshold", "post_nms_count", "pre_nms_count", "normalized", "nms_eta", "roi_num_type"],
+    ),
+    outline("GroupedMatMul", 17, (2, 3), (1, 1), &[]),
+    outline("I420toBGR", 8, (1, 3), (1, 1), &[]),
+    outline("I420toRGB", 8, (1, 3), (1, 1), &[]),
+    outline("Inverse", 14, (1, 1), (1, 1), &["adjoint"]),
+    outline(
+        "MatrixNms",
+        8,
+        (2, 2),
+        (3, 3),
+        &[
+            "sort_result_type",
+            "output_type",
+            "nms_top_k",
+            "keep_top_k",
+            "sort_result_across_batch",
+            "score_threshold",
+            "background_class",
+            "decay_function",
+            "gaussian_sigma",
+            "post_threshold",
+            "normalized",
+        ],
+    ),
+    outline(
+        "MulticlassNms",
+        8,
+        (2, 2),
+        (3, 3),
+        &[
+            "sort_result_type",
+            "output_type",
+            "nms_top_k",
+            "keep_top_k",
+            "sort_result_across_batch",
+            "iou_threshold",
+            "score_threshold",
+            "background_class",
+            "nms_eta",
+            "normalized",
+        ],
+    ),
+    outline(
+        "MulticlassNms",
+        9,
+        (2, 3),
+        (3, 3),
+        &[
+            "sort_result_type",
+            "output_type",
+            "nms_top_k",
+            "keep_top_k",
+            "sort_result_across_batch",
+            "iou_threshold",
+            "score_threshold",
+            "background_class",
+            "nms_eta",
+            "normalized",
+        ],
+    ),
+    outline(
+        "Multinomial",
+        13,
+        (2, 2),
+        (1, 1),
+        &["convert_type", "with_replacement", "log_probs", "global_seed", "op_seed"],
+    ),
+    outline("NMSRotated", 13, (5, 5), (3, 3), &["sort_result_descending", "output_type", "clockwise"]),
+    outline("NV12toBGR", 8, (1, 2), (1, 1), &[]),
+    outline("NV12toRGB", 8, (1, 2), (1, 1), &[]),
+    outline("RGBtoNV12", 17, (1, 1), (1, 2), &["single_plane"]),
+    outline(
+        "ROIAlignRotated",
+        15,
+        (3, 3),
+        (1, 1),
+        &["pooled_h", "pooled_w", "sampling_ratio", "spatial_scale", "clockwise_mode"],
+    ),
+    outline("SegmentMax", 16, (2, 3), (1, 1), &["fill_mode"]),
+    outline("SparseFillEmptyRows", 16, (4, 4), (3, 3), &[]),
+    outline("StringTensorPack", 15, (3, 3), (1, 1), &[]),
+    outline("StringTensorUnpack", 15, (1, 1), (3, 3), &[]),
+];
+
+const fn outline(
+    type_name: &'static str,
+    class_version: u8,
+    inputs: (usize, usize),
+    outputs: (usize, usize),
+    attributes: &'static [&'static str],
+) -> Outline {
+    Outline { type_name, class_version, inputs, outputs, attributes }
+}
+
 const fn specified(type_name: &'static str, class_version: u8, opsets: (u8, u8)) -> Specified {
     Specified { type_name, class_version, first_opset: opsets.0, last_opset: opsets.1 }
 }
@@ -280,6 +455,20 @@ mod tests {
         let versions = built_in.iter().flat_map(|d| d.versions.iter().map(|v| (d.type_name, v.class_version)));
         let strange: Vec<_> = versions.filter(|(name, version)| !is_specified(name, *version)).collect();
         assert_eq!(strange, []);
+    }
+
+    #[test]
+    fn every_operation_is_built_in_or_outlined() {
+        let built_in = Registry::default().built_in();
+        let is_known = |s: &Specified| {
+            let is_built_in = |d: &&crate::OpDef| {
+                d.type_name == s.type_name && d.versions.iter().any(|v| v.class_version == s.class_version)
+            };
+            let is_outlined = |o: &Outline| o.type_name == s.type_name && o.class_version == s.class_version;
+            built_in.iter().any(is_built_in) || OUTLINES.iter().any(is_outlined)
+        };
+        let strange: Vec<_> = SPECIFIED.iter().filter(|s| !is_known(s)).map(|s| s.type_name).collect();
+        assert_eq!(strange, Vec::<&str>::new());
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ovir_diagnostics::Diagnostic;
-use ovir_graph::{BuildOptions, build, validate};
+use ovir_graph::{BuildOptions, Unresolved, build, diagnose, validate};
 use ovir_ir::{Weights, read_document};
-use ovir_ops::{OpDef, Registry};
-use ovir_runtime::Compiled;
+use ovir_ops::{OpDef, OpError, Registry};
+use ovir_runtime::{Compiled, RunError};
 
 use crate::model::Source;
 use crate::{CompileOptions, CompiledModel, Error, Model};
@@ -108,22 +108,32 @@ impl Core {
             true => None,
             false => open_weights(path, options)?,
         };
-        Ok(self.validate_memory(&xml, weights.as_ref(), options.without_weights))
+        let (diagnostics, result) = self.examine(&xml, weights.as_ref(), options.without_weights);
+        let xml = String::from_utf8(xml).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        Ok(Validation { xml, diagnostics, result })
     }
 
     /// Finds every defect of a model in memory.
     pub fn validate_memory(&self, xml: &[u8], weights: Option<&Weights>, without_weights: bool) -> Validation {
+        let (diagnostics, result) = self.examine(xml, weights, without_weights);
+        Validation { xml: String::from_utf8_lossy(xml).into_owned(), diagnostics, result }
+    }
+
+    /// All defects, and the model as far as it could be read.
+    fn examine(
+        &self,
+        xml: &[u8],
+        weights: Option<&Weights>,
+        without_weights: bool,
+    ) -> (Vec<Diagnostic>, Option<ovir_graph::Validation>) {
         let (document, diagnostics) = read_document(xml);
-        let text = || String::from_utf8_lossy(xml).into_owned();
-        let Some(document) = document else {
-            return Validation { xml: text(), diagnostics, result: None };
-        };
+        let Some(document) = document else { return (diagnostics, None) };
         let built = build(&document, weights, &self.registry, BuildOptions { without_weights });
         let mut earlier = diagnostics;
         earlier.extend(built.diagnostics);
         let mut result = validate(built.model, earlier);
         let diagnostics = std::mem::take(&mut result.diagnostics);
-        Validation { xml: text(), diagnostics, result: Some(result) }
+        (diagnostics, Some(result))
     }
 
     /// Makes a model ready to run.
@@ -131,10 +141,25 @@ impl Core {
     /// # Errors
     /// Models that were read without weights, and operations that cannot be run.
     pub fn compile_model(&self, model: &Model, options: &CompileOptions) -> Result<CompiledModel, Error> {
+        refuse_unresolved(model.graph()).map_err(|error| model.locate(error))?;
         let validated = ovir_optimize::optimize(model.validated.as_ref().clone(), &options.passes());
         let compiled = Compiled::new(validated, &options.runtime()).map_err(|e| model.locate(e))?;
         Ok(CompiledModel { compiled: Arc::new(compiled), source: model.source.clone() })
     }
+}
+
+/// A model may hold operations that are specified but not implemented, which validation notes.
+fn refuse_unresolved(model: &ovir_graph::Model) -> Result<(), RunError> {
+    for node in &model.nodes {
+        if node.operation.downcast_ref::<Unresolved>().is_some() {
+            let error = OpError::unsupported("this version of ovir does not implement the operation");
+            return Err(RunError::from(diagnose(model, node, &error)));
+        }
+        for body in &node.bodies {
+            refuse_unresolved(body)?;
+        }
+    }
+    Ok(())
 }
 
 fn finish(validation: Validation, path: Option<PathBuf>) -> Result<Model, Error> {

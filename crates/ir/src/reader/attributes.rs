@@ -2,18 +2,20 @@
 
 use std::str::FromStr;
 
-use ovir_diagnostics::{Code, Diagnostic};
+use ovir_diagnostics::{Code, Diagnostic, nearest};
 use ovir_tensor::{ElementType, SmallVec};
 
 use super::{Reader, Result, syntax};
 use crate::document::{Attribute, Located, Text};
 use crate::limits::{MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES};
-use crate::xml::{Tag, attribute_value, shorten};
+use crate::xml::{Tag, XmlError, attribute_value, shorten};
 
 /// The attributes of a tag, in the order of the file. One that was taken has an empty name, which no attribute has.
 #[derive(Default)]
 pub(super) struct AttributeSet<'a> {
     items: SmallVec<[Attribute<'a>; 4]>,
+    /// Whether something in the tag could not be read. What seems to be missing or unknown is no defect of its own then.
+    pub(super) is_damaged: bool,
 }
 
 impl<'a> AttributeSet<'a> {
@@ -49,7 +51,7 @@ impl<'a> Reader<'a> {
             let attribute = match attribute {
                 Ok(attribute) => attribute,
                 Err(error) => {
-                    self.report(syntax(&error));
+                    self.damaged(tag, &error, &mut set)?;
                     continue;
                 }
             };
@@ -65,24 +67,40 @@ impl<'a> Reader<'a> {
                     name: Located::new(attribute.name.into(), attribute.name_span),
                     value: Located::new(value, attribute.value_span),
                 }),
-                Err(error) => self.report(syntax(&error)),
+                Err(error) => self.damaged(tag, &error, &mut set)?,
             }
         }
         Ok(set)
     }
 
+    /// Reports what is wrong in a tag, once. A tag that runs into the next one ends reading.
+    fn damaged(&mut self, tag: &Tag<'a>, error: &XmlError, set: &mut AttributeSet<'a>) -> Result<()> {
+        if tag.runs_on() {
+            let message = format!("the tag <{}> is not closed before the next `<`", shorten(tag.name));
+            return self.stop(Diagnostic::new(Code::XmlSyntax, message).at(tag.name_span(), "opened here"));
+        }
+        if !std::mem::replace(&mut set.is_damaged, true) {
+            self.report(syntax(error));
+        }
+        Ok(())
+    }
+
     /// Reports the attributes that nobody took.
     pub(super) fn no_more(&mut self, attributes: &AttributeSet<'a>, tag: &Tag<'a>) {
-        for attribute in attributes.rest() {
+        for attribute in attributes.rest().filter(|_| !attributes.is_damaged) {
             let message = format!("<{}> has no attribute `{}`", tag.name, shorten(&attribute.name.value));
-            self.report(Diagnostic::new(Code::UnknownXmlAttribute, message).at(attribute.span(), "ignored"));
+            let mut diagnostic = Diagnostic::new(Code::UnknownXmlAttribute, message).at(attribute.span(), "ignored");
+            if let Some(near) = nearest(&attribute.name.value, known_attributes(tag.name).iter().copied()) {
+                diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
+            }
+            self.report(diagnostic);
         }
     }
 
     /// A text that must be there; without it the finding is reported.
     pub(super) fn required(&mut self, set: &mut AttributeSet<'a>, name: &str, tag: &Tag<'a>) -> Option<Text<'a>> {
         let text = set.take(name);
-        if text.is_none() {
+        if text.is_none() && !set.is_damaged {
             let message = format!("<{}> has no attribute `{name}`", tag.name);
             self.report(Diagnostic::new(Code::MissingXmlAttribute, message).at(tag.span, "it is required"));
         }
@@ -130,6 +148,20 @@ impl<'a> Reader<'a> {
         }
         self.report(diagnostic);
         parsed.map(|element_type| Located::new(element_type, text.span))
+    }
+}
+
+/// The attributes that an element can have.
+fn known_attributes(element: &str) -> &'static [&'static str] {
+    match element {
+        "net" => &["name", "version"],
+        "layer" => &["id", "name", "type", "version", "output_names"],
+        "port" => &["id", "precision", "names"],
+        "edge" => &["from-layer", "from-port", "to-layer", "to-port"],
+        "input" | "output" => {
+            &["external_port_id", "internal_layer_id", "axis", "start", "end", "stride", "part_size", "purpose"]
+        }
+        _ => &[],
     }
 }
 

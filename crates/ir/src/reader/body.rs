@@ -52,6 +52,7 @@ impl<'a> Reader<'a> {
         if !seen.0.iter().any(|(name, _)| *name == "layers") {
             let message = format!("<{}> has no <layers>", tag.name);
             self.report(Diagnostic::new(Code::MissingElement, message).at(tag.span, "it is required"));
+            self.is_incomplete = true;
         }
         body.is_incomplete = self.is_incomplete;
     }
@@ -70,7 +71,12 @@ impl<'a> Reader<'a> {
                     return Ok(());
                 }
             }
-            _ => return self.unknown(tag, parent, &["layers", "edges", "rt_info"]),
+            _ => {
+                let sections = ["layers", "edges", "rt_info"];
+                self.unknown(tag, parent, &sections)?;
+                self.is_incomplete |= self.was_slip();
+                return Ok(());
+            }
         }
         match tag.name {
             "layers" => self.read_layers(tag, &mut body.layers, depth),
@@ -87,6 +93,7 @@ impl<'a> Reader<'a> {
     fn read_layers(&mut self, tag: &Tag<'a>, layers: &mut Vec<crate::Layer<'a>>, depth: usize) -> Result<()> {
         while let Some(child) = self.child(tag)? {
             if child.name != "layer" {
+                self.is_incomplete = true;
                 self.unknown(&child, tag, &["layer"])?;
                 continue;
             }
@@ -110,6 +117,7 @@ impl<'a> Reader<'a> {
     fn read_edges(&mut self, tag: &Tag<'a>, edges: &mut Vec<Edge>) -> Result<()> {
         while let Some(child) = self.child(tag)? {
             if child.name != "edge" {
+                self.is_incomplete = true;
                 self.unknown(&child, tag, &["edge"])?;
                 continue;
             }

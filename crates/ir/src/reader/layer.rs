@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
             version: version.clone().unwrap_or_default(),
         });
         for (attribute, text) in [("id", &id_text), ("name", &name), ("type", &type_name), ("version", &version)] {
-            if text.is_none() {
+            if text.is_none() && !attributes.is_damaged {
                 let message = format!("<layer> has no attribute `{attribute}`");
                 self.report(Diagnostic::new(Code::MissingXmlAttribute, message).at(tag.span, "it is required"));
             }
@@ -73,6 +73,7 @@ impl<'a> Reader<'a> {
         while let Some(child) = self.child(tag)? {
             if !SECTIONS.contains(&child.name) {
                 self.unknown(&child, tag, SECTIONS)?;
+                layer.is_incomplete |= self.was_slip();
                 continue;
             }
             if !self.is_first(&mut seen, &child)? {

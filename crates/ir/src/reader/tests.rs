@@ -192,7 +192,8 @@ fn damaged_xml_is_refused() {
     ];
     for (xml, expected) in table {
         let (document, _) = read(xml);
-        assert!(document.is_none(), "{xml}");
+        // What follows the end of the document does not spoil it.
+        assert_eq!(document.is_some(), expected.contains("follows the end"), "{xml}");
         assert_eq!(findings(xml), [expected], "{xml}");
     }
     let (document, diagnostics) = read_document(b"<net name=\"\xff\"/>");
@@ -236,24 +237,15 @@ fn structure_defects_are_all_reported() {
         ("<layer id=\"1\" name=\"a\" type=\"A\" version=\"b\" id=\"2\"/>", &["OV101 an attribute is given twice @ i"]),
         (
             "<layer id=\"1\" name=\"a\" type=\"A\" version=\"b<\"/>",
-            &[
-                "OV101 `<` stands in an attribute; it must be written as `&lt;` @ b<",
-                "OV106 <layer> has no attribute `version` @ <layer id=\"1\" name=\"a\" type=\"A\" version=\"b<\"/>",
-            ],
+            &["OV101 `<` stands in an attribute; it must be written as `&lt;` @ b<"],
         ),
         (
             "<layer id=\"1\"name=\"a\" type=\"A\" version=\"b\"/>",
-            &[
-                "OV101 white space is missing before an attribute @ name",
-                "OV106 <layer> has no attribute `name` @ <layer id=\"1\"name=\"a\" type=\"A\" version=\"b\"/>",
-            ],
+            &["OV101 white space is missing before an attribute @ name"],
         ),
         (
             "<layer id=\"1\" name=\"&foo;\" type=\"A\" version=\"b\"/>",
-            &[
-                "OV101 at 1..4: unrecognized entity `foo` @ &foo;",
-                "OV106 <layer> has no attribute `name` @ <layer id=\"1\" name=\"&foo;\" type=\"A\" version=\"b\"/>",
-            ],
+            &["OV101 the entity `&foo;` is not defined @ &foo;"],
         ),
         ("<layr/>", &["OV104 <layr> has no meaning in <layers> @ <layr/>"]),
         (
