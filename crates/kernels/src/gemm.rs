@@ -6,11 +6,13 @@
 //! buffer on the stack while they are used.
 
 mod block;
+mod compressed;
 mod micro;
 mod packed;
 mod small;
 
 pub(crate) use block::{Block, Left, PanelSource, Unpacked, plan_tasks};
+pub use compressed::{Codes, CompressedB, CompressedMatrix};
 pub use micro::panel_width;
 pub use packed::{PackedA, PackedB, Value};
 pub(crate) use small::{MOST_ROWS, Small};
@@ -164,14 +166,67 @@ pub fn gemm_packed_b(
     epilogue: &Epilogue<'_>,
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    let (k, n) = (b.k(), b.n());
     b.check_isa(isa)?;
+    constant_right(isa, m, (b.k(), b.n()), a, a_row_stride, b, c, c_row_stride, epilogue, scratch)
+}
+
+/// `C[m, n] = epilogue(A[m, k] * B[k, n])` with a B that stays in its stored form. Otherwise as [`gemm_packed_b`], whose
+/// scratch it needs.
+///
+/// # Errors
+/// A slice is shorter than its rows need, `b` was packed for another tier, or the rows of `c` overlap.
+pub fn gemm_compressed_b(
+    isa: Isa,
+    m: usize,
+    a: &[f32],
+    a_row_stride: usize,
+    b: &CompressedB,
+    c: &mut [f32],
+    c_row_stride: usize,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut [f32],
+) -> Result<(), KernelError> {
+    b.check_isa(isa)?;
+    if m > MOST_ROWS {
+        return constant_right(isa, m, (b.k(), b.n()), a, a_row_stride, b, c, c_row_stride, epilogue, scratch);
+    }
+    check_operands(m, (b.k(), b.n()), a, a_row_stride, c, c_row_stride, epilogue)?;
+    if m > 0 {
+        compressed::few_rows(isa, m, a, a_row_stride, b, c, c_row_stride, epilogue);
+    }
+    Ok(())
+}
+
+fn check_operands(
+    m: usize,
+    (k, n): (usize, usize),
+    a: &[f32],
+    a_row_stride: usize,
+    c: &[f32],
+    c_row_stride: usize,
+    epilogue: &Epilogue<'_>,
+) -> Result<(), KernelError> {
     check_len("a", a.len(), span("a", &[(m, a_row_stride), (k, 1)])?)?;
     check_len("c", c.len(), span("c", &[(m, c_row_stride), (n, 1)])?)?;
     if m > 1 && c_row_stride < n {
         return Err(KernelError::invalid("c_row_stride", "rows of the result overlap"));
     }
-    epilogue.check(m, n)?;
+    epilogue.check(m, n)
+}
+
+fn constant_right<P: PanelSource>(
+    isa: Isa,
+    m: usize,
+    (k, n): (usize, usize),
+    a: &[f32],
+    a_row_stride: usize,
+    b: &P,
+    c: &mut [f32],
+    c_row_stride: usize,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut [f32],
+) -> Result<(), KernelError> {
+    check_operands(m, (k, n), a, a_row_stride, c, c_row_stride, epilogue)?;
     check_len("scratch", scratch.len(), gemm_packed_b_scratch_len(isa, m, k, a_row_stride))?;
     let left = Left::prepare(isa, a, m, k, a_row_stride, 1, scratch);
     let shared = SharedMut::new(c);

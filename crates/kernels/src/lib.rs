@@ -42,6 +42,7 @@ pub mod recurrent;
 pub mod reduce;
 pub mod softmax;
 pub mod unary;
+pub mod widen;
 
 mod math;
 mod simd;

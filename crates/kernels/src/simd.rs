@@ -58,6 +58,23 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// That many places are writable.
     unsafe fn store_partial(self, pointer: *mut f32, value: Self::F, count: usize);
+    /// Reads `LANES` bytes, widened without sign.
+    ///
+    /// # Safety
+    /// That many bytes are readable.
+    unsafe fn load_u8(self, pointer: *const u8) -> Self::I;
+    /// Reads `LANES` 16-bit numbers, widened without sign; no alignment is needed.
+    ///
+    /// # Safety
+    /// Twice as many bytes are readable.
+    unsafe fn load_u16(self, pointer: *const u8) -> Self::I;
+    /// Reads `LANES` f16 values; no alignment is needed.
+    ///
+    /// # Safety
+    /// Twice as many bytes are readable.
+    unsafe fn load_f16(self, pointer: *const u8) -> Self::F;
+    /// The entries of the table that the low four bits of each lane name.
+    fn lookup(self, table: &[f32; 16], index: Self::I) -> Self::F;
     /// `a + b`
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a - b`

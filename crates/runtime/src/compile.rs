@@ -6,6 +6,7 @@ use ovir_graph::{Inference, Model, NodeId, Source, Validated, infer_model, topol
 use ovir_ops::{Effects, Environment, SymbolSource, ValueFacts, infrastructure::read_value::ReadValue};
 use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 
+use crate::decompression;
 use crate::eager::{Known, compute};
 use crate::fast::{Claim, ClaimContext, Kernel, PackStore, claim};
 use crate::pool::Pool;
@@ -150,6 +151,7 @@ fn compile(
         graph,
         computed: &computed,
         model: &model,
+        inference: &inference,
         is_static: &is_static,
         variables: &variables,
         options,
@@ -207,6 +209,7 @@ fn open_parameters(model: &Model, is_body: bool) -> Vec<(NodeId, ValueFacts)> {
 
 struct Builder<'b> {
     model: &'b Model,
+    inference: &'b Inference,
     is_static: &'b [bool],
     variables: &'b [VariableInfo],
     options: &'b CompileOptions,
@@ -266,19 +269,20 @@ impl Builder<'_> {
             return None;
         }
         let node = self.model.node(id);
-        let (model, is_static, known) = (self.model, self.is_static, &mut self.known);
-        let mut constant = |port: usize| {
-            let source = *node.inputs.get(port)?;
-            if !is_static[source.node.index()] {
-                return None;
-            }
-            static_value(model, source, known).ok()
+        let (model, is_static, inference) = (self.model, self.is_static, self.inference);
+        let known = std::cell::RefCell::new(&mut self.known);
+        let source = |port: usize| node.inputs.get(port).copied().filter(|source| is_static[source.node.index()]);
+        let mut constant = |port: usize| static_value(model, source(port)?, *known.borrow_mut()).ok();
+        let mut stored = |port: usize| {
+            let mut evaluate = |source| static_value(model, source, *known.borrow_mut());
+            decompression::stored(model, inference, source(port)?, &mut evaluate)
         };
         let claim = claim(&mut ClaimContext {
             node,
             inputs,
             outputs,
             constant: &mut constant,
+            stored: &mut stored,
             packed: self.packed,
             graph: self.graph,
             computed: self.computed,

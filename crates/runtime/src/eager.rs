@@ -1,6 +1,6 @@
 //! Evaluation of a few values at once, outside of a plan: constant expressions and initialisers of variables.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ovir_graph::{Model, NodeId, Source, infer_layer};
 use ovir_ops::{Body, Environment, EvaluateContext, OutputSlot, OutputSlots, ValueFacts};
@@ -11,7 +11,8 @@ use crate::RunError;
 /// Values that are known already, by source.
 pub(crate) type Known = HashMap<Source, Tensor>;
 
-/// Computes `source` and everything that it needs beyond what is `known`; all results are added to `known`.
+/// Computes `source` and everything that it needs beyond what is `known`; the result is added to `known`, and so are
+/// intermediate values that nothing else needed.
 ///
 /// # Errors
 /// A needed layer cannot be evaluated, or needs a value that is not there.
@@ -35,6 +36,11 @@ pub(crate) fn compute(
             }
         }
     }
+    let given: HashSet<Source> = known.keys().copied().collect();
+    let mut readers: HashMap<Source, usize> = HashMap::new();
+    for input in needed.iter().flat_map(|id| &model.node(*id).inputs) {
+        *readers.entry(*input).or_default() += 1;
+    }
     for id in needed {
         if known.contains_key(&Source { node: id, port: 0 }) {
             continue;
@@ -42,6 +48,13 @@ pub(crate) fn compute(
         let outputs = evaluate_layer(model, id, known, environment, bodies_of)?;
         for (port, tensor) in outputs.into_iter().enumerate() {
             known.insert(Source { node: id, port: port as u32 }, tensor);
+        }
+        // Chains over large constants would otherwise hold every stage at once.
+        for input in &model.node(id).inputs {
+            let left = readers.entry(*input).and_modify(|count| *count -= 1).or_default();
+            if *left == 0 && *input != source && !given.contains(input) {
+                known.remove(input);
+            }
         }
     }
     let missing = || RunError::new(ovir_diagnostics::Code::InvalidValue, "the value could not be computed");

@@ -18,6 +18,7 @@ mod recurrent;
 mod reduce;
 mod select;
 mod softmax;
+mod stored_gather;
 mod transposed;
 mod unary;
 
@@ -27,6 +28,8 @@ use std::sync::Arc;
 use ovir_graph::{Node, Source};
 use ovir_ops::{OpResult, ValueFacts};
 use ovir_tensor::{Shape, SmallVec, Tensor, TensorView, TensorViewMut};
+
+use crate::decompression::Stored;
 
 /// The shapes of a step's inputs and outputs.
 pub(crate) struct StepShapes<'a> {
@@ -93,6 +96,8 @@ pub(crate) struct ClaimContext<'a> {
     pub outputs: &'a [ValueFacts],
     /// The tensor of an input that depends on constants only.
     pub constant: &'a mut dyn FnMut(usize) -> Option<Tensor>,
+    /// The stored form of an input that is a compressed constant.
+    pub stored: &'a mut dyn FnMut(usize) -> Option<Stored>,
     /// Packed constants that several layers share.
     pub packed: &'a mut PackStore,
     /// The number of the graph.
@@ -159,6 +164,7 @@ impl PackStore {
 static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     convolution::claim,
     matmul::claim,
+    stored_gather::claim,
     unary::claim,
     binary::claim,
     pooling::claim,

@@ -6,6 +6,7 @@
 
 mod body;
 mod compile;
+mod decompression;
 mod eager;
 mod error;
 mod fast;

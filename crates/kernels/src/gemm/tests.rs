@@ -212,3 +212,149 @@ fn double_precision() {
 fn detect() -> Isa {
     crate::isa::detect()
 }
+
+/// A stored matrix of random codes, and the values it stands for.
+fn compressed_case(
+    isa: Isa,
+    m: usize,
+    groups: usize,
+    group: usize,
+    n: usize,
+    kind: usize,
+    transposed: bool,
+    seed: u64,
+) {
+    let k = groups * group;
+    let mut random = Random::new(seed);
+    let mut codes: Vec<u8> = random.values(2 * k * n + 2).iter().map(|value| (value * 1e4) as i32 as u8).collect();
+    let table: [f32; 16] = std::array::from_fn(|index| index as f32 * 0.37 - 2.0);
+    let scales: Vec<f32> = random.values(groups * n).iter().map(|value| value.abs() + 0.25).collect();
+    let zeros: Vec<f32> = random.values(groups * n).iter().map(|value| (value * 9.0).round()).collect();
+    if kind >= 5 {
+        let values = random.values(k * n);
+        for (place, value) in codes.chunks_exact_mut(2).zip(values) {
+            let bits = if kind == 5 { f16::from_f32(value).to_bits() } else { bf16::from_f32(value).to_bits() };
+            place.copy_from_slice(&bits.to_le_bytes());
+        }
+    }
+    let nibble = |index: usize| (codes[index / 2] >> (index % 2 * 4)) & 15;
+    let pair = |index: usize| u16::from_le_bytes([codes[2 * index], codes[2 * index + 1]]);
+    let plain = |index: usize| match kind {
+        0 => f32::from(nibble(index)),
+        1 => f32::from((nibble(index) ^ 8) as i8 - 8),
+        2 => table[nibble(index) as usize],
+        3 => f32::from(codes[index]),
+        4 => f32::from(codes[index] as i8),
+        5 => f16::from_bits(pair(index)).to_f32(),
+        _ => bf16::from_bits(pair(index)).to_f32(),
+    };
+    let stored = match kind {
+        0 => Codes::U4(&codes),
+        1 => Codes::I4(&codes),
+        2 => Codes::Table(&codes, &table),
+        3 => Codes::U8(&codes),
+        4 => Codes::I8(&codes),
+        5 => Codes::F16(&codes),
+        _ => Codes::Bf16(&codes),
+    };
+    let (row_stride, column_stride) = if transposed { (1, k) } else { (n, 1) };
+    let (has_scales, has_zeros) = (kind < 5 || seed.is_multiple_of(2), kind < 5 && seed.is_multiple_of(3));
+    let matrix = CompressedMatrix {
+        k,
+        n,
+        codes: stored,
+        row_stride,
+        column_stride,
+        group,
+        scales: has_scales.then_some(&scales),
+        zeros: has_zeros.then_some(&zeros),
+    };
+    let packed = CompressedB::pack(isa, &matrix).unwrap();
+    let value = |step: usize, column: usize| {
+        let parameter = step / group * n + column;
+        let zero = if has_zeros { zeros[parameter] } else { 0.0 };
+        let scale = if has_scales { scales[parameter] } else { 1.0 };
+        (plain(step * row_stride + column * column_stride) - zero) * scale
+    };
+    let a = random.values(m * k);
+    let (bias, residual) = (random.values(n), random.values(m * n));
+    let epilogue = Epilogue {
+        bias: Channelwise::PerColumn(&bias),
+        residual: Some(Residual { values: &residual, row_stride: n }),
+        activation: Activation::Unary(if seed.is_multiple_of(5) { UnaryOp::Sigmoid } else { UnaryOp::Relu }),
+    };
+    let mut c = vec![f32::NAN; m * n];
+    let mut scratch = vec![f32::NAN; gemm_packed_b_scratch_len(isa, m, k, k)];
+    gemm_compressed_b(isa, m, &a, k, &packed, &mut c, n, &epilogue, &mut scratch).unwrap();
+    let mut expected = reference(m, k, n, |r, s| a[r * k + s], value);
+    for (index, sum) in expected.iter_mut().enumerate() {
+        let total = *sum + f64::from(bias[index % n]) + f64::from(residual[index]);
+        *sum = if seed.is_multiple_of(5) { 1.0 / (1.0 + (-total).exp()) } else { total.max(0.0) };
+    }
+    let largest = c.iter().fold(1.0f32, |most, value| most.max(value.abs()));
+    for (index, (found, wanted)) in c.iter().zip(&expected).enumerate() {
+        let difference = (f64::from(*found) - wanted).abs();
+        assert!(difference <= 1e-4 * f64::from(largest), "{isa} kind {kind} {m}x{k}x{n} at {index}: {found} {wanted}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn compressed_right_operand(
+        m in 0usize..12, groups in 1usize..5, group in 1usize..20, n in 1usize..80, kind in 0usize..7, transposed: bool, seed: u64,
+    ) {
+        for isa in Isa::available() {
+            compressed_case(isa, m, groups, group, n, kind, transposed, seed);
+        }
+    }
+}
+
+#[test]
+fn a_compressed_operand_has_the_same_bits_for_any_number_of_threads() {
+    let (m, k, n) = (3, 512, 2000);
+    let mut random = Random::new(7);
+    let codes: Vec<u8> = random.values(k * n / 2).iter().map(|value| (value * 1e4) as i32 as u8).collect();
+    let scales = random.values(4 * n);
+    let matrix = CompressedMatrix {
+        k,
+        n,
+        codes: Codes::I4(&codes),
+        row_stride: 1,
+        column_stride: k,
+        group: 128,
+        scales: Some(&scales),
+        zeros: None,
+    };
+    let a = random.values(m * k);
+    for isa in Isa::available() {
+        let packed = CompressedB::pack(isa, &matrix).unwrap();
+        let run = |threads| {
+            let mut c = vec![0.0; m * n];
+            in_pool(threads, || gemm_compressed_b(isa, m, &a, k, &packed, &mut c, n, &Epilogue::default(), &mut []))
+                .unwrap();
+            c
+        };
+        assert_eq!(run(1), run(2));
+        assert_eq!(run(1), run(4));
+    }
+}
+
+#[test]
+fn a_stored_matrix_that_is_too_short_is_refused() {
+    let matrix = CompressedMatrix {
+        k: 4,
+        n: 4,
+        codes: Codes::U8(&[0; 15]),
+        row_stride: 1,
+        column_stride: 4,
+        group: 4,
+        scales: None,
+        zeros: None,
+    };
+    assert!(CompressedB::pack(Isa::portable(), &matrix).is_err());
+    let matrix = CompressedMatrix { codes: Codes::U8(&[0; 16]), group: 3, ..matrix };
+    assert!(CompressedB::pack(Isa::portable(), &matrix).is_err());
+    let matrix = CompressedMatrix { group: 2, scales: Some(&[1.0; 7]), ..matrix };
+    assert!(CompressedB::pack(Isa::portable(), &matrix).is_err());
+}

@@ -57,6 +57,31 @@ impl Simd for Avx2 {
         unsafe { _mm256_maskstore_ps(pointer, self.mask(count), value) }
     }
     #[inline(always)]
+    unsafe fn load_u8(self, pointer: *const u8) -> __m256i {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(pointer.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_u16(self, pointer: *const u8) -> __m256i {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(pointer.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, pointer: *const u8) -> __m256 {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(pointer.cast())) }
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[f32; 16], index: __m256i) -> __m256 {
+        // SAFETY: the table has sixteen entries, and a value of this type is the proof of the instructions.
+        unsafe {
+            let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.as_ptr()), index);
+            let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.as_ptr().add(8)), index);
+            // The fourth bit of the index, moved to the sign, chooses the half.
+            _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index)))
+        }
+    }
+    #[inline(always)]
     fn shl<const BITS: u32>(self, a: __m256i) -> __m256i {
         // SAFETY: a value of this type exists only where the machine supports the instructions.
         unsafe { _mm256_sll_epi32(a, _mm_cvtsi32_si128(BITS as i32)) }

@@ -54,6 +54,26 @@ impl Simd for Avx512 {
         unsafe { _mm512_mask_storeu_ps(pointer, mask(count), value) }
     }
     #[inline(always)]
+    unsafe fn load_u8(self, pointer: *const u8) -> __m512i {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(pointer.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_u16(self, pointer: *const u8) -> __m512i {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm512_cvtepu16_epi32(_mm256_loadu_si256(pointer.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, pointer: *const u8) -> __m512 {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(pointer.cast())) }
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[f32; 16], index: __m512i) -> __m512 {
+        // SAFETY: the table has sixteen entries, and a value of this type is the proof of the instructions.
+        unsafe { _mm512_permutexvar_ps(index, _mm512_loadu_ps(table.as_ptr())) }
+    }
+    #[inline(always)]
     fn shl<const BITS: u32>(self, a: __m512i) -> __m512i {
         // SAFETY: a value of this type exists only where the machine supports the instructions.
         unsafe { _mm512_slli_epi32::<BITS>(a) }

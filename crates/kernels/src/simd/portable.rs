@@ -76,6 +76,26 @@ impl Simd for Portable {
         }
     }
     #[inline(always)]
+    unsafe fn load_u8(self, pointer: *const u8) -> I {
+        // SAFETY: the caller promises four readable bytes.
+        I(unsafe { pointer.cast::<[u8; 4]>().read_unaligned() }.map(i32::from))
+    }
+    #[inline(always)]
+    unsafe fn load_u16(self, pointer: *const u8) -> I {
+        // SAFETY: the caller promises eight readable bytes.
+        I(unsafe { pointer.cast::<[[u8; 2]; 4]>().read_unaligned() }.map(|pair| i32::from(u16::from_le_bytes(pair))))
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, pointer: *const u8) -> F {
+        // SAFETY: the caller promises eight readable bytes.
+        F(unsafe { pointer.cast::<[[u8; 2]; 4]>().read_unaligned() }
+            .map(|pair| half::f16::from_le_bytes(pair).to_f32()))
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[f32; 16], index: I) -> F {
+        F(index.0.map(|entry| table[(entry & 15) as usize]))
+    }
+    #[inline(always)]
     fn shl<const BITS: u32>(self, a: I) -> I {
         I(map!(a.0, |x| x << BITS))
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ovir_kernels::epilogue::{Channelwise, Epilogue, Residual};
 use ovir_kernels::gemm::{
-    MatMulGeometry, PackedB, gemm_packed_b, gemm_packed_b_scratch_len, matmul, matmul_scratch_len,
+    CompressedB, CompressedMatrix, MatMulGeometry, PackedB, gemm_compressed_b, gemm_packed_b,
+    gemm_packed_b_scratch_len, matmul, matmul_scratch_len,
 };
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
@@ -12,15 +13,25 @@ use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::{Blame, OpError, OpResult};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
+use crate::decompression::Stored;
+
 use super::parts::{EpilogueParts, Parts, kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 /// A product with a constant right operand.
 struct PackedProduct {
     isa: Isa,
-    weights: Arc<PackedB>,
+    weights: Weights,
     epilogue: EpilogueParts,
     data_port: usize,
+}
+
+/// A packed right operand.
+enum Weights {
+    /// As f32.
+    Wide(Arc<PackedB>),
+    /// As the model stores it.
+    Stored(Arc<CompressedB>),
 }
 
 /// A product of two computed operands.
@@ -43,22 +54,11 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     }
     let isa = isa::detect();
     let columns = context.outputs.first()?.shape.dims().and_then(|d| d.last()?.get());
-    let constant = match attributes.transpose_a {
-        false => (context.constant)(ports.1),
-        true => None,
-    };
-    if let Some(tensor) = constant
-        && let Some((k, n)) = matrix(tensor.shape(), attributes.transpose_b)
-        && Some(n) == columns
+    if let Some(weights) = weights(context, ports, attributes.transpose_a, attributes.transpose_b)
+        && Some(weights.n()) == columns
         && context.inputs[ports.0].shape.rank().is_some_and(|rank| rank >= 2)
     {
-        let epilogue = parts.epilogue(context, n)?;
-        let values = tensor.aligned().ok()?;
-        let strides = if attributes.transpose_b { (1, k) } else { (n, 1) };
-        let key = context.key(ports.1, &tensor);
-        let weights = context.packed.get(key, format!("matmul {k}x{n} {}", attributes.transpose_b), || {
-            PackedB::pack(isa, k, n, values.slice::<f32>().ok()?, strides.0, strides.1).ok()
-        })?;
+        let epilogue = parts.epilogue(context, weights.n())?;
         let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[ports.1]);
         packed_inputs.extend(parts.packed_ports(&epilogue));
         let kernel = PackedProduct { isa, weights, epilogue, data_port: ports.0 };
@@ -75,6 +75,62 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let kernel =
         Product { isa, transpose_a: attributes.transpose_a, transpose_b: attributes.transpose_b, ports, epilogue };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+/// The constant right operand, packed.
+fn weights(
+    context: &mut ClaimContext<'_>,
+    ports: (usize, usize),
+    transpose_a: bool,
+    transpose_b: bool,
+) -> Option<Weights> {
+    let shape = context.inputs.get(ports.1)?.shape.to_shape()?;
+    let (k, n) = matrix(&shape, transpose_b)?;
+    let strides = if transpose_b { (1, k) } else { (n, 1) };
+    if transpose_a {
+        return None;
+    }
+    let isa = isa::detect();
+    if let Some(stored) = (context.stored)(ports.1)
+        && let Some(weights) = stored_weights(context, &stored, (k, n), strides)
+    {
+        return Some(weights);
+    }
+    let tensor = (context.constant)(ports.1)?;
+    let key = context.key(ports.1, &tensor);
+    let packed = context.packed.get(key, format!("matmul {k}x{n} {transpose_b}"), || {
+        PackedB::pack(isa, k, n, tensor.aligned().ok()?.slice::<f32>().ok()?, strides.0, strides.1).ok()
+    })?;
+    Some(Weights::Wide(packed))
+}
+
+fn stored_weights(
+    context: &mut ClaimContext<'_>,
+    stored: &Stored,
+    (k, n): (usize, usize),
+    strides: (usize, usize),
+) -> Option<Weights> {
+    let parameters = stored.matrix(k, n, strides.0 == 1)?;
+    let (address, length) = stored.codes.identity();
+    // The parameters are part of the value, so that one constant with two scales is packed twice.
+    let format = format!("stored matmul {k}x{n} {strides:?} {}", stored.fingerprint());
+    let packed = context.packed.get(super::PackKey::Bytes(address, length), format, || {
+        let codes = stored.codes()?;
+        let matrix = CompressedMatrix {
+            k,
+            n,
+            codes: codes.view(),
+            row_stride: strides.0,
+            column_stride: strides.1,
+            group: parameters.group,
+            scales: parameters.scales.as_deref(),
+            zeros: parameters.zeros.as_deref(),
+        };
+        CompressedB::pack(isa::detect(), &matrix).ok()
+    })?;
+    // The pages of the codes were read once; kernels read the packed form from now on.
+    stored.codes.release();
+    Some(Weights::Stored(packed))
 }
 
 /// Rows and columns of a constant that is one matrix, whatever leading ones its shape has.
@@ -105,6 +161,29 @@ fn residual<'a>(epilogue: &EpilogueParts, io: &StepIo<'_, 'a>) -> OpResult<Optio
     }
 }
 
+impl Weights {
+    fn k(&self) -> usize {
+        match self {
+            Weights::Wide(packed) => packed.k(),
+            Weights::Stored(packed) => packed.k(),
+        }
+    }
+
+    fn n(&self) -> usize {
+        match self {
+            Weights::Wide(packed) => packed.n(),
+            Weights::Stored(packed) => packed.n(),
+        }
+    }
+
+    fn read_nanoseconds(&self) -> u64 {
+        match self {
+            Weights::Wide(packed) => (packed.k() * packed.n()) as u64 / 4,
+            Weights::Stored(packed) => packed.read_nanoseconds(),
+        }
+    }
+}
+
 impl PackedProduct {
     fn rows(&self, shapes: &StepShapes<'_>) -> usize {
         shapes.outputs.first().map_or(0, |s| s.elements()) / self.weights.n().max(1)
@@ -126,7 +205,7 @@ impl Kernel for PackedProduct {
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         let weights = self.weights.k() as u64 * self.weights.n() as u64;
-        nanoseconds_for_flops(2 * self.rows(shapes) as u64 * weights).max(weights / 4)
+        nanoseconds_for_flops(2 * self.rows(shapes) as u64 * weights).max(self.weights.read_nanoseconds())
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
@@ -137,8 +216,12 @@ impl Kernel for PackedProduct {
         let rows = target.len() / n.max(1);
         let epilogue = as_epilogue(&self.epilogue, residual, n);
         let data = io.inputs[self.data_port].slice::<f32>()?;
-        gemm_packed_b(self.isa, rows, data, k, &self.weights, target, n, &epilogue, scratch_f32(io.scratch))
-            .map_err(kernel_error)
+        let scratch = scratch_f32(io.scratch);
+        match &self.weights {
+            Weights::Wide(b) => gemm_packed_b(self.isa, rows, data, k, b, target, n, &epilogue, scratch),
+            Weights::Stored(b) => gemm_compressed_b(self.isa, rows, data, k, b, target, n, &epilogue, scratch),
+        }
+        .map_err(kernel_error)
     }
 }
 
