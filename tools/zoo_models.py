@@ -7,6 +7,9 @@ import numpy as np
 import zoo_convert
 import zoo_decoders
 import zoo_inputs as inputs
+import zoo_quantised
+import zoo_sound
+import zoo_text
 import zoo_vision
 from zoo_model import BUNDLED, ZooModel
 
@@ -279,4 +282,11 @@ _PACKAGED = [
     ),
 ]
 
-MODELS = [*_PACKAGED, *zoo_vision.MODELS, *zoo_decoders.MODELS]
+MODELS = [
+    *_PACKAGED,
+    *zoo_vision.MODELS,
+    *zoo_text.MODELS,
+    *zoo_sound.MODELS,
+    *zoo_decoders.MODELS,
+    *zoo_quantised.MODELS,
+]

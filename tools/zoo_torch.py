@@ -22,7 +22,7 @@ def seed_weights(model, seed: int, gain: float = 1.0):
         for name, value in model.named_parameters():
             if id(value) in embeddings:
                 value.normal_(0.0, 1.0)
-            elif value.ndim >= 2:
+            elif value.ndim >= 2 and not name.endswith("gain"):
                 fan_in = value[0].numel() if value.ndim > 2 or value.shape[0] > 1 else value.shape[-1]
                 value.normal_(0.0, gain / math.sqrt(max(fan_in, 1)))
             elif name.endswith("bias"):
@@ -49,6 +49,8 @@ def calibrate_normalisation(model, *examples):
     for m, momentum in zip(normalisations, momenta):
         m.eval()
         m.momentum = momentum
+        # Examples that are alike would make tiny variances, and these would blow up roundings.
+        m.running_var.clamp_(min=0.05)
     return model
 
 
@@ -59,6 +61,8 @@ def convert(model, example, names: list[str] | None = None, outputs: list[str] |
 
     with torch.no_grad():
         converted = openvino.convert_model(model, example_input=example, **options)
+    if isinstance(example, dict):
+        names = [next(name for name in port.names if name in example) for port in converted.inputs]
     for port, name in zip(converted.inputs, names or []):
         port.get_tensor().set_names({name})
     for port, name in zip(converted.outputs, outputs or []):

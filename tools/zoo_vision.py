@@ -38,7 +38,7 @@ def detector(source, seed: int, kind: str, height: int = 224, width: int = 320):
     model = _detector_model(kind)
     torch_models.seed_weights(model, seed, 1.2)
     _spread_scores(model, seed)
-    images = [torch_models.noise(seed, 3, height, width).abs().clamp(0, 1)]
+    images = [torch_models.noise(seed, 3, height, width).abs().clamp(0, 1) for _ in range(2)]
     torch_models.calibrate_normalisation(model, images)
     keys = {"mask_rcnn": ["boxes", "scores", "labels", "masks"], "keypoint_rcnn": ["boxes", "scores", "keypoints"]}
     keys = keys.get(kind, ["boxes", "scores", "labels"])
@@ -59,13 +59,15 @@ def detector(source, seed: int, kind: str, height: int = 224, width: int = 320):
 
 
 def _detector_model(kind: str):
+    from torch.nn import BatchNorm2d
     from torchvision.models import detection
     from torchvision.models.detection.backbone_utils import mobilenet_backbone
 
     options = {"min_size": 224, "max_size": 320}
     if kind == "ssdlite":
         return detection.ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=12)
-    backbone = mobilenet_backbone("mobilenet_v3_small", weights=None, fpn=True, trainable_layers=6)
+    options_of_backbone = {"weights": None, "fpn": True, "trainable_layers": 6, "norm_layer": BatchNorm2d}
+    backbone = mobilenet_backbone("mobilenet_v3_small", **options_of_backbone)
     if kind in ("retinanet", "fcos"):
         from torchvision.models.detection.anchor_utils import AnchorGenerator
 
@@ -134,12 +136,12 @@ def unet(source, seed: int):
             for up, join, skip in zip(self.up[::-1], self.join[::-1], skips[::-1]):
                 x = join(torch.cat([up(x), skip], 1))
             classes = self.head(x)
-            return classes.softmax(1), classes.argmax(1)
+            return classes.softmax(1)
 
     example = torch_models.noise(seed, 2, 3, 64, 96)
     model = torch_models.seed_weights(UNet(), seed, 1.4)
     torch_models.calibrate_normalisation(model, example)
-    return torch_models.convert(model, example, ["image"], ["probabilities", "classes"])
+    return torch_models.convert(model, example, ["image"], ["probabilities"])
 
 
 def yolo_v8(source, seed: int, end_to_end: bool = False):
@@ -231,7 +233,7 @@ def _image(name: str, convert, maker, **options):
     return made(name, convert, maker, options=options, samples=("scikit-image",), torch=True)
 
 
-def _square(size: int, key: str = "image"):
+def square(size: int, key: str = "image"):
     return inputs.photographs(key, (size, size), (size, size))
 
 
@@ -255,20 +257,20 @@ _SEGMENTER = {"weights_backbone": None, "pick": _pick_out}
 _VIT = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 192, "image_size": 96}
 
 MODELS = [
-    _image("mobilenet_v3", timm_model, _square(224), kind="mobilenetv3_small_100"),
+    _image("mobilenet_v3", timm_model, square(224), kind="mobilenetv3_small_100"),
     _image("efficientnet_b0", timm_model, _FREE, kind="efficientnet_b0"),
-    _image("regnet_y", timm_model, _square(224), kind="regnety_004"),
+    _image("regnet_y", timm_model, square(224), kind="regnety_004"),
     _image("convnext_atto", timm_model, _FREE, kind="convnext_atto"),
-    _image("shufflenet_v2", torchvision_model, _square(224), kind="shufflenet_v2_x0_5"),
-    _image("ghostnet", timm_model, _square(224), kind="ghostnet_050"),
-    _image("mobilevit", timm_model, _square(256), kind="mobilevit_xxs", size=256),
-    _image("repvgg", timm_model, _square(224), kind="repvgg_a0"),
-    _image("nfnet", timm_model, _square(192), kind="nf_regnet_b0", size=192),
-    _image("vit", timm_model, _square(224), kind="vit_tiny_patch16_224", depth=4),
-    _image("swin", timm_model, _square(224), kind="swin_s3_tiny_224", embed_dim=48, depths=(1, 1, 2, 1)),
-    _image("levit", timm_model, _square(224), kind="levit_128s"),
-    _image("edgenext", timm_model, _square(224), kind="edgenext_xx_small"),
-    _image("maxvit", timm_model, _square(256), kind="maxvit_rmlp_pico_rw_256", size=256),
+    _image("shufflenet_v2", torchvision_model, square(224), kind="shufflenet_v2_x0_5"),
+    _image("ghostnet", timm_model, square(224), kind="ghostnet_050"),
+    _image("mobilevit", timm_model, square(256), kind="mobilevit_xxs", size=256),
+    _image("repvgg", timm_model, square(224), kind="repvgg_a0"),
+    _image("nfnet", timm_model, square(192), kind="nf_regnet_b0", size=192),
+    _image("vit", timm_model, square(224), kind="vit_tiny_patch16_224", depth=4),
+    _image("swin", timm_model, square(224), kind="swin_s3_tiny_224", embed_dim=48, depths=(1, 1, 2, 1)),
+    _image("levit", timm_model, square(224), kind="levit_128s"),
+    _image("edgenext", timm_model, square(224), kind="edgenext_xx_small"),
+    _image("maxvit", timm_model, square(256), kind="maxvit_rmlp_pico_rw_256", size=256),
     _image("deeplab_v3", torchvision_model, _FREE, kind="deeplabv3_mobilenet_v3_large", **_SEGMENTER),
     _image("lraspp", torchvision_model, _FREE, kind="lraspp_mobilenet_v3_large", **_SEGMENTER),
     _image("unet", unet, inputs.photographs("image", (96, 64), (128, 160))),
@@ -284,7 +286,7 @@ MODELS = [
     _image(
         "dinov2",
         transformer,
-        _square(98, "pixel_values"),
+        square(98, "pixel_values"),
         kind="Dinov2:Dinov2Model",
         size=98,
         outputs=["last_hidden_state"],
@@ -302,7 +304,7 @@ MODELS = [
     _image(
         "yolos",
         transformer,
-        _square(160, "pixel_values"),
+        square(160, "pixel_values"),
         kind="Yolos:YolosForObjectDetection",
         size=160,
         outputs=["logits", "pred_boxes"],

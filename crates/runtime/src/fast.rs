@@ -7,6 +7,7 @@ mod attention;
 mod binary;
 mod convert;
 mod convolution;
+mod integer;
 mod interpolate;
 mod layout;
 mod matmul;
@@ -164,6 +165,7 @@ impl PackStore {
 static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     convolution::claim,
     matmul::claim,
+    integer::claim,
     stored_gather::claim,
     unary::claim,
     binary::claim,

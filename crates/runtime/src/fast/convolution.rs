@@ -24,13 +24,13 @@ struct ConvolutionKernel {
 }
 
 /// How the geometry is found.
-enum Form {
+pub(crate) enum Form {
     Plain(Convolution),
     Grouped(GroupConvolution),
 }
 
 impl Form {
-    fn of(operation: &dyn Operation) -> Option<Form> {
+    pub(crate) fn of(operation: &dyn Operation) -> Option<Form> {
         if let Some(plain) = operation.downcast_ref::<Convolution>() {
             return Some(Form::Plain(Convolution { attributes: plain.attributes.clone() }));
         }
@@ -38,7 +38,7 @@ impl Form {
         Some(Form::Grouped(GroupConvolution { attributes: grouped.attributes.clone() }))
     }
 
-    fn geometry(&self, data: &Shape, filter: &Shape) -> OpResult<ConvolutionGeometry> {
+    pub(crate) fn geometry(&self, data: &Shape, filter: &Shape) -> OpResult<ConvolutionGeometry> {
         match self {
             Form::Plain(operation) => operation.geometry(data, filter),
             Form::Grouped(operation) => operation.geometry(data, filter),
@@ -79,7 +79,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 }
 
 /// Packing depends on channels and filter only, so any data that the filter fits will do.
-fn smallest_data(form: &Form, filter: &Shape) -> Option<Shape> {
+pub(crate) fn smallest_data(form: &Form, filter: &Shape) -> Option<Shape> {
     let (channels, spatial) = match form {
         Form::Plain(_) => (*filter.get(1)?, filter.get(2..)?),
         Form::Grouped(_) => (filter.first()? * filter.get(2)?, filter.get(3..)?),
@@ -93,7 +93,9 @@ fn smallest_data(form: &Form, filter: &Shape) -> Option<Shape> {
 }
 
 /// The geometry as the kernels take it: three spatial axes.
-fn kernel_geometry(geometry: &ConvolutionGeometry) -> Result<kernels::ConvolutionGeometry, ovir_kernels::KernelError> {
+pub(crate) fn kernel_geometry(
+    geometry: &ConvolutionGeometry,
+) -> Result<kernels::ConvolutionGeometry, ovir_kernels::KernelError> {
     let lead = 3 - geometry.axes.len().min(3);
     let mut arrays = [[1usize; 3]; 4];
     let mut pads = [[0usize; 3]; 2];
