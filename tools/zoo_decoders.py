@@ -140,7 +140,7 @@ MODELS = [
     _decoder("gemma2", "Gemma2", sliding_window=6),
     _decoder("gemma3", "Gemma3Text", sliding_window=6, layer_types=["sliding_attention", "full_attention"]),
     _decoder("phi3", "Phi3", sliding_window=8),
-    _decoder("mistral", "Mistral", sliding_window=8),
+    _decoder("mistral", "Mistral", prompts=(9, 9), sliding_window=8),
     _decoder("bloom", "Bloom", positions=False, n_layer=2, n_head=4),
     made(
         "whisper_encoder",

@@ -450,12 +450,11 @@ def silero_v4(packages: Path) -> Steps:
     return steps
 
 
-def text_line(name: str) -> Maker:
-    """Grey lines of a scanned page, 64 pixels high."""
+def with_alpha(name: str) -> Maker:
+    """Photographs of their own sizes, u8, NHWC with a fourth channel."""
 
     def make(packages: Path) -> Steps:
-        boxes = [((0, 20, 200, 44), 320), ((60, 90, 220, 110), 224)]
-        lines = [photograph(packages, "page.png", (width, 64), box)[:, :, :1] for box, width in boxes]
-        return [{name: channels_first(line.astype(np.float32) / 255)} for line in lines]
+        steps = whole_photographs(name)(packages)
+        return [{k: np.concatenate([v, np.full_like(v[..., :1], 255)], 3) for k, v in step.items()} for step in steps]
 
     return make

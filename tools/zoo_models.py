@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import zoo_built
 import zoo_convert
 import zoo_decoders
 import zoo_inputs as inputs
@@ -222,9 +223,6 @@ _PACKAGED = [
         inputs.unit_photographs("images", (416, 416), (416, 416), last=False),
     ),
     ZooModel(
-        "ddddocr_old", "ddddocr", "ddddocr/common_old.onnx", "MIT", zoo_convert.convert_onnx, inputs.text_line("input1")
-    ),
-    ZooModel(
         "nudenet",
         "nudenet",
         "nudenet/320n.onnx",
@@ -287,6 +285,7 @@ MODELS = [
     *zoo_vision.MODELS,
     *zoo_text.MODELS,
     *zoo_sound.MODELS,
+    *zoo_built.MODELS,
     *zoo_decoders.MODELS,
     *zoo_quantised.MODELS,
 ]

@@ -63,11 +63,19 @@ def convert(model, example, names: list[str] | None = None, outputs: list[str] |
         converted = openvino.convert_model(model, example_input=example, **options)
     if isinstance(example, dict):
         names = [next(name for name in port.names if name in example) for port in converted.inputs]
-    for port, name in zip(converted.inputs, names or []):
-        port.get_tensor().set_names({name})
-    for port, name in zip(converted.outputs, outputs or []):
-        port.get_tensor().set_names({name})
+    _name_ports(converted, [*zip(converted.inputs, names or []), *zip(converted.outputs, outputs or [])])
     return converted
+
+
+def _name_ports(model, named: list[tuple]) -> None:
+    """Give ports one name each, and take it from whatever else the converter called so."""
+    taken = {name for _, name in named}
+    for node in model.get_ops():
+        for port in node.outputs():
+            if port.names & taken:
+                port.get_tensor().set_names(port.names - taken)
+    for port, name in named:
+        port.get_tensor().set_names({name})
 
 
 def convert_through_onnx(model, example: tuple, names: list[str], outputs: list[str], dynamic: dict | None = None):
@@ -90,7 +98,10 @@ def convert_through_onnx(model, example: tuple, names: list[str], outputs: list[
             opset_version=17,
             dynamo=False,
         )
-        return openvino.convert_model(str(path))
+        converted = openvino.convert_model(str(path))
+    for port in converted.inputs:
+        port.get_tensor().set_names({next(name for name in port.names if name in names)})
+    return converted
 
 
 def noise(seed: int, *shape: int):

@@ -37,9 +37,9 @@ def detector(source, seed: int, kind: str, height: int = 224, width: int = 320):
 
     model = _detector_model(kind)
     torch_models.seed_weights(model, seed, 1.2)
-    _spread_scores(model, seed)
     images = [torch_models.noise(seed, 3, height, width).abs().clamp(0, 1) for _ in range(2)]
     torch_models.calibrate_normalisation(model, images)
+    _spread(model, images)
     keys = {"mask_rcnn": ["boxes", "scores", "labels", "masks"], "keypoint_rcnn": ["boxes", "scores", "keypoints"]}
     keys = keys.get(kind, ["boxes", "scores", "labels"])
 
@@ -61,11 +61,10 @@ def detector(source, seed: int, kind: str, height: int = 224, width: int = 320):
 def _detector_model(kind: str):
     from torch.nn import BatchNorm2d
     from torchvision.models import detection
+    from torchvision.models.detection import faster_rcnn, keypoint_rcnn, mask_rcnn
     from torchvision.models.detection.backbone_utils import mobilenet_backbone
 
     options = {"min_size": 224, "max_size": 320}
-    if kind == "ssdlite":
-        return detection.ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=12)
     options_of_backbone = {"weights": None, "fpn": True, "trainable_layers": 6, "norm_layer": BatchNorm2d}
     backbone = mobilenet_backbone("mobilenet_v3_small", **options_of_backbone)
     if kind in ("retinanet", "fcos"):
@@ -87,25 +86,35 @@ def _detector_model(kind: str):
     anchors = AnchorGenerator(((32, 64, 128),) * 3, ((0.5, 1.0, 2.0),) * 3)
     options |= {"rpn_anchor_generator": anchors, "rpn_pre_nms_top_n_test": 100, "rpn_post_nms_top_n_test": 30}
     options |= {"box_detections_per_img": 10, "box_score_thresh": 0.1}
+    # Heads of a few megabytes instead of the hundreds of the originals.
+    classes = 2 if kind == "keypoint_rcnn" else 6
+    options |= {"box_head": faster_rcnn.TwoMLPHead(256 * 7 * 7, 128)}
+    options |= {"box_predictor": faster_rcnn.FastRCNNPredictor(128, classes)}
     if kind == "faster_rcnn":
-        return detection.FasterRCNN(backbone, 6, **options)
+        return detection.FasterRCNN(backbone, **options)
     if kind == "mask_rcnn":
-        return detection.MaskRCNN(backbone, 6, **options)
-    return detection.KeypointRCNN(backbone, 2, num_keypoints=7, **options)
+        head, predictor = mask_rcnn.MaskRCNNHeads(256, (64, 64), 1), mask_rcnn.MaskRCNNPredictor(64, 64, classes)
+        return detection.MaskRCNN(backbone, mask_head=head, mask_predictor=predictor, **options)
+    head = keypoint_rcnn.KeypointRCNNHeads(256, (64, 64, 64))
+    predictor = keypoint_rcnn.KeypointRCNNPredictor(64, 7)
+    return detection.KeypointRCNN(backbone, keypoint_head=head, keypoint_predictor=predictor, **options)
 
 
-def _spread_scores(model, seed: int) -> None:
-    """Boxes whose scores differ clearly, so that their order does not hang on a rounding."""
+def _spread(model, images) -> None:
+    """Scale the last layers, so that scores differ clearly, for their order must not hang on
+    a rounding, and boxes stay near their anchors."""
     import torch
 
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if value.ndim >= 2 and any(word in name for word in ("cls_logits", "classification_head.module_list")):
-                value.mul_(3.0)
-            if value.ndim >= 2 and any(
-                word in name for word in ("bbox_pred", "bbox_reg", "regression_head.module_list")
-            ):
-                value.mul_(0.3)
+    wanted = {"cls_logits": 1.5, "cls_score": 1.5, "bbox_pred": 0.3, "bbox_reg": 0.3}
+    last = {m: wanted[name.split(".")[-1]] for name, m in model.named_modules() if name.split(".")[-1] in wanted}
+    # The region proposals come first: what they propose decides what the other heads see.
+    for module in last:
+        seen = []
+        hook = module.register_forward_hook(lambda _, __, result, seen=seen: seen.append(result.std()))
+        with torch.no_grad():
+            model(images)
+            hook.remove()
+            module.weight.mul_(last[module] / torch.stack(seen).mean().clamp(min=1e-6))
 
 
 def unet(source, seed: int):
@@ -268,7 +277,6 @@ MODELS = [
     _image("nfnet", timm_model, square(192), kind="nf_regnet_b0", size=192),
     _image("vit", timm_model, square(224), kind="vit_tiny_patch16_224", depth=4),
     _image("swin", timm_model, square(224), kind="swin_s3_tiny_224", embed_dim=48, depths=(1, 1, 2, 1)),
-    _image("levit", timm_model, square(224), kind="levit_128s"),
     _image("edgenext", timm_model, square(224), kind="edgenext_xx_small"),
     _image("maxvit", timm_model, square(256), kind="maxvit_rmlp_pico_rw_256", size=256),
     _image("deeplab_v3", torchvision_model, _FREE, kind="deeplabv3_mobilenet_v3_large", **_SEGMENTER),
@@ -281,7 +289,6 @@ MODELS = [
     _image("keypoint_rcnn", detector, _ONE, kind="keypoint_rcnn"),
     _image("retinanet", detector, _ONE, kind="retinanet"),
     _image("fcos", detector, _ONE, kind="fcos"),
-    _image("ssdlite", detector, _ONE, kind="ssdlite"),
     made("clip", clip, _clip_inputs, samples=("scikit-image",), torch=True),
     _image(
         "dinov2",
