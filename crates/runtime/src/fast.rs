@@ -7,6 +7,7 @@ mod attention;
 mod binary;
 mod convert;
 mod convolution;
+mod fake_quantize;
 mod integer;
 mod interpolate;
 mod layout;
@@ -168,6 +169,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     integer::claim,
     stored_gather::claim,
     unary::claim,
+    fake_quantize::claim,
     binary::claim,
     pooling::claim,
     softmax::claim,

@@ -428,6 +428,25 @@ fn integer_convolutions() {
 }
 
 #[test]
+fn fake_quantisations() {
+    many(63, 24, |random, round| {
+        let channels = random.between(2, 9);
+        let data = [random.between(1, 3), channels, random.between(1, 40), random.between(1, 40)];
+        let limit = if round % 3 == 0 { vec![] } else { vec![channels, 1, 1] };
+        let mut case = Case::new("opset1", "FakeQuantize").attribute("levels", [256, 255, 16, 2][round % 4]);
+        case = case.input(random.tensor(ElementType::F32, &data));
+        for offset in [-2.0, 1.5, -1.0, 3.0] {
+            // One limit of the whole tensor beside limits of channels, and limits the wrong way round.
+            let shape = if offset == 3.0 { &[][..] } else { &limit };
+            let values = random.tensor(ElementType::F32, shape);
+            let values: Vec<f32> = values.slice::<f32>().unwrap().iter().map(|v| v + offset).collect();
+            case = case.constant(Tensor::from_slice(&values, Shape::from_slice(shape)).unwrap());
+        }
+        Case { dynamic: round % 2 == 1, through: round % 5 == 1, ..case.tolerance(0.0) }
+    });
+}
+
+#[test]
 fn poolings() {
     many(6, 40, |random, round| {
         let axes = random.between(1, 3);
