@@ -9,6 +9,8 @@ pub(crate) mod blocked;
 mod chain;
 mod convert;
 mod convolution;
+mod fake_quantize;
+mod integer;
 mod interpolate;
 mod layout;
 mod matmul;
@@ -172,9 +174,11 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     blocked::claim_reorder,
     convolution::claim,
     matmul::claim,
+    integer::claim,
     stored_gather::claim,
     chain::claim,
     unary::claim,
+    fake_quantize::claim,
     binary::claim,
     pooling::claim,
     softmax::claim,

@@ -381,6 +381,71 @@ fn transposed_convolutions() {
     });
 }
 
+/// i32 values up to a magnitude.
+fn integers(random: &mut Random, shape: &[usize], largest: i64) -> Tensor {
+    let shape = Shape::from_slice(shape);
+    let values = (0..shape.elements()).map(|_| ((random.next() >> 8) as i64 % (2 * largest + 1) - largest) as i32);
+    Tensor::from_slice(&values.collect::<Vec<_>>(), shape).unwrap()
+}
+
+/// Sums beyond what f32 holds exactly, and data of all 32 bits, whose products wrap.
+const MAGNITUDES: [i64; 3] = [255, 2000, i32::MAX as i64];
+
+#[test]
+fn integer_products() {
+    many(61, 24, |random, round| {
+        let (rows, k, n) = (random.between(1, 9), random.between(1, 900), random.between(1, 20));
+        let transposed = round % 2 == 1;
+        let images = random.between(1, 2);
+        let data = integers(random, &[images, rows, k], MAGNITUDES[round % 3]);
+        let weights = if transposed { [n, k] } else { [k, n] };
+        Case::new("opset1", "MatMul")
+            .attribute("transpose_b", transposed)
+            .input(data)
+            .constant(integers(random, &weights, 255))
+    });
+}
+
+#[test]
+fn integer_convolutions() {
+    many(62, 24, |random, round| {
+        let grouped = round % 2 == 1;
+        let (groups, inputs) = (if grouped { random.between(2, 3) } else { 1 }, random.between(1, 40));
+        let inputs = if grouped { inputs.min(9) } else { 4 * inputs };
+        let outputs = random.between(1, 6);
+        let data = [random.between(1, 2), groups * inputs, random.between(3, 8), random.between(3, 9)];
+        let filter = [groups, outputs, inputs, random.between(1, 3), random.between(1, 3)];
+        let name = if grouped { "GroupConvolution" } else { "Convolution" };
+        let (stride, pad) = (random.between(1, 2), random.between(0, 1));
+        Case::new("opset1", name)
+            .attribute("strides", format!("{stride},1"))
+            .attribute("dilations", "1,1")
+            .attribute("pads_begin", format!("{pad},{pad}"))
+            .attribute("pads_end", format!("{pad},1"))
+            .input(integers(random, &data, MAGNITUDES[round % 3]))
+            .constant(integers(random, &filter[usize::from(!grouped)..], 255))
+    });
+}
+
+#[test]
+fn fake_quantisations() {
+    many(63, 24, |random, round| {
+        let channels = random.between(2, 9);
+        let data = [random.between(1, 3), channels, random.between(1, 40), random.between(1, 40)];
+        let limit = if round % 3 == 0 { vec![] } else { vec![channels, 1, 1] };
+        let mut case = Case::new("opset1", "FakeQuantize").attribute("levels", [256, 255, 16, 2][round % 4]);
+        case = case.input(random.tensor(ElementType::F32, &data));
+        for offset in [-2.0, 1.5, -1.0, 3.0] {
+            // One limit of the whole tensor beside limits of channels, and limits the wrong way round.
+            let shape = if offset == 3.0 { &[][..] } else { &limit };
+            let values = random.tensor(ElementType::F32, shape);
+            let values: Vec<f32> = values.slice::<f32>().unwrap().iter().map(|v| v + offset).collect();
+            case = case.constant(Tensor::from_slice(&values, Shape::from_slice(shape)).unwrap());
+        }
+        Case { dynamic: round % 2 == 1, through: round % 5 == 1, ..case.tolerance(0.0) }
+    });
+}
+
 #[test]
 fn poolings() {
     many(6, 40, |random, round| {
