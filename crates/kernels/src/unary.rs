@@ -209,7 +209,7 @@ pub(crate) unsafe fn apply(isa: Isa, op: UnaryOp, input: *const f32, output: *mu
         UnaryOp::Clamp { min, max } => map!(math::Clamp { low: min, high: max }),
         UnaryOp::Affine { scale, shift } => map!(math::Affine { scale, shift }),
         UnaryOp::FakeQuantize { input_low, input_high, output_low, output_high, steps } => {
-            map!(math::FakeQuantize { input_low, input_high, output_low, output_high, steps })
+            map!(math::FakeQuantize { input_low, input_high, output_low, output_high, steps });
         }
         UnaryOp::Abs => map!(math::Abs {}),
         UnaryOp::Neg => map!(math::Neg {}),
