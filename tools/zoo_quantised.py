@@ -83,7 +83,6 @@ _SMALL_IMAGES = inputs.photographs("image", (32, 32), (32, 32))
 _TEXT = {"kind": "Bert", "head": "ForSequenceClassification"}
 
 MODELS = [
-    _quantised("quantised_mobilenet", quantised_image_model, zoo_vision.square(224), kind="mobilenetv2_050"),
     _quantised("quantised_resnet", quantised_image_model, zoo_vision.square(224), kind="resnet18"),
     _quantised("quantised_vit", quantised_image_model, zoo_vision.square(224), kind="vit_tiny_patch16_224", depth=3),
     _quantised("quantised_bert", quantised_text_model, zoo_text.TOKENS, **_TEXT),

@@ -39,8 +39,12 @@ def detector(source, seed: int, kind: str, height: int = 224, width: int = 320):
     torch_models.seed_weights(model, seed, 1.2)
     images = [torch_models.noise(seed, 3, height, width).abs().clamp(0, 1) for _ in range(2)]
     torch_models.calibrate_normalisation(model, images)
-    _spread(model, images)
-    keys = {"mask_rcnn": ["boxes", "scores", "labels", "masks"], "keypoint_rcnn": ["boxes", "scores", "keypoints"]}
+    if kind == "fcos":
+        _spread(model, images)
+    else:
+        _scale_last_layers(model)
+    keys = {"mask_rcnn": ["boxes", "scores", "masks"], "keypoint_rcnn": ["boxes", "scores", "keypoints"]}
+    keys["faster_rcnn"] = ["boxes", "scores"]
     keys = keys.get(kind, ["boxes", "scores", "labels"])
 
     class Detector(torch.nn.Module):
@@ -65,7 +69,9 @@ def _detector_model(kind: str):
     from torchvision.models.detection.backbone_utils import mobilenet_backbone
 
     options = {"min_size": 224, "max_size": 320}
-    options_of_backbone = {"weights": None, "fpn": True, "trainable_layers": 6, "norm_layer": BatchNorm2d}
+    options_of_backbone = {"weights": None, "fpn": True, "trainable_layers": 6}
+    if kind == "fcos":
+        options_of_backbone["norm_layer"] = BatchNorm2d
     backbone = mobilenet_backbone("mobilenet_v3_small", **options_of_backbone)
     if kind in ("retinanet", "fcos"):
         from torchvision.models.detection.anchor_utils import AnchorGenerator
@@ -98,6 +104,18 @@ def _detector_model(kind: str):
     head = keypoint_rcnn.KeypointRCNNHeads(256, (64, 64, 64))
     predictor = keypoint_rcnn.KeypointRCNNPredictor(64, 7)
     return detection.KeypointRCNN(backbone, keypoint_head=head, keypoint_predictor=predictor, **options)
+
+
+def _scale_last_layers(model) -> None:
+    """Proposals whose scores differ, and boxes that stay near their anchors."""
+    import torch
+
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.endswith("cls_logits.weight"):
+                value.mul_(3.0)
+            if name.endswith("bbox_pred.weight"):
+                value.mul_(0.3)
 
 
 def _spread(model, images) -> None:
