@@ -132,6 +132,14 @@ impl Promoted {
         }
         let mut node = copy.clone();
         node.inputs = vec![wide];
+        if is_half(target) && type_of(input) == ElementType::Nf4 {
+            // The entries of the table are no halves; decompressed in f32 they keep their values, as in OpenVINO.
+            let attributes = ConvertAttributes { destination_type: ElementType::F32 };
+            node.operation = Arc::new(Convert { attributes });
+            let place = self.push(node);
+            self.wide.insert(from, Source { node: place, port: 0 });
+            return place;
+        }
         let place = self.push(node);
         let narrow = Source { node: place, port: 0 };
         if is_half(target) {
