@@ -149,7 +149,7 @@ mod tests {
             let mut ranges = Vec::new();
             operation.overwritten(&views, &mut ranges).map(|complete| (complete, ranges))
         };
-        assert_eq!(overwritten([2, 5], 1, 3, 1, 0).unwrap(), (true, vec![10..30]));
+        assert_eq!(overwritten([2, 5], 1, 3, 1, 0).unwrap(), (true, Vec::from([10..30])));
         assert_eq!(overwritten([4, 2], 3, 5, 1, 1).unwrap(), (true, vec![6..10, 16..20, 26..30, 36..40]));
         assert_eq!(overwritten([2, 5], 3, -5, -2, 0).unwrap(), (true, vec![30..40, 10..20]));
         assert_eq!(overwritten([0, 5], 2, 2, 1, 0).unwrap(), (true, vec![]));

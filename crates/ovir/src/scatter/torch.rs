@@ -578,7 +578,7 @@ fn scaled(function: &Function, source: &Held<'_>, alpha: Scalar) -> Result<Optio
     let mut tensor = source.view().to_tensor()?;
     match source.element_type() {
         ElementType::Boolean if whole.is_some() => {
-            tensor.bytes_mut()?.iter_mut().for_each(|v| *v &= u8::from(float != 0.0))
+            tensor.bytes_mut()?.iter_mut().for_each(|v| *v &= u8::from(float != 0.0));
         }
         ElementType::F16 => {
             tensor.slice_mut::<f16>()?.iter_mut().for_each(|v| *v = f16::from_f32(v.to_f32() * float as f32));
