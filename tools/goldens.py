@@ -183,6 +183,8 @@ def _kept(tests: Path, name: str, folder: Path, listing: dict) -> dict[str, tupl
             # What a twin vouches for is asked again: the case's own files do not show the twin.
             if entry is None or entry["note"] != case["note"] or not _is_unchanged(folder / case["name"], files):
                 continue
+            for file in [f for f in (folder / case["name"]).iterdir() if f.is_file()]:
+                file.unlink()
             for file, content in files.items():
                 (folder / case["name"] / file).write_bytes(content)
             kept[case["name"]] = (case, against.get(case["name"]))

@@ -1007,6 +1007,18 @@ def exact_norms(p: Pack) -> None:
         p.case(name, inputs, {"keep_dims": False}, constant=(1,), reference=reference, example=True)
 
 
+@further("AvgPool-opset1", "AvgPool-opset14", "AvgPool-opset16")
+def exact_windows(p: Pack) -> None:
+    """Integers whose means are integers, in every type."""
+    attributes = {"kernel": [2], "strides": [2], "pads_begin": [0], "pads_end": [0], "exclude-pad": True}
+    attributes |= {"auto_pad": "explicit", "rounding_type": "floor"}
+    if p.version == "opset16":
+        attributes["dilations"] = [1]
+    for dtype in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64):
+        x, expected = np.array([[[2, 4, 6, 8]]], dtype), np.array([[[3, 7]]], dtype)
+        p.case(f"breadth_{np.dtype(dtype).name}", [x], attributes, reference=expected, example=True)
+
+
 @further("AdaptiveAvgPool-opset8", "GridSample-opset9")
 def exact_means(p: Pack) -> None:
     """Integers whose means are integers, in every type."""
