@@ -161,6 +161,12 @@ impl Cell {
             reader.report(OpError::attribute("clip", message));
         }
         let mut activations = read_activations(given, reader);
+        // Converters repeat the list for the second direction of a sequence; both have the same functions.
+        if let Some((first, second)) = activations.split_at_checked(kind.activations())
+            && first == second
+        {
+            activations.truncate(kind.activations());
+        }
         if activations.len() != kind.activations() {
             let message = format!("{} activations are given, the cell has {}", activations.len(), kind.activations());
             reader.report(OpError::attribute("activations", message));
