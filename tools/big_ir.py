@@ -16,7 +16,11 @@ def dims(indent, sizes):
 
 def port(number, names=""):
     names = f' names="{names}"' if names else ""
-    return f'\t\t\t\t<port id="{number}" precision="FP32"{names}>\n' + dims("\t\t\t\t\t", (1, 64, 56, 56)) + "\t\t\t\t</port>\n"
+    return (
+        f'\t\t\t\t<port id="{number}" precision="FP32"{names}>\n'
+        + dims("\t\t\t\t\t", (1, 64, 56, 56))
+        + "\t\t\t\t</port>\n"
+    )
 
 
 def layer(number):

@@ -6,6 +6,7 @@
 Every case must end with one clear message and the exit code of the command line's contract: never a panic (101), a
 signal, a hang or a partial output file. The tool ends with 1 if a case does not.
 """
+
 import argparse
 import pathlib
 import re
@@ -22,9 +23,11 @@ CACHE = ROOT / "tests" / "models" / "kv_state_32mb"
 
 def replace(old, new, count=1):
     """A change of the XML text; the old text must be there."""
+
     def change(xml):
         assert re.search(old, xml), old
         return re.sub(old, new, xml, count=count)
+
     return change
 
 
@@ -38,8 +41,13 @@ XML_CASES = [
     ("IR version 7", replace('version="11"', 'version="7"'), None, 1),
     ("IR version 12", replace('version="11"', 'version="12"'), None, 1),
     ("unknown operation", replace('type="MatMul"', 'type="MatMull"'), None, 2),
-    ("operation not in the opset", replace('type="SoftMax" version="opset8"', 'type="SoftMax" version="opset99"'), None, 1),
-    ("misspelt attribute", replace('transpose_b=', 'transpoze_b='), None, 0),
+    (
+        "operation not in the opset",
+        replace('type="SoftMax" version="opset8"', 'type="SoftMax" version="opset99"'),
+        None,
+        1,
+    ),
+    ("misspelt attribute", replace("transpose_b=", "transpoze_b="), None, 0),
     ("boolean attribute maybe", replace('transpose_b="(true|false)"', 'transpose_b="maybe"'), None, 1),
     ("missing required attribute", replace(r' strides="[^"]*"', ""), None, 1),
     ("negative stride", replace(r'strides="[^"]*"', 'strides="-1, 1"'), None, 1),
@@ -51,7 +59,14 @@ XML_CASES = [
     ("dim not a number", replace(r"<dim>10</dim>", "<dim>ten</dim>"), None, 1),
     ("constant beyond the weights", replace(r'offset="0"', 'offset="99999999"'), None, 1),
     ("constant of another size", replace(r'size="(\d+)"', 'size="4"'), None, 1),
-    ("constant shape too large", replace(r'(element_type="f32" )?shape="[\d, ]+" offset', 'element_type="f32" shape="4000000000, 4000000000" offset'), None, 1),
+    (
+        "constant shape too large",
+        replace(
+            r'(element_type="f32" )?shape="[\d, ]+" offset', 'element_type="f32" shape="4000000000, 4000000000" offset'
+        ),
+        None,
+        1,
+    ),
     ("axis out of range", replace(r'<data axis="-?\d+"', '<data axis="7"'), None, 1),
     ("weights cut in half", None, lambda b: b[: len(b) // 2], 1),
     ("weights missing", None, "missing", 1),
@@ -71,7 +86,9 @@ def main():
         for title, arguments, expected in cases(folder, name, good[name]):
             output = folder / "out.npz"
             output.unlink(missing_ok=True)
-            result = subprocess.run([options.ovir, *arguments, "--outputs", str(output)], capture_output=True, text=True, timeout=60)
+            result = subprocess.run(
+                [options.ovir, *arguments, "--outputs", str(output)], capture_output=True, text=True, timeout=60
+            )
             message = clean(result.stderr, folder)
             clear = 0 <= result.returncode < 3 and "internal defect" not in message
             partial = result.returncode != 0 and output.exists()
@@ -112,7 +129,11 @@ def cases(folder, name, image):
     yield "damaged image", ["run", model, "-i", str(folder / "broken.png")], 2
     yield "model file missing", ["run", str(folder / "nowhere.xml")], 2
     yield "no input given", ["run", model], 2
-    yield "shape that violates a rule", ["run", model, "--shape", "[1,2,32,32]", "--inputs", str(folder / "good.npz")], 2
+    yield (
+        "shape that violates a rule",
+        ["run", model, "--shape", "[1,2,32,32]", "--inputs", str(folder / "good.npz")],
+        2,
+    )
     cache = dict(np.load(CACHE / "inputs-1.npz"))
     for array in cache:
         if cache[array].dtype.kind == "i":

@@ -11,17 +11,22 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from golden_grid import Call
 
 CLASS_NAMES = {"ReLU": "Relu", "PReLU": "PRelu", "SoftMax": "Softmax", "Const": "Constant"}
 """OpenVINO's class names where they differ from the type in the XML."""
 
-PACKS: dict[str, Callable[["Pack"], None]] = {}
+PACKS: dict[str, Callable[[Pack], None]] = {}
 """The table function of every pack, by `Type-opsetN`, in order of registration."""
+
+FURTHER: dict[str, list[Callable[[Pack], None]]] = {}
+"""Functions that add to a pack after its table, by `Type-opsetN`."""
 
 
 @dataclass
@@ -43,6 +48,8 @@ class Case:
     note: str = ""
     oracles: tuple[str, ...] = ("cpu", "evaluate")
     problem: str = ""
+    has_twin: bool = False
+    twin_step: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass
@@ -53,6 +60,7 @@ class Pack:
     version: str
     folder: Path
     cases: list[Case] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.seed = zlib.crc32(f"{self.kind}-{self.version}".encode())
@@ -90,6 +98,11 @@ class Pack:
         outputs: Sequence[int] | None = None,
         reference: Any = None,
         binding: Any = None,
+        twin: Sequence[np.ndarray] | None = None,
+        strip: Sequence[str] = (),
+        patch: dict[str, str] | None = None,
+        drop: int = 0,
+        is_varied: bool = False,
         **facts: Any,
     ) -> None:
         """Add a case of the pack's operation alone.
@@ -97,12 +110,17 @@ class Pack:
         `constant` lists the inputs that become Const layers, `shapes` the
         partial shapes of Parameters that are not static, `outputs` the outputs
         that get a Result (all by default). `reference` is the expected value, a
-        list of them, or a function of the inputs.
+        list of them, or a function of the inputs. `twin` holds the inputs in types that the
+        oracles compute in themselves; its Parameters are static. OpenVINO writes defaults that a file may
+        leave out and normalises what it reads: `strip` names attributes that the IR does not write, `patch`
+        gives others their values, `drop` is a number of last inputs that are taken away.
         """
         arrays = [np.asarray(value) for value in inputs]
         fixed = set(constant)
+        if not is_varied:
+            self.calls.append(Call(name, arrays, attributes or {}, fixed, shapes or {}, outputs, reference))
 
-        def build():
+        def build(arrays=arrays, shapes=shapes):
             nodes, parameters = [], []
             for index, array in enumerate(arrays):
                 if index in fixed:
@@ -115,15 +133,50 @@ class Pack:
             chosen = range(node.get_output_size()) if outputs is None else outputs
             return make_model([node.output(i) for i in chosen], parameters)
 
-        step = {f"x{i}": a for i, a in enumerate(arrays) if i not in fixed}
         self.model(
             name,
             build,
-            [step],
+            [_step(arrays, fixed)],
             reference=_named([_call(reference, arrays)]),
             binding=_names(_call(binding, arrays)),
             **facts,
         )
+        if strip or patch or drop:
+            self._rewrite(self.cases[-1], strip, patch or {}, drop)
+        if twin is not None:
+            self._add_twin(self.cases[-1], lambda: build(twin, None), arrays, twin, fixed)
+
+    def _add_twin(self, case: Case, build, arrays, twin, fixed: set[int]) -> None:
+        """Write the twin of a case beside it; it stands in for an IR that OpenVINO does not build."""
+        target = self.folder / case.name / "twin"
+        target.mkdir()
+        try:
+            _serialize(build(), target / "model.xml")
+        except Exception:  # noqa: BLE001 - a case without a twin
+            return
+        case.has_twin = True
+        case.twin_step = _step(twin, fixed)
+        if case.problem:
+            case.problem = ""
+            retype(target, self.folder / case.name, self.kind, self.version, arrays)
+
+    def _rewrite(self, case: Case, strip: Sequence[str], patch: dict[str, str], drop: int) -> None:
+        """Change the layer of a case in its IR; it must hold one of the attributes to strip."""
+        path = self.folder / case.name / "model.xml"
+        if case.problem:
+            return
+        tree = ET.parse(path)
+        (layer,) = (e for e in tree.iter("layer") if (e.get("type"), e.get("version")) == (self.kind, self.version))
+        data = layer.find("data")
+        attributes = data.attrib if data is not None else {}
+        if strip and not any(name in attributes for name in strip):
+            case.problem = "no attribute to strip"
+        for name in strip:
+            attributes.pop(name, None)
+        attributes.update(patch)
+        for _ in range(drop):
+            _drop_input(tree.getroot(), layer)
+        tree.write(path, encoding="unicode")
 
     def model(
         self,
@@ -166,12 +219,23 @@ def pack(*names: str):
     return register
 
 
+def further(*names: str):
+    """Register a function that adds to the packs of these names after their tables."""
+
+    def register(function: Callable[[Pack], None]) -> Callable[[Pack], None]:
+        for name in names:
+            FURTHER.setdefault(name, []).append(function)
+        return function
+
+    return register
+
+
 def make_parameter(dtype: Any, shape: Any, name: str):
     """A Parameter whose friendly name and tensor name are `name`."""
     import openvino
     from openvino import opset13
 
-    node = opset13.parameter(openvino.PartialShape(shape), _element_type(dtype), name=name)
+    node = opset13.parameter(openvino.PartialShape(shape), element_type(dtype), name=name)
     node.output(0).tensor.set_names({name})
     return node
 
@@ -182,7 +246,11 @@ def make_constant(array: np.ndarray):
     from openvino import op
 
     array = np.ascontiguousarray(array).reshape(np.shape(array))
-    return op.Constant(openvino.Tensor(array)) if array.size else _empty_constant(array)
+    if not array.size:
+        return _empty_constant(array)
+    if array.dtype.kind == "V":
+        return op.Constant(element_type(array.dtype), openvino.Shape(array.shape), array.astype(float).ravel().tolist())
+    return op.Constant(openvino.Tensor(array))
 
 
 def make_node(kind: str, version: str, inputs: Sequence[Any], attributes: dict | None = None):
@@ -209,6 +277,32 @@ def make_model(outputs: Sequence[Any], parameters: Sequence[Any], sinks: Sequenc
     return openvino.Model(results, list(parameters), "golden")
 
 
+def retype(source: Path, target: Path, kind: str, version: str, arrays: Sequence[np.ndarray]) -> None:
+    """Copy an IR of one operation with the element types of its inputs replaced by those of `arrays`.
+
+    Declared types of outputs stay what they were: readers infer them.
+    """
+    tree = ET.parse(source / "model.xml")
+    weights = (source / "model.bin").read_bytes()
+    layers = {e.get("id"): e for e in tree.iter("layer")}
+    (node,) = (e for e in layers.values() if (e.get("type"), e.get("version")) == (kind, version))
+    sources = {e.get("to-port"): e.get("from-layer") for e in tree.iter("edge") if e.get("to-layer") == node.get("id")}
+    for port, array in zip(node.findall("input/port"), arrays, strict=True):
+        producer = layers[sources[port.get("id")]]
+        name = element_type(array.dtype).get_type_name()
+        precision = {"f16": "FP16", "f32": "FP32", "f64": "FP64", "boolean": "BOOL"}.get(name, name.upper())
+        producer.find("data").set("element_type", name)
+        for element in (port, producer.find("output/port")):
+            element.set("precision", precision)
+        if producer.get("type") == "Const":
+            content = np.ascontiguousarray(array).tobytes()
+            producer.find("data").set("offset", str(len(weights)))
+            producer.find("data").set("size", str(len(content)))
+            weights += content + b"\0" * (-len(content) % 8)
+    tree.write(target / "model.xml", encoding="unicode")
+    (target / "model.bin").write_bytes(weights)
+
+
 def save_case_list(pack_: Pack) -> None:
     """Write what the building child knows for the parent: cases.pickle-free JSON
     beside npz files of inputs, references and bindings."""
@@ -221,6 +315,8 @@ def save_case_list(pack_: Pack) -> None:
             save_npz(target / f"inputs-{step}.npz", arrays)
         for step, arrays in enumerate(case.reference or []):
             save_npz(target / f"reference-{step}.npz", arrays)
+        if case.has_twin:
+            save_npz(target / "twin" / "inputs-0.npz", case.twin_step)
         if case.binding:
             save_npz(target / "binding.npz", case.binding)
         entries.append(
@@ -230,6 +326,7 @@ def save_case_list(pack_: Pack) -> None:
                 "reference": case.reference is not None,
                 "example": case.example,
                 "binding": case.binding is not None,
+                "twin": case.has_twin,
                 "tolerance": case.tolerance,
                 "note": case.note,
                 "oracles": list(case.oracles),
@@ -246,11 +343,14 @@ def _serialize(model, path: Path) -> None:
     openvino.serialize(model, str(path), str(path.with_suffix(".bin")))
 
 
-def _element_type(dtype: Any):
+def element_type(dtype: Any):
+    """OpenVINO's element type for a NumPy type or one of its own."""
     import openvino
 
     if isinstance(dtype, openvino.Type):
         return dtype
+    if np.dtype(dtype).kind == "V":
+        return openvino.Type.bf16
     return openvino.Type.string if np.dtype(dtype).kind == "U" else openvino.Type(np.dtype(dtype))
 
 
@@ -258,7 +358,22 @@ def _empty_constant(array: np.ndarray):
     import openvino
     from openvino import op
 
-    return op.Constant(_element_type(array.dtype), openvino.Shape(array.shape), [])
+    return op.Constant(element_type(array.dtype), openvino.Shape(array.shape), [])
+
+
+def _drop_input(root: ET.Element, layer: ET.Element) -> None:
+    """Take the last input of a layer away, with its edge and the Const that it came from."""
+    ports, layers, edges = layer.find("input"), root.find("layers"), root.find("edges")
+    last = ports.findall("port")[-1]
+    ports.remove(last)
+    ends = (layer.get("id"), last.get("id"))
+    (edge,) = (e for e in edges if (e.get("to-layer"), e.get("to-port")) == ends)
+    edges.remove(edge)
+    layers.remove(next(e for e in layers if e.get("id") == edge.get("from-layer")))
+
+
+def _step(arrays: Sequence[np.ndarray], fixed: set[int]) -> dict[str, np.ndarray]:
+    return {f"x{i}": a for i, a in enumerate(arrays) if i not in fixed}
 
 
 def _call(value: Any, arrays: list[np.ndarray]) -> list[np.ndarray] | None:

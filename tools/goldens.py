@@ -35,16 +35,21 @@ import numpy as np
 TOOLS = Path(__file__).resolve().parent
 sys.path.insert(0, str(TOOLS))
 
-import oracle  # noqa: E402
-from golden_pack import PACKS, Pack, save_case_list  # noqa: E402
+import golden_grid
+import oracle
+from golden_pack import FURTHER, PACKS, Pack, save_case_list
 
 TOLERANCES = {
+    "bfloat16": {"rtol": 1e-2, "atol": 5e-3},
     "float16": {"rtol": 2e-3, "atol": 1e-3},
     "float32": {"rtol": 1e-4, "atol": 1e-5},
     "float64": {"rtol": 1e-6, "atol": 1e-7},
 }
 """How far a result may be from the expected value, by the widest of the output
 types; others bind exactly."""
+
+TWIN_NOTE = "the values are the oracle's for the same numbers in a type that it computes in itself"
+"""What is said of a case that a twin vouches for."""
 
 SHOWN_ELEMENTS = 64
 """A deviation lists at most this many elements of a tensor."""
@@ -56,6 +61,7 @@ def main() -> int:
     parser.add_argument("--tests", type=Path, default=TOOLS.parent / "tests")
     parser.add_argument("--list", action="store_true", help="list the packs and stop")
     parser.add_argument("--check", action="store_true", help="check the packs' files and stop")
+    parser.add_argument("--keep", action="store_true", help="do not ask again what the pack holds unchanged")
     parser.add_argument("--build", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     _load_tables()
@@ -71,7 +77,7 @@ def main() -> int:
     if arguments.check:
         return check_packs(names, arguments.tests / "golden")
     for name in names:
-        make_pack(name, arguments.tests)
+        make_pack(name, arguments.tests, arguments.keep)
     return 0
 
 
@@ -121,7 +127,7 @@ def _archived_npz(archive: zipfile.ZipFile, name: str) -> dict[str, np.ndarray]:
         return {key: content[key] for key in content.files}
 
 
-def make_pack(name: str, tests: Path) -> None:
+def make_pack(name: str, tests: Path, keep: bool = False) -> None:
     """Build, ask and write one pack, and report what was left out."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / name
@@ -132,7 +138,8 @@ def make_pack(name: str, tests: Path) -> None:
             print(f"{name}: building failed: {built.stderr[-2000:]}", file=sys.stderr)
             return
         listing = json.loads((folder / "list.json").read_text())
-        settled, deviations = _settle_all(name, folder, listing)
+        kept = _kept(tests, name, folder, listing) if keep else {}
+        settled, deviations = _settle_all(name, folder, listing, kept)
         _write_pack(tests / "golden" / f"{name}.zip", folder, settled)
         _write_deviations(tests / "deviations" / f"{name}.json", deviations)
     size = (tests / "golden" / f"{name}.zip").stat().st_size
@@ -154,17 +161,49 @@ def _wanted(name: str, asked: list[str]) -> bool:
 def _build(name: str, folder: Path) -> int:
     kind, version = name.rsplit("-", 1)
     pack = Pack(kind, version, folder)
-    PACKS[name](pack)
+    for fill in (PACKS[name], *FURTHER.get(name, [])):
+        fill(pack)
+    golden_grid.extend(pack)
     save_case_list(pack)
     return 0
 
 
-def _settle_all(name: str, folder: Path, listing: dict) -> tuple[list[dict], list[dict]]:
+def _kept(tests: Path, name: str, folder: Path, listing: dict) -> dict[str, tuple[dict, dict | None]]:
+    """The cases that the pack holds with the same IR and inputs, with their deviations; their files are restored."""
+    path = tests / "golden" / f"{name}.zip"
+    if not path.exists():
+        return {}
+    deviations = tests / "deviations" / f"{name}.json"
+    against = {d["case"]: d for d in (json.loads(deviations.read_text()) if deviations.exists() else [])}
+    wanted, kept = {e["name"]: e for e in listing["cases"]}, {}
+    with zipfile.ZipFile(path) as archive:
+        for case in json.loads(archive.read("cases.json")):
+            entry = wanted.get(case["name"])
+            files = {n.split("/")[1]: archive.read(n) for n in archive.namelist() if n.startswith(f"{case['name']}/")}
+            # What a twin vouches for is asked again: the case's own files do not show the twin.
+            if entry is None or entry["note"] != case["note"] or not _is_unchanged(folder / case["name"], files):
+                continue
+            for file, content in files.items():
+                (folder / case["name"] / file).write_bytes(content)
+            kept[case["name"]] = (case, against.get(case["name"]))
+    return kept
+
+
+def _is_unchanged(folder: Path, files: dict[str, bytes]) -> bool:
+    """Whether a case that was built is the one whose files are given."""
+    for name, content in files.items():
+        built = folder / ("inputs-0.npz" if name == "inputs.npz" else name)
+        if (name.startswith(("model", "inputs"))) and not (built.exists() and built.read_bytes() == content):
+            return False
+    return True
+
+
+def _settle_all(name: str, folder: Path, listing: dict, kept: dict) -> tuple[list[dict], list[dict]]:
     entries = []
     for entry in listing["cases"]:
         if entry["problem"]:
             print(f"{name}/{entry['name']}: not built: {entry['problem'][:400]}", file=sys.stderr)
-        else:
+        elif entry["name"] not in kept:
             entries.append(entry)
     questions = [
         oracle.Question(
@@ -175,9 +214,12 @@ def _settle_all(name: str, folder: Path, listing: dict) -> tuple[list[dict], lis
         for e in entries
     ]
     answers = oracle.ask(questions, time_limit=30.0)
+    twins = _ask_twins(folder, entries)
     settled, deviations = [], []
     for entry, answer in zip(entries, answers):
         case, against = _settle(folder / entry["name"], entry, answer)
+        if case is None and entry["name"] in twins:
+            case, against = _settle_by_twin(folder / entry["name"], entry, answer, twins[entry["name"]])
         if case is None:
             print(f"{name}/{entry['name']}: left out: {against}", file=sys.stderr)
             continue
@@ -185,7 +227,57 @@ def _settle_all(name: str, folder: Path, listing: dict) -> tuple[list[dict], lis
         settled.append(case)
         if against:
             deviations.append({"case": entry["name"], "note": entry["note"], **against})
+    settled += [case for case, _ in kept.values()]
+    deviations += [deviation for _, deviation in kept.values() if deviation]
+    order = [e["name"] for e in listing["cases"]]
+    settled.sort(key=lambda case: order.index(case["name"]))
+    deviations.sort(key=lambda deviation: order.index(deviation["case"]))
     return settled, deviations
+
+
+def _ask_twins(folder: Path, entries: list[dict]) -> dict[str, oracle.Answer]:
+    """What the oracles say of the twins: the same numbers in types that they compute in themselves."""
+    having = [e for e in entries if e["twin"]]
+    questions = []
+    for entry in having:
+        twin = folder / entry["name"] / "twin"
+        questions.append(oracle.Question(twin / "model.xml", _load_steps(twin, "inputs", 1), tuple(entry["oracles"])))
+    answers = oracle.ask(questions, time_limit=30.0)
+    return {entry["name"]: answer for entry, answer in zip(having, answers)}
+
+
+def _settle_by_twin(folder: Path, entry: dict, answer: oracle.Answer, twin: oracle.Answer):
+    """Decide a case by its twin, unless both oracles agree on other values for the case itself."""
+    verdict = oracle.settle(twin, _agreement(twin))
+    if verdict.outputs is None:
+        return None, f"{verdict.objection} {answer.failures} {twin.failures}"
+    types = _output_types(folder / "model.xml", answer)
+    given = {k: v.dtype for k, v in _load_steps(folder / "twin", "inputs", 1)[0].items()}
+    expected = [{n: _converted(v, types.get(n), folder, given) for n, v in verdict.outputs[0].items()}]
+    if not all(np.isfinite(v.astype(np.float64)).all() for v in expected[0].values()):
+        return None, "the twin's values do not fit"
+    entry = {**entry, "tolerance": entry["tolerance"] or _coarser(_tolerance(expected), _tolerance(verdict.outputs))}
+    note = entry["note"] or TWIN_NOTE
+    return _case(folder, {**entry, "note": note}, expected, f"{verdict.oracle}", None), {}
+
+
+def _coarser(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return max(one, other, key=lambda tolerance: tolerance["rtol"])
+
+
+def _converted(value: np.ndarray, dtype: np.dtype | None, folder: Path, given: dict) -> np.ndarray:
+    """A twin's output in the type that the case's output has."""
+    own = _load_steps(folder, "inputs", 1)[0]
+    if dtype is None:
+        # The oracles did not take the case: outputs of the type of an input follow it.
+        dtype = next((own[k].dtype for k in sorted(given) if given[k] == value.dtype), value.dtype)
+    return value.astype(dtype)
+
+
+def _output_types(xml: Path, answer: oracle.Answer) -> dict[str, np.dtype]:
+    """The types of the outputs, as an oracle gave them; none if the case was refused."""
+    outputs = next(iter(answer.outputs.values()), None)
+    return {} if outputs is None else {name: value.dtype for name, value in outputs[0].items()}
 
 
 def _settle(folder: Path, entry: dict, answer: oracle.Answer):

@@ -157,7 +157,16 @@ def save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
 def load_npz(path: Path) -> dict[str, np.ndarray]:
     """Read all arrays of an npz."""
     with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        return {name: _as_bf16(archive[name]) for name in archive.files}
+
+
+def _as_bf16(array: np.ndarray) -> np.ndarray:
+    """NumPy has no bf16 and reads its elements as two bytes each."""
+    if array.dtype != np.dtype("V2"):
+        return array
+    import ml_dtypes
+
+    return array.view(ml_dtypes.bfloat16)
 
 
 def port_name(port, producer_outputs: int | None = None) -> str:
@@ -241,7 +250,7 @@ def _difference(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> str:
         return f"element type {a.dtype} against {b.dtype}"
     if a.shape != b.shape:
         return f"shape {list(a.shape)} against {list(b.shape)}"
-    if a.dtype.kind != "f":
+    if a.dtype.kind not in "fV":
         unequal = a != b
     else:
         unequal = ~np.isclose(a.astype(np.float64), b.astype(np.float64), rtol, atol, equal_nan=True)
@@ -396,6 +405,8 @@ def _array(tensor) -> np.ndarray:
 
     if tensor.element_type == openvino.Type.string:
         return np.array(tensor.str_data)
+    if tensor.element_type == openvino.Type.bf16:
+        return _as_bf16(np.array(tensor.data).view("V2"))
     return np.array(tensor.data)
 
 

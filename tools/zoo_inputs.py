@@ -302,3 +302,159 @@ def _pieces(word: str, vocabulary: dict[str, int]) -> list[int]:
         else:
             return [vocabulary["[UNK]"]]
     return ids
+
+
+Draw = Callable[[np.random.Generator], np.ndarray]
+"""Draws one input from a generator."""
+
+
+def drawn(*steps: dict[str, Draw | Carry | np.ndarray]) -> Maker:
+    """Seeded values for every input of every inference."""
+
+    def make(packages: Path) -> Steps:
+        generator = np.random.default_rng(7)
+        return [{k: v(generator) if callable(v) else v for k, v in step.items()} for step in steps]
+
+    return make
+
+
+def normal(*shape: int, scale: float = 1.0) -> Draw:
+    return lambda generator: generator.normal(0.0, scale, shape).astype(np.float32)
+
+
+def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Draw:
+    return lambda generator: generator.uniform(low, high, shape).astype(np.float32)
+
+
+def ids(vocabulary: int, *shape: int, dtype=np.int64) -> Draw:
+    return lambda generator: generator.integers(2, vocabulary, shape).astype(dtype)
+
+
+def lengths_mask(*lengths: int) -> np.ndarray:
+    """A row of ones for each length, padded with zeros at the end."""
+    return (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
+
+
+def photographs(name: str, *sizes: tuple[int, int], batch: bool = True) -> Maker:
+    """Photographs of the given sizes (width, height), normalised as for ImageNet, NCHW or CHW."""
+    files = ("chelsea.png", "coffee.png", "astronaut.png", "rocket.jpg")
+
+    def make(packages: Path) -> Steps:
+        mean = np.array([0.485, 0.456, 0.406], np.float32)
+        deviation = np.array([0.229, 0.224, 0.225], np.float32)
+        steps = []
+        for file, size in zip(files, sizes):
+            pixels = channels_first((photograph(packages, file, size) / np.float32(255) - mean) / deviation)
+            steps.append({name: pixels if batch else pixels[0]})
+        return steps
+
+    return make
+
+
+def unit_photographs(name: str, *sizes: tuple[int, int], last: bool = True, low: float = 0.0) -> Maker:
+    """Photographs between `low` and 1, channels last or first, with a batch of one."""
+    files = ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")
+
+    def make(packages: Path) -> Steps:
+        steps = []
+        for file, size in zip(files, sizes):
+            pixels = photograph(packages, file, size).astype(np.float32) / 255 * (1 - low) + low
+            steps.append({name: pixels[None] if last else channels_first(pixels)})
+        return steps
+
+    return make
+
+
+def speech_pieces(name: str, *spans: tuple[int, int], rank: int = 2) -> Maker:
+    """Pieces of an utterance at 16 kHz, of several lengths, with leading axes of one."""
+
+    def make(packages: Path) -> Steps:
+        samples = speech(packages)
+        return [{name: samples[begin:end].reshape((1,) * (rank - 1) + (-1,))} for begin, end in spans]
+
+    return make
+
+
+def decoder_steps(vocabulary: int, prompts: list[int], steps: int = 5, positions: bool = True) -> Maker:
+    """A batch of prompts, padded at the left, then `steps` tokens one by one; the last
+    of them with the beams exchanged."""
+
+    def make(packages: Path) -> Steps:
+        generator = np.random.default_rng(11)
+        batch, length = len(prompts), max(prompts)
+        mask = (np.arange(length) >= length - np.array(prompts)[:, None]).astype(np.int64)
+        result = []
+        for k in range(steps + 1):
+            fresh = length if k == 0 else 1
+            mask = mask if k == 0 else np.concatenate([mask, np.ones((batch, 1), np.int64)], 1)
+            beams = np.arange(batch, dtype=np.int32)
+            step = {
+                "input_ids": generator.integers(2, vocabulary, (batch, fresh)),
+                "attention_mask": mask,
+                "beam_idx": beams[::-1].copy() if k == steps else beams,
+            }
+            if k == steps:
+                mask = mask[::-1]
+                step["attention_mask"] = np.ascontiguousarray(mask)
+            if positions:
+                step["position_ids"] = np.maximum(step["attention_mask"].cumsum(1) - 1, 0)[:, -fresh:]
+            result.append(step)
+        return result
+
+    return make
+
+
+def spectra(*steps: dict[str, tuple], scale: float = 1.0) -> Maker:
+    """Logarithmic spectra of speech. A tuple is a shape whose last two sizes (but for a
+    channel of one at the end) are frames and bins; anything else stands for itself."""
+
+    def make(packages: Path) -> Steps:
+        return [
+            {k: _spectrum(packages, n, v, scale) if isinstance(v, tuple) else v for k, v in step.items()}
+            for n, step in enumerate(steps)
+        ]
+
+    return make
+
+
+def _spectrum(packages: Path, number: int, shape: tuple, scale: float) -> np.ndarray:
+    frames, bins = [size for size in shape if size > 1][-2:]
+    samples = np.tile(speech(packages), 6)
+    starts = 4000 + 1600 * number + 160 * np.arange(frames)
+    windows = np.stack([samples[s : s + 2 * bins] for s in starts]) * np.hanning(2 * bins)
+    level = np.log10(np.abs(np.fft.rfft(windows))[:, :bins] + 1e-4) * scale
+    return np.broadcast_to(level.reshape((frames, bins) + (1,) * (shape[-1] == 1)), shape).astype(np.float32).copy()
+
+
+def repeated_speech(name: str, length: int, *begins: int, **others: np.ndarray) -> Maker:
+    """Speech repeated to a length, from several places, with further fixed inputs."""
+
+    def make(packages: Path) -> Steps:
+        samples = np.tile(speech(packages), 1 + (length + max(begins)) // len(speech(packages)))
+        return [{name: samples[None, b : b + length], **others} for b in begins]
+
+    return make
+
+
+def silero_v4(packages: Path) -> Steps:
+    """Windows of speech at both rates with the state of LSTMs carried."""
+    samples = speech(packages)
+    zero = np.zeros((2, 1, 64), np.float32)
+    steps: Steps = []
+    for k in range(3):
+        carried = {"h": Carry("hn"), "c": Carry("cn")} if k else {"h": zero, "c": zero}
+        steps.append(
+            {"input": samples[None, 8000 + 512 * k : 8512 + 512 * k], "sr": np.array(16000, np.int64), **carried}
+        )
+    steps.append({"input": samples[None, 8000:8512:2], "sr": np.array(8000, np.int64), "h": zero, "c": zero})
+    return steps
+
+
+def with_alpha(name: str) -> Maker:
+    """Photographs of their own sizes, u8, NHWC with a fourth channel."""
+
+    def make(packages: Path) -> Steps:
+        steps = whole_photographs(name)(packages)
+        return [{k: np.concatenate([v, np.full_like(v[..., :1], 255)], 3) for k, v in step.items()} for step in steps]
+
+    return make

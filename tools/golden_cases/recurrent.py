@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from golden_pack import Pack, pack
 
 F32, F16, I32, I64 = np.float32, np.float16, np.int32, np.int64
@@ -244,3 +243,7 @@ def sequence(p: Pack) -> None:
         2,
         shapes={0: [-1, 4, 3], 1: [-1, 1, 2], **({2: [-1, 1, 2], 3: [-1]} if states == 2 else {2: [-1]})},
     )
+
+    names = ("activations", "activations_alpha", "activations_beta", "clip", "linear_before_reset")
+    note = "the usual activations, no clip"
+    add("defaults", 1, 3, 2, 2, strip=names, example=True, note=note)

@@ -100,17 +100,24 @@ impl Chain {
         let picoseconds = 200 + steps.iter().map(cost).sum::<u64>();
         Ok(Self { steps, slots, inputs, picoseconds })
     }
+
+    /// An estimate of the time that one element takes.
+    #[must_use]
+    pub fn picoseconds(&self) -> u64 {
+        self.picoseconds
+    }
 }
 
 /// How the inputs of a chain spread over its result.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChainGeometry {
     /// Sizes of the collapsed axes, outermost first; there is at least one.
     sizes: [usize; MOST_AXES],
     rank: usize,
     /// Strides of each input along these axes.
-    strides: Vec<[usize; MOST_AXES]>,
-    lens: Vec<usize>,
+    strides: [[usize; MOST_AXES]; MOST_INPUTS],
+    lens: [usize; MOST_INPUTS],
+    inputs: usize,
     len: usize,
 }
 
@@ -122,9 +129,12 @@ impl ChainGeometry {
     /// A shape does not broadcast to `output`, sizes overflow, or more than eight axes remain after collapsing.
     pub fn new(output: &[usize], inputs: &[&[usize]]) -> Result<Self, KernelError> {
         let len = product("output", output)?;
-        let mut lens = Vec::with_capacity(inputs.len());
-        for shape in inputs {
-            lens.push(product("inputs", shape)?);
+        if inputs.len() > MOST_INPUTS {
+            return Err(KernelError::invalid("inputs", "too many inputs"));
+        }
+        let mut lens = [0; MOST_INPUTS];
+        for (shape, place) in inputs.iter().zip(&mut lens) {
+            *place = product("inputs", shape)?;
             let fits = |(back, &size): (usize, &usize)| {
                 size == 1 || output.len().checked_sub(back + 1).is_some_and(|axis| output[axis] == size)
             };
@@ -132,10 +142,10 @@ impl ChainGeometry {
                 return Err(KernelError::invalid("inputs", "a shape does not broadcast to the output"));
             }
         }
-        let mut geometry =
-            Self { sizes: [1; MOST_AXES], rank: 0, strides: vec![[0; MOST_AXES]; inputs.len()], lens, len };
-        let mut dense = vec![1usize; inputs.len()];
-        let mut here = vec![0usize; inputs.len()];
+        let strides = [[0; MOST_AXES]; MOST_INPUTS];
+        let mut geometry = Self { sizes: [1; MOST_AXES], rank: 0, strides, lens, inputs: inputs.len(), len };
+        let mut dense = [1usize; MOST_INPUTS];
+        let mut here = [0usize; MOST_INPUTS];
         for back in 0..output.len() {
             let size = output[output.len() - 1 - back];
             for (input, shape) in inputs.iter().enumerate() {
@@ -195,7 +205,7 @@ pub fn run_chain(
     in_place: Option<usize>,
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    if inputs.len() != chain.inputs || geometry.lens.len() != chain.inputs {
+    if inputs.len() != chain.inputs || geometry.inputs != chain.inputs {
         return Err(KernelError::invalid("inputs", "their number is not the chain's"));
     }
     check_exact("output", output.len(), geometry.len)?;

@@ -22,6 +22,7 @@
 //! | [`softmax`], [`reduce`], [`normalization`] | what runs along an axis |
 //! | [`pooling`], [`interpolate`] | windows and resizing over plain planes |
 //! | [`attention`], [`recurrent`] | fused attention; LSTM and GRU sequences |
+//! | [`scatter`] | updates of elements, rows and blocks, in place or into a copy |
 //! | [`movement`] | transposition, slices, tiles, concatenation, gathering and padding by byte width |
 
 pub mod attention;
@@ -40,6 +41,7 @@ pub mod parallel;
 pub mod pooling;
 pub mod recurrent;
 pub mod reduce;
+pub mod scatter;
 pub mod softmax;
 pub mod unary;
 pub mod widen;

@@ -273,6 +273,15 @@ functions! {
     Clamp { low, high } |s, x| s.min(high, s.max(low, x));
     /// `scale * x + shift`, rounded after each step.
     Affine { scale, shift } |s, x| s.add(s.mul(x, scale), shift);
+    /// The nearest of `steps + 1` levels between the input limits, laid between the output limits; rounded as the
+    /// expression of the specification is.
+    FakeQuantize { input_low, input_high, output_low, output_high, steps } |s, x| {
+        let part = s.div(s.sub(x, input_low), s.sub(input_high, input_low));
+        let level = s.div(s.round(s.mul(part, steps)), steps);
+        let inside = s.add(s.mul(level, s.sub(output_high, output_low)), output_low);
+        let below = s.select(s.le(x, s.min(input_low, input_high)), output_low, inside);
+        s.select(s.lt(s.max(input_low, input_high), x), output_high, below)
+    };
     /// The absolute value.
     Abs {} |s, x| s.abs(x);
     /// The negated value.

@@ -84,6 +84,19 @@ pub enum UnaryOp {
         /// The summand.
         shift: f32,
     },
+    /// The nearest of the levels between the input limits, laid between the output limits.
+    FakeQuantize {
+        /// What becomes `output_low`, and everything below it.
+        input_low: f32,
+        /// What becomes `output_high`, and everything above it.
+        input_high: f32,
+        /// The first level.
+        output_low: f32,
+        /// The last level.
+        output_high: f32,
+        /// The number of levels, less one.
+        steps: f32,
+    },
     /// `|x|`.
     Abs,
     /// `-x`.
@@ -128,6 +141,7 @@ impl UnaryOp {
             Self::Erf | Self::GeluErf | Self::GeluTanh | Self::Tanh | Self::Softplus | Self::Mish => 700,
             Self::Exp | Self::Log | Self::Sigmoid | Self::Swish { .. } | Self::Elu { .. } | Self::Selu { .. } => 500,
             Self::Sin | Self::Cos => 600,
+            Self::FakeQuantize { .. } => 300,
             _ => 150,
         }
     }
@@ -194,6 +208,9 @@ pub(crate) unsafe fn apply(isa: Isa, op: UnaryOp, input: *const f32, output: *mu
         UnaryOp::LeakyRelu { slope } => map!(math::LeakyRelu { slope }),
         UnaryOp::Clamp { min, max } => map!(math::Clamp { low: min, high: max }),
         UnaryOp::Affine { scale, shift } => map!(math::Affine { scale, shift }),
+        UnaryOp::FakeQuantize { input_low, input_high, output_low, output_high, steps } => {
+            map!(math::FakeQuantize { input_low, input_high, output_low, output_high, steps });
+        }
         UnaryOp::Abs => map!(math::Abs {}),
         UnaryOp::Neg => map!(math::Neg {}),
         UnaryOp::Sign => map!(math::Sign {}),

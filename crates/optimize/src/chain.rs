@@ -25,6 +25,12 @@ impl Uses {
         Uses { readers }
     }
 
+    /// Whether some layer reads the first output of `node`, and only layers of the group do.
+    pub fn all_readers_in(&self, node: NodeId, group: &[NodeId]) -> bool {
+        let readers = self.readers.get(&Source { node, port: 0 });
+        readers.is_some_and(|readers| readers.iter().all(|reader| group.contains(reader)))
+    }
+
     /// The only layer that reads the first output of `node`, if there is just one that reads it once.
     pub fn only_reader(&self, node: NodeId) -> Option<NodeId> {
         match self.readers.get(&Source { node, port: 0 })?.as_slice() {

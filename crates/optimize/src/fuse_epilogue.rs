@@ -100,8 +100,8 @@ fn parameters_are_constant(model: &Model, node: &Node) -> bool {
     node.inputs.iter().skip(1).all(|source| is_constant(model, source.node))
 }
 
-/// Whether a value is a constant, or one that is converted or reshaped.
-fn is_constant(model: &Model, id: NodeId) -> bool {
+/// Whether a value is a constant, or one that is converted.
+pub(crate) fn is_constant(model: &Model, id: NodeId) -> bool {
     let mut at = id;
     loop {
         let node = model.node(at);

@@ -5,7 +5,9 @@
 
 mod chain;
 mod drop_indices;
+mod fuse_elementwise;
 mod fuse_epilogue;
+mod fuse_scatter;
 mod promote_halves;
 
 use ovir_graph::{Model, Validated, validate};
@@ -39,6 +41,10 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_indices", run: drop_indices::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
+    // After the epilogues, which are worth more: what is left is elementwise layers among themselves.
+    Pass { name: "fuse_elementwise", run: fuse_elementwise::run },
+    // Anywhere: its pairs are not part of other chains.
+    Pass { name: "fuse_scatter", run: fuse_scatter::run },
 ];
 
 /// Runs all passes in their order.

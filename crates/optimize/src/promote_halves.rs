@@ -1,13 +1,15 @@
 //! Computes f16 and bf16 graphs in f32, as OpenVINO's CPU plugin does: values are rounded to their declared type at
 //! results, variables and explicit Converts only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated, infer_model};
 use ovir_ops::r#type::convert::{Convert, ConvertAttributes};
 use ovir_ops::{OpVersion, SymbolSource};
 use ovir_tensor::ElementType;
+
+use crate::chain::remove;
 
 /// Promotes the graph and its bodies; `None` if there is nothing to promote.
 pub(crate) fn run(validated: &Validated) -> Option<Model> {
@@ -33,15 +35,19 @@ struct Promoted {
     wide: HashMap<Source, Source>,
     /// For old f16 and bf16 values that exist as such: constants, parameters, variables.
     narrow: HashMap<Source, Source>,
+    /// Converts to f32 that this pass has added.
+    widening: Vec<NodeId>,
 }
 
 fn promote(model: &Model) -> Model {
     let inference = infer_model(model, &[], &mut SymbolSource::default(), &mut Vec::new());
     let type_of = |source: &Source| inference.get(*source).element_type;
-    let mut new = Promoted { nodes: Vec::new(), wide: HashMap::new(), narrow: HashMap::new() };
+    let mut new = Promoted { nodes: Vec::new(), wide: HashMap::new(), narrow: HashMap::new(), widening: Vec::new() };
     let mut position: Vec<NodeId> = Vec::with_capacity(model.nodes.len());
     for (id, old) in model.iter() {
-        let keeps_type = keeps_type(old);
+        let keeps_type = keeps_type(old)
+            || (moves(old)
+                && old.inputs.iter().all(|source| !is_half(type_of(source)) || new.narrow.contains_key(source)));
         let mut node = old.clone();
         node.bodies = old.bodies.iter().map(promote).collect();
         if old.is("Convert") {
@@ -74,7 +80,15 @@ fn promote(model: &Model) -> Model {
     for id in changed.parameters.iter_mut().chain(&mut changed.results) {
         *id = position[id.index()];
     }
+    remove_unread(&mut changed, new.widening);
     changed
+}
+
+/// Removes the Converts to f32 that nobody reads.
+fn remove_unread(model: &mut Model, widening: Vec<NodeId>) {
+    let read: HashSet<NodeId> = model.nodes.iter().flat_map(|node| &node.inputs).map(|source| source.node).collect();
+    let unread: HashSet<NodeId> = widening.into_iter().filter(|id| !read.contains(id)).collect();
+    remove(model, &unread);
 }
 
 /// Layers that stay as they are: variables and results, bodies, and layers whose attributes or inputs name the type that
@@ -83,6 +97,12 @@ fn keeps_type(node: &Node) -> bool {
     matches!(&*node.type_name, "Result" | "Assign" | "ReadValue" | "ConvertLike")
         || !node.bodies.is_empty()
         || node.operation.attributes().iter().any(|(_, text)| text == "f16" || text == "bf16")
+}
+
+/// Layers that change few elements of a tensor, and round each of these once: they stay as they are where their inputs
+/// do, because converting the whole tensor would take longer than the layer itself.
+fn moves(node: &Node) -> bool {
+    matches!(&*node.type_name, "ScatterUpdate" | "ScatterElementsUpdate" | "ScatterNDUpdate" | "SliceScatter")
 }
 
 impl Promoted {
@@ -147,6 +167,9 @@ impl Promoted {
         let version = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
         let operation = Arc::new(Convert { attributes: ConvertAttributes { destination_type: element_type } });
         let node = self.push(Node::new(name, "Convert", version, operation, vec![source], 1));
+        if element_type == ElementType::F32 {
+            self.widening.push(node);
+        }
         Source { node, port: 0 }
     }
 }

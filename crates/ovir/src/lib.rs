@@ -78,6 +78,7 @@ mod error;
 mod keys;
 mod model;
 mod request;
+pub mod scatter;
 
 pub use crate::compiled::{CompileOptions, CompiledModel};
 pub use crate::compress::Compression;

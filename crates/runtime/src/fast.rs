@@ -6,8 +6,11 @@
 mod attention;
 mod binary;
 pub(crate) mod blocked;
+mod chain;
 mod convert;
 mod convolution;
+mod fake_quantize;
+mod integer;
 mod interpolate;
 mod layout;
 mod matmul;
@@ -17,6 +20,7 @@ mod parts;
 mod pooling;
 mod recurrent;
 mod reduce;
+pub(crate) mod scatter;
 mod select;
 mod softmax;
 mod stored_gather;
@@ -170,8 +174,11 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     blocked::claim_reorder,
     convolution::claim,
     matmul::claim,
+    integer::claim,
     stored_gather::claim,
+    chain::claim,
     unary::claim,
+    fake_quantize::claim,
     binary::claim,
     pooling::claim,
     softmax::claim,
@@ -179,6 +186,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     transposed::claim,
     normalization::claim,
     movement::claim,
+    scatter::claim,
     convert::claim,
     select::claim,
     attention::claim,

@@ -312,9 +312,7 @@ impl Instance {
             Place::Arena(_) => true,
             // The value of a variable is changed in place only on its way to the Assign of the same variable.
             Place::Current(variable) => {
-                self.assigned_to(compiled, output) == Some(*variable)
-                    && !matches!(step.action, Action::Kernel(_))
-                    && node.operation.in_place_input() == Some(port)
+                self.assigned_to(compiled, output) == Some(*variable) && node.operation.in_place_input() == Some(port)
             }
             _ => false,
         }

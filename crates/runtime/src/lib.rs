@@ -14,6 +14,7 @@ mod instance;
 mod layout;
 mod pool;
 mod request;
+mod scatter;
 mod step;
 mod variable;
 
@@ -21,4 +22,5 @@ pub use compile::{CompileOptions, Compiled};
 pub use error::RunError;
 pub use pool::available_threads;
 pub use request::{Observer, Profile, ProfileEntry, Request};
+pub use scatter::run_scatter;
 pub use variable::VariableInfo;

@@ -381,6 +381,71 @@ fn transposed_convolutions() {
     });
 }
 
+/// i32 values up to a magnitude.
+fn integers(random: &mut Random, shape: &[usize], largest: i64) -> Tensor {
+    let shape = Shape::from_slice(shape);
+    let values = (0..shape.elements()).map(|_| ((random.next() >> 8) as i64 % (2 * largest + 1) - largest) as i32);
+    Tensor::from_slice(&values.collect::<Vec<_>>(), shape).unwrap()
+}
+
+/// Sums beyond what f32 holds exactly, and data of all 32 bits, whose products wrap.
+const MAGNITUDES: [i64; 3] = [255, 2000, i32::MAX as i64];
+
+#[test]
+fn integer_products() {
+    many(61, 24, |random, round| {
+        let (rows, k, n) = (random.between(1, 9), random.between(1, 900), random.between(1, 20));
+        let transposed = round % 2 == 1;
+        let images = random.between(1, 2);
+        let data = integers(random, &[images, rows, k], MAGNITUDES[round % 3]);
+        let weights = if transposed { [n, k] } else { [k, n] };
+        Case::new("opset1", "MatMul")
+            .attribute("transpose_b", transposed)
+            .input(data)
+            .constant(integers(random, &weights, 255))
+    });
+}
+
+#[test]
+fn integer_convolutions() {
+    many(62, 24, |random, round| {
+        let grouped = round % 2 == 1;
+        let (groups, inputs) = (if grouped { random.between(2, 3) } else { 1 }, random.between(1, 40));
+        let inputs = if grouped { inputs.min(9) } else { 4 * inputs };
+        let outputs = random.between(1, 6);
+        let data = [random.between(1, 2), groups * inputs, random.between(3, 8), random.between(3, 9)];
+        let filter = [groups, outputs, inputs, random.between(1, 3), random.between(1, 3)];
+        let name = if grouped { "GroupConvolution" } else { "Convolution" };
+        let (stride, pad) = (random.between(1, 2), random.between(0, 1));
+        Case::new("opset1", name)
+            .attribute("strides", format!("{stride},1"))
+            .attribute("dilations", "1,1")
+            .attribute("pads_begin", format!("{pad},{pad}"))
+            .attribute("pads_end", format!("{pad},1"))
+            .input(integers(random, &data, MAGNITUDES[round % 3]))
+            .constant(integers(random, &filter[usize::from(!grouped)..], 255))
+    });
+}
+
+#[test]
+fn fake_quantisations() {
+    many(63, 24, |random, round| {
+        let channels = random.between(2, 9);
+        let data = [random.between(1, 3), channels, random.between(1, 40), random.between(1, 40)];
+        let limit = if round % 3 == 0 { vec![] } else { vec![channels, 1, 1] };
+        let mut case = Case::new("opset1", "FakeQuantize").attribute("levels", [256, 255, 16, 2][round % 4]);
+        case = case.input(random.tensor(ElementType::F32, &data));
+        for offset in [-2.0, 1.5, -1.0, 3.0] {
+            // One limit of the whole tensor beside limits of channels, and limits the wrong way round.
+            let shape = if offset == 3.0 { &[][..] } else { &limit };
+            let values = random.tensor(ElementType::F32, shape);
+            let values: Vec<f32> = values.slice::<f32>().unwrap().iter().map(|v| v + offset).collect();
+            case = case.constant(Tensor::from_slice(&values, Shape::from_slice(shape)).unwrap());
+        }
+        Case { dynamic: round % 2 == 1, through: round % 5 == 1, ..case.tolerance(0.0) }
+    });
+}
+
 #[test]
 fn poolings() {
     many(6, 40, |random, round| {
@@ -580,6 +645,113 @@ fn refused_indices_are_named() {
         .integer(0);
     let error = case.run(false).unwrap_err();
     assert!(error.contains("index 3 at position 1 is out of range [0, 2]"), "{error}");
+}
+
+/// A tensor of indices in `[-size, size - 1]`, or in `[0, size - 1]`.
+fn drawn(random: &mut Random, shape: &[usize], sizes: &[usize], wraps: bool, wide: bool) -> Tensor {
+    let count: usize = shape.iter().product();
+    let picked: Vec<i64> = (0..count)
+        .map(|i| {
+            let size = sizes[i % sizes.len().max(1)];
+            let index = random.between(0, size.max(1) - 1) as i64;
+            if wraps && random.between(0, 2) == 0 { index - size as i64 } else { index }
+        })
+        .collect();
+    match wide {
+        true => Tensor::from_slice(&picked, Shape::from_slice(shape)),
+        false => Tensor::from_slice(&picked.iter().map(|i| *i as i32).collect::<Vec<_>>(), Shape::from_slice(shape)),
+    }
+    .unwrap()
+}
+
+#[test]
+fn scatters() {
+    const TYPES: [ElementType; 7] = [
+        ElementType::F32,
+        ElementType::F64,
+        ElementType::F16,
+        ElementType::I64,
+        ElementType::U8,
+        ElementType::I32,
+        ElementType::Boolean,
+    ];
+    many(17, 90, |random, round| {
+        let rank = random.between(1, 4);
+        let shape: Vec<usize> = random.shape(rank).iter().map(|d| (*d).max(1)).collect();
+        let element_type = TYPES[random.between(0, 6)];
+        let (axis, wide) = (random.between(0, rank - 1), random.between(0, 1) == 0);
+        let data = random.tensor(element_type, &shape);
+        match round % 3 {
+            0 => {
+                let extra = random.between(0, 2);
+                let picked = random.shape(extra).iter().map(|d| (*d).min(9)).collect::<Vec<_>>();
+                let updates: Vec<usize> =
+                    shape[..axis].iter().chain(&picked).chain(&shape[axis + 1..]).copied().collect();
+                let indices = drawn(random, &picked, &[shape[axis]], false, wide);
+                Case::new("opset3", "ScatterUpdate")
+                    .input(data)
+                    .input(indices)
+                    .input(random.tensor(element_type, &updates))
+                    .integer(axis as i64 - rank as i64)
+            }
+            1 => {
+                let full = random.between(0, 1) == 0;
+                let picked: Vec<usize> = (0..rank)
+                    .map(|i| {
+                        if i == axis {
+                            random.between(0, 9)
+                        } else if full {
+                            shape[i]
+                        } else {
+                            random.between(1, shape[i])
+                        }
+                    })
+                    .collect();
+                let mean = if element_type == ElementType::Boolean { "sum" } else { "mean" };
+                let reduction = ["none", "sum", "prod", "min", "max", mean][random.between(0, 5)];
+                Case::new("opset12", "ScatterElementsUpdate")
+                    .attribute("reduction", reduction)
+                    .attribute("use_init_val", random.between(0, 1) == 0)
+                    .input(data)
+                    .input(drawn(random, &picked, &[shape[axis]], true, wide))
+                    .input(random.tensor(element_type, &picked))
+                    .integer(axis as i64)
+                    .tolerance(0.0)
+            }
+            _ => {
+                let depth = random.between(0, rank);
+                let rows = random.between(0, 12);
+                let updates: Vec<usize> = std::iter::once(rows).chain(shape[depth..].iter().copied()).collect();
+                let reduction = ["none", "sum", "sub", "prod", "min", "max"][random.between(0, 5)];
+                let sizes = if depth == 0 { &[1][..] } else { &shape[..depth] };
+                Case::new("opset15", "ScatterNDUpdate")
+                    .attribute("reduction", reduction)
+                    .input(data)
+                    .input(drawn(random, &[rows, depth], sizes, true, wide))
+                    .input(random.tensor(element_type, &updates))
+                    .tolerance(0.0)
+            }
+        }
+    });
+}
+
+#[test]
+fn scatters_refuse_what_is_out_of_range() {
+    let floats = |n: usize| Tensor::from_slice(&vec![1f32; n], [n]).unwrap();
+    for index in [3, -4, i64::MIN, i64::MAX, (1 << 32) + 1] {
+        let indices = Tensor::from_slice(&[0, index], [2]).unwrap();
+        let case = Case::new("opset12", "ScatterElementsUpdate")
+            .input(floats(3))
+            .input(indices.clone())
+            .input(floats(2))
+            .integer(0);
+        let error = case.run(false).unwrap_err();
+        let expected =
+            format!("index {index} at position [1] is out of range of axis 0 of size 3: it must be in [-3, 2]");
+        assert!(error.contains(&expected) && error.contains("\"op\""), "{error}");
+        let case = Case::new("opset3", "ScatterUpdate").input(floats(3)).input(indices).input(floats(2)).integer(0);
+        assert!(case.run(false).unwrap_err().contains(&format!("index {index} at position [1]")));
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 #[path = "graphs/blocked.rs"]
 mod blocked;
+#[path = "graphs/elementwise.rs"]
+mod elementwise;
 #[path = "graphs/stored.rs"]
 mod stored;
 #[path = "graphs/text.rs"]

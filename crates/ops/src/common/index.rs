@@ -102,7 +102,8 @@ impl<'a> Indices<'a> {
         let index = self.get(position);
         let allowed = match (dim.max(), range) {
             (0, _) => "nothing can be addressed".to_owned(),
-            (INFINITE, _) => "negative indices are not allowed".to_owned(),
+            (INFINITE, _) if index < 0 => "negative indices are not allowed".to_owned(),
+            (INFINITE, _) => "no axis is so long".to_owned(),
             (max, IndexRange::FromStart) => format!("it must be in [0, {}]", max - 1),
             (max, IndexRange::Wrapping) => format!("it must be in [-{max}, {}]", max - 1),
         };
@@ -118,7 +119,7 @@ pub(crate) fn known_indices<'a>(context: &InferContext<'a>, port: usize) -> Opti
 }
 
 /// A row-major position as coordinates.
-pub(crate) fn coordinates(position: usize, shape: &Shape) -> Shape {
+pub fn coordinates(position: usize, shape: &Shape) -> Shape {
     let mut rest = position;
     let mut coordinates: SmallVec<[usize; 8]> = SmallVec::from_elem(0, shape.rank());
     for (coordinate, size) in coordinates.iter_mut().zip(shape.iter()).rev() {

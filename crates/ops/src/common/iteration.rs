@@ -1,6 +1,6 @@
 //! What Loop and TensorIterator share: cutting inputs into iterations, putting outputs together, going around.
 
-use ovir_tensor::{Dim, ElementType, PartialShape, Shape, Tensor};
+use ovir_tensor::{Dim, ElementType, INFINITE, PartialShape, Shape, Tensor};
 
 use crate::infer::normalize_axis;
 use crate::{Blame, Body, BodyPorts, Environment, InferContext, OpError, OpResult, Slicing, ValueFacts};
@@ -336,10 +336,17 @@ fn widen(parameter: &PartialShape, result: &PartialShape, round: usize) -> Parti
     }
     match (parameter.dims(), result.dims()) {
         (Some(a), Some(b)) if a.len() == b.len() && round < MAX_INFERENCE_ROUNDS => {
-            PartialShape::from_dims(a.iter().zip(b).map(|(x, y)| if x.includes(*y) { *x } else { Dim::DYNAMIC }))
+            PartialShape::from_dims(a.iter().zip(b).map(|(x, y)| if x.includes(*y) { *x } else { widen_dim(*x, *y) }))
         }
         _ => PartialShape::DYNAMIC,
     }
+}
+
+/// The end of the interval beyond which the size of the next iteration goes is given up; the other one stays.
+fn widen_dim(parameter: Dim, result: Dim) -> Dim {
+    let min = if result.min() < parameter.min() { 0 } else { parameter.min() };
+    let max = if result.max() > parameter.max() { INFINITE } else { parameter.max() };
+    Dim::interval(min, max)
 }
 
 fn result(results: &[Tensor], index: usize) -> OpResult<&Tensor> {
@@ -386,6 +393,15 @@ mod tests {
         assert_eq!(slice(&tensor, &backward, 0, 0).unwrap().slice::<f32>().unwrap(), [2.0, 5.0]);
         let parts: Vec<Tensor> = (0..3).map(|i| slice(&tensor, &backward, i, 0).unwrap()).collect();
         assert_eq!(gather(&parts, &backward, 0).unwrap().unwrap(), tensor);
+    }
+
+    #[test]
+    fn sizes_that_grow_keep_their_lower_end() {
+        let shape = |dims: [(i64, i64); 2]| PartialShape::from_dims(dims.map(|(min, max)| Dim::interval(min, max)));
+        let grown = widen(&shape([(1, 1), (2, 3)]), &shape([(2, 2), (2, 2)]), 0);
+        assert_eq!(grown, shape([(1, INFINITE), (2, 3)]));
+        let shrunk = widen(&shape([(3, 5), (2, 2)]), &shape([(2, 4), (2, 2)]), 0);
+        assert_eq!(shrunk, shape([(0, 5), (2, 2)]));
     }
 
     #[test]

@@ -161,17 +161,14 @@ impl Cell {
             reader.report(OpError::attribute("clip", message));
         }
         let mut activations = read_activations(given, reader);
-        // Converters repeat the list for the second direction of a sequence; both have the same functions.
-        if let Some((first, second)) = activations.split_at_checked(kind.activations())
-            && first == second
-        {
-            activations.truncate(kind.activations());
-        }
-        if activations.len() != kind.activations() {
-            let message = format!("{} activations are given, the cell has {}", activations.len(), kind.activations());
+        // Converters write what ONNX lists for both directions; the same for each means what one list means.
+        let count = kind.activations();
+        let is_repeated = activations.len() == 2 * count && activations[..count] == activations[count..];
+        if activations.len() != count && !is_repeated {
+            let message = format!("{} activations are given, the cell has {count}", activations.len());
             reader.report(OpError::attribute("activations", message));
         }
-        activations.resize(kind.activations(), Activation::Tanh);
+        activations.resize(count, Activation::Tanh);
         let hidden_size = given.hidden_size.clamp(1, MAX_WINDOW_NUMBER) as usize;
         Cell { kind, hidden_size, activations, clip: given.clip }
     }

@@ -11,8 +11,8 @@ use ovir_tensor::{
     bf16, dispatch, f16,
 };
 
-use super::index::{IndexRange, Indices};
-use super::movement::{Cell, copy_all, dispatch_cell, unmovable};
+use super::index::{IndexRange, Indices, coordinates};
+use super::movement::{Cell, View, copy_all, dispatch_cell, unmovable};
 use crate::infer::integer_range;
 use crate::{Blame, EvaluateContext, InferContext, OpError, OpResult};
 
@@ -104,19 +104,46 @@ impl Places<'_> {
     /// Appends the byte ranges of the data that the updates change, or says that it cannot tell: for elements that do
     /// not take whole bytes, and where so many places change that keeping everything is cheaper.
     pub(crate) fn overwritten(&self, inputs: &[TensorView<'_>], ranges: &mut Vec<Range<usize>>) -> bool {
-        const MAX_RANGES: usize = 4096;
         let Some(data) = inputs.first() else { return false };
         let Some(width) = data.element_type().byte_width() else { return false };
         let mut is_complete = true;
         self.for_each(&mut |place, _, length| {
-            if ranges.len() < MAX_RANGES {
-                ranges.push(place * width..(place + length) * width);
-            } else {
-                is_complete = false;
-            }
+            is_complete &= add_range(ranges, place * width..(place + length) * width);
         });
         is_complete
     }
+}
+
+/// Appends a range, joined to the last one where it follows that. Says no where so many places change that keeping
+/// everything is cheaper.
+fn add_range(ranges: &mut Vec<Range<usize>>, range: Range<usize>) -> bool {
+    const MAX_RANGES: usize = 4096;
+    let has_room = ranges.len() < MAX_RANGES;
+    match ranges.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ if has_room => ranges.push(range),
+        _ => return false,
+    }
+    true
+}
+
+/// Appends the byte ranges of the elements of a view, or says that they are too many.
+pub(crate) fn overwritten_runs(view: &View, width: usize, ranges: &mut Vec<Range<usize>>) -> bool {
+    let Some((last, outer)) = view.walk.split_last() else {
+        return add_range(ranges, view.from.offset * width..(view.from.offset + 1) * width);
+    };
+    let (rows, step) = (outer.iter().product::<usize>(), view.from.strides[outer.len()]);
+    let is_dense = step == 1 || *last == 1;
+    (0..if *last == 0 { 0 } else { rows }).all(|row| {
+        let place = coordinates(row, &outer.iter().copied().collect());
+        let steps = place.iter().zip(&view.from.strides).map(|(coordinate, stride)| *coordinate as isize * stride);
+        let start = view.from.offset as isize + steps.sum::<isize>();
+        let at = |i: usize| (start + i as isize * step) as usize * width;
+        match is_dense {
+            true => add_range(ranges, at(0)..at(0) + last * width),
+            false => (0..*last).all(|i| add_range(ranges, at(i)..at(i) + width)),
+        }
+    })
 }
 
 /// The single integer that input `port` holds.

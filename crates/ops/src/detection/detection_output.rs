@@ -161,6 +161,47 @@ impl DetectionOutput {
         Ok(Sizes { images, priors, classes, location_classes, prior_batches: proposals[0], rows })
     }
 
+    /// What the dims that are known say of each other, where not all are.
+    fn check_dims(&self, locations: &PartialShape, scores: &PartialShape, proposals: &PartialShape) -> OpResult {
+        let prior_size = self.prior_size();
+        let variances = if self.attributes.variance_encoded_in_target { 1 } else { 2 };
+        if !proposals.dim(1).contains(variances) {
+            let message = format!("shape {proposals} has {} rows; they must be {variances}", proposals.dim(1));
+            return Err(OpError::shape(Blame::Input(2), message));
+        }
+        let classes = (self.class_version == 1).then(|| usize::try_from(self.attributes.num_classes).unwrap_or(0));
+        let location_classes = if self.attributes.share_location { Some(1) } else { classes };
+        let location_size = location_classes.unwrap_or(1).saturating_mul(4);
+        let parts =
+            [(0, locations, 1, location_size), (1, scores, 1, classes.unwrap_or(1)), (2, proposals, 2, prior_size)];
+        for (port, shape, axis, size) in parts {
+            if shape.dim(axis).get().is_some_and(|dim| size > 0 && dim % size != 0) {
+                let message = format!("dimension {} of shape {shape} must be divisible by {size}", shape.dim(axis));
+                return Err(OpError::shape(Blame::Input(port), message));
+            }
+        }
+        let images = locations.dim(0).merge(scores.dim(0)).unwrap_or(Dim::DYNAMIC);
+        if !proposals.dim(0).contains(1) && !proposals.dim(0).compatible(images) {
+            let message = format!("shape {proposals} has batch {}; it must be 1 or {images}", proposals.dim(0));
+            return Err(OpError::shape(Blame::Input(2), message));
+        }
+        let Some(priors) = proposals.dim(2).get().map(|dim| dim / prior_size) else { return Ok(()) };
+        if scores.dim(1).get().is_some_and(|dim| priors > 0 && dim % priors != 0) {
+            let message = format!("shape {scores} must have a row of whole classes for each of the {priors} priors");
+            return Err(OpError::shape(Blame::Input(1), message));
+        }
+        for (port, shape, size) in [(0, locations, location_classes.map(|n| n.saturating_mul(4))), (1, scores, classes)]
+        {
+            let Some(expected) = size.map(|size| priors.saturating_mul(size)) else { continue };
+            if !shape.dim(1).contains(expected) {
+                let message =
+                    format!("shape {shape} must have {expected} elements a row for the {priors} priors of {proposals}");
+                return Err(OpError::shape(Blame::Input(port), message));
+            }
+        }
+        Ok(())
+    }
+
     fn inputs(&self, context: &EvaluateContext<'_>, sizes: &Sizes) -> OpResult<Inputs> {
         let read = |port: usize| -> OpResult<Vec<f32>> {
             Ok(widened_view(context.input(port)?)?.into_iter().map(|v| v as f32).collect())
@@ -310,6 +351,7 @@ impl Operation for DetectionOutput {
             let message = format!("shape {scores} has batch {}, but input 0 has {}", scores.dim(0), locations.dim(0));
             OpError::shape(Blame::Input(1), message)
         })?;
+        self.check_dims(locations, scores, proposals)?;
         let priors = proposals.dim(2).div_floor(self.prior_size() as i64);
         let classes = match (self.class_version, scores.dim(1).get(), priors.get()) {
             (1, ..) => Dim::interval(self.attributes.num_classes, self.attributes.num_classes),
@@ -420,6 +462,14 @@ mod tests {
     fn rows_follow_the_limits() {
         assert_eq!(case().infer(&["f32[3,?]", "f32[?,?]", "f32[?,1,?]"]), ["f32[1,1,6,7]"]);
         let error = case().infer_error(&["f32[1,12]", "f32[1,6]", "f32[1,2,12]"]);
-        assert!(error.contains("do not fit each other"), "{error}");
+        assert_eq!(error, "input 2: shape [1,2,12] has 2 rows; they must be 1");
+        let error = case().infer_error(&["f32[1,13]", "f32[1,?]", "f32[1,1,?]"]);
+        assert_eq!(error, "input 0: dimension 13 of shape [1,13] must be divisible by 4");
+        let error = case().infer_error(&["f32[1,16]", "f32[1,?]", "f32[1,1,12]"]);
+        assert_eq!(error, "input 0: shape [1,16] must have 12 elements a row for the 3 priors of [1,1,12]");
+        let error = case().infer_error(&["f32[1,?]", "f32[1,7]", "f32[?,1,12]"]);
+        assert_eq!(error, "input 1: shape [1,7] must have a row of whole classes for each of the 3 priors");
+        let error = case().infer_error(&["f32[1,?]", "f32[1,?]", "f32[3,1,?]"]);
+        assert_eq!(error, "input 2: shape [3,1,?] has batch 3; it must be 1 or 1");
     }
 }

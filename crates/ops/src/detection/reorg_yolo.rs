@@ -63,7 +63,9 @@ impl Operation for ReorgYolo {
             return Err(OpError::shape(Blame::Input(0), message));
         }
         let channels = data.dim(1) * Dim::interval(square, square);
-        let dims = [data.dim(0), channels, data.dim(2).div_floor(stride), data.dim(3).div_floor(stride)];
+        // Only multiples of the stride are sizes, so the lower end of an interval is the next one.
+        let part = |dim: Dim| Dim::interval(dim.div_ceil(stride).min(), dim.div_floor(stride).max());
+        let dims = [data.dim(0), channels, part(data.dim(2)), part(data.dim(3))];
         context.set_output(0, element_type, PartialShape::from_dims(dims));
         Ok(())
     }
@@ -117,6 +119,7 @@ mod tests {
     fn the_example_of_the_specification() {
         let case = Case::new("ReorgYolo", "opset2").attribute("stride", "2");
         assert_eq!(case.infer(&["f32[1,64,26,26]"]), ["f32[1,256,13,13]"]);
+        assert_eq!(case.infer(&["f32[1,64,5..6,3..7]"]), ["f32[1,256,3,2..3]"]);
     }
 
     #[test]

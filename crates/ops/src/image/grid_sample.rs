@@ -9,13 +9,13 @@
 //! | in 1 | grid | f16 bf16 f32 f64 | `[N, H_out, W_out, 2]`: x, y in -1 to 1 |
 //! | out 0 | | that of `data` | `[N, C, H_out, W_out]` |
 //!
-//! Coordinates are computed in f32, weights and sums in f64, rounded once. `nearest` rounds halves to even. `reflection`
+//! Coordinates are computed in f32 (in f64 for a grid of f64), weights and sums in f64, rounded once. `nearest` rounds halves to even. `reflection`
 //! mirrors the positions of elements, at their borders without `align_corners` and at their centres with it. A bicubic
 //! kernel has the coefficient -0.75.
 
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, PartialShape, Shape};
+use ovir_tensor::{ElementClass, ElementType, PartialShape, Shape};
 
 use crate::common::interpolation::cubic_weights;
 use crate::common::memory::{filled, widened_view, write_rounded};
@@ -83,15 +83,29 @@ struct Axis {
     size: i64,
     align_corners: bool,
     padding: GridSamplePadding,
+    /// Whether coordinates are computed in f64.
+    is_double: bool,
 }
 
 /// The elements that a coordinate takes along an axis, with weights; an element outside contributes zero.
 type Taps = ([Option<usize>; 4], [f64; 4]);
 
 impl Axis {
-    fn coordinate(&self, value: f32) -> f32 {
-        let size = self.size as f32;
-        if self.align_corners { (value + 1.0) * (size - 1.0) / 2.0 } else { ((value + 1.0) * size - 1.0) / 2.0 }
+    fn coordinate(&self, value: f64) -> f64 {
+        if self.is_double {
+            let size = self.size as f64;
+            return if self.align_corners {
+                (value + 1.0) * (size - 1.0) / 2.0
+            } else {
+                ((value + 1.0) * size - 1.0) / 2.0
+            };
+        }
+        let (value, size) = (value as f32, self.size as f32);
+        f64::from(if self.align_corners {
+            (value + 1.0) * (size - 1.0) / 2.0
+        } else {
+            ((value + 1.0) * size - 1.0) / 2.0
+        })
     }
 
     /// The element that stands at a position inside or outside of the image.
@@ -112,10 +126,10 @@ impl Axis {
         usize::try_from(inside).ok().filter(|i| *i < self.size as usize)
     }
 
-    fn taps(&self, value: f32, mode: GridSampleMode) -> Taps {
+    fn taps(&self, value: f64, mode: GridSampleMode) -> Taps {
         let x = self.coordinate(value);
         let first = x.floor();
-        let fraction = f64::from(x - first);
+        let fraction = x - first;
         let at = |i: i64| self.element((first as i64).saturating_add(i));
         match mode {
             GridSampleMode::Nearest => {
@@ -166,13 +180,14 @@ impl Operation for GridSample {
             size: size as i64,
             align_corners: self.attributes.align_corners,
             padding: self.attributes.padding_mode,
+            is_double: grid.element_type() == ElementType::F64,
         };
         let (xs, ys) = (axis(width), axis(height));
         for n in 0..batch {
             for p in 0..points {
                 let place = &places[(n * points + p) * 2..][..2];
-                let (columns, across) = xs.taps(place[0] as f32, self.attributes.mode);
-                let (rows, down) = ys.taps(place[1] as f32, self.attributes.mode);
+                let (columns, across) = xs.taps(place[0], self.attributes.mode);
+                let (rows, down) = ys.taps(place[1], self.attributes.mode);
                 for c in 0..channels {
                     let plane = &values[(n * channels + c) * height * width..][..height * width];
                     let mut sum = 0.0;
@@ -212,6 +227,16 @@ mod tests {
         assert_eq!(output[0], tensor(&[2.5f32, 1.0, 0.0], [1, 1, 1, 3]));
         let border = Case::new("GridSample", "opset9").attribute("padding_mode", "border");
         assert_eq!(border.run(&[data, grid]).unwrap()[0], tensor(&[2.5f32, 1.0, 3.0], [1, 1, 1, 3]));
+    }
+
+    #[test]
+    fn a_grid_of_f64_keeps_its_precision() {
+        let data = tensor(&[0f64, 3.0], [1, 1, 1, 2]);
+        let grid = tensor(&[1e-9f64, 0.0], [1, 1, 1, 2]);
+        let case = Case::new("GridSample", "opset9").attribute("align_corners", "true");
+        let output = case.run(&[data, grid]).unwrap();
+        let value = output[0].slice::<f64>().unwrap()[0];
+        assert!((value - 1.5 * (1.0 + 1e-9)).abs() < 1e-12, "{value}");
     }
 
     #[test]

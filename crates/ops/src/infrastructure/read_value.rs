@@ -57,7 +57,7 @@ impl Operation for ReadValue {
             context.set_output(0, element_type, shape);
             return Ok(());
         }
-        let (variable_type, shape) = (self.attributes.variable_type, &self.attributes.variable_shape.0);
+        let (mut variable_type, shape) = (self.attributes.variable_type, &self.attributes.variable_shape.0);
         if context.input_count() > 0 {
             let initial = context.input(0)?;
             if initial.element_type.merge(variable_type).is_none() {
@@ -65,6 +65,8 @@ impl Operation for ReadValue {
                     format!("element type {} differs from variable_type {variable_type}", initial.element_type);
                 context.report(OpError::element_type(Blame::Input(0), message));
             }
+            // A variable of no declared type, as exporters write what a decoder keeps of an encoder, has its initialiser's.
+            variable_type = initial.element_type.merge(variable_type).unwrap_or(variable_type);
             if !initial.shape.compatible(shape) {
                 let message = format!("shape {} does not fit variable_shape {shape}", initial.shape);
                 context.report(OpError::shape(Blame::Input(0), message));
@@ -101,4 +103,18 @@ impl ReadValue {
 fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
     let attributes = VariableAttributes::read(context.attributes);
     Arc::new(ReadValue { attributes, class_version: context.class_version })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Case;
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn variables_of_no_declared_type_have_the_one_of_their_initialiser() {
+        let case =
+            Case::new("ReadValue", "opset6").attribute("variable_id", "encoded").attribute("variable_shape", "...");
+        let undeclared = case.attribute("variable_type", "dynamic");
+        assert_eq!(undeclared.infer(&["f32[?,4,?,16]"]), ["f32[...]"]);
+    }
 }

@@ -62,6 +62,13 @@ pub struct Broadcast {
     pub attributes: BroadcastOpAttributes,
 }
 
+impl Broadcast {
+    /// Whether an input maps the axes of the data to those of the output.
+    pub fn is_explicit(&self) -> bool {
+        self.attributes.mode == BroadcastMode::Explicit
+    }
+}
+
 impl Operation for Broadcast {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
         let element_type = context.element_type(0);

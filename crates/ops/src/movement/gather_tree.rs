@@ -44,13 +44,16 @@ impl Operation for GatherTree {
         context.require_rank(2, 1..=1)?;
         context.require_one_element(3)?;
         let (steps, parents, lengths) = (context.shape(0), context.shape(1), context.shape(2));
-        let shape = steps.merge(parents).ok_or_else(|| {
+        let mut shape = steps.merge(parents).ok_or_else(|| {
             let message = format!("shape {parents} must equal shape {steps} of input 0");
             OpError::shape(Blame::Input(1), message)
         })?;
-        if !shape.dim(1).compatible(lengths.dim(0)) {
+        let batch = shape.dim(1).merge(lengths.dim(0)).ok_or_else(|| {
             let message = format!("shape {lengths} has {} lengths for a batch of {}", lengths.dim(0), shape.dim(1));
-            return Err(OpError::shape(Blame::Input(2), message));
+            OpError::shape(Blame::Input(2), message)
+        })?;
+        if let Some(dims) = shape.dims_mut() {
+            dims[1] = batch;
         }
         context.set_output(0, element_type, shape);
         Ok(())
@@ -134,5 +137,12 @@ mod tests {
         let mut wrong = inputs;
         wrong[1] = tensor(&[0i32, 0, 0, 0, 1, 1, 3, 1, 2], [3, 1, 3]);
         assert_eq!(case.run(&wrong).unwrap_err().to_string(), "input 1: parent 3 at position 6 is out of range [0, 2]");
+    }
+
+    #[test]
+    fn the_batch_follows_from_any_input() {
+        let case = Case::new("GatherTree", "opset1");
+        assert_eq!(case.infer(&["f32[4,?,3]", "f32[?,0..5,?]", "f32[2]", "f32[]"]), ["f32[4,2,3]"]);
+        case.assert_monotone(&["f32[4,2,3]", "f32[4,2,3]", "f32[2]", "f32[]"]);
     }
 }

@@ -14,11 +14,11 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, SmallVec, Value};
+use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, SmallVec, TensorView, Value};
 
 use crate::common::movement::{Strided, View, evaluate_view, propagate_view};
 use crate::common::slicing::{Selection, select, slice_dim};
-use crate::infer::normalize_axis;
+use crate::infer::{integers_of_view, normalize_axis};
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -87,6 +87,14 @@ impl Parameters {
             false => (0..start.len() as i64).collect(),
         };
         Ok(Parameters { stop: context.integers(port + 1)?, step: context.integers(port + 2)?, start, axes })
+    }
+
+    /// The parameters that are held by the views of start, stop, step and, perhaps, axes.
+    pub(super) fn of_views(views: &[TensorView<'_>]) -> Option<Parameters> {
+        let integers = |i: usize| views.get(i).copied().and_then(integers_of_view);
+        let start = integers(0)?;
+        let axes = if views.len() > 3 { integers(3)? } else { (0..start.len() as i64).collect() };
+        Some(Parameters { stop: integers(1)?, step: integers(2)?, start, axes })
     }
 
     /// The part of a dense tensor of shape `input` that is selected.

@@ -15,12 +15,14 @@
 //!
 //! The slice is that of Slice-8; updates are not broadcast.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use ovir_tensor::{Bounds, SmallVec, Value};
+use ovir_tensor::{Bounds, PartialShape, Shape, SmallVec, TensorView, Value};
 
 use super::slice::{Parameters, sliced_shape};
-use crate::common::movement::{Cell, Strided, copy_all, copy_strided, dispatch_cell};
+use crate::common::movement::{Cell, Strided, View, copy_all, copy_strided, dispatch_cell};
+use crate::common::scatter::overwritten_runs;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -47,17 +49,17 @@ impl Operation for SliceScatter {
             let message = format!("shape {updates} must be {slice}, the shape of the slice of {data} of input 0");
             return Err(OpError::shape(Blame::Input(1), message));
         }
-        context.set_output(0, element_type, data.clone());
+        let shape = match (data.rank(), updates.rank()) {
+            (None, Some(rank)) => PartialShape::of_rank(rank),
+            _ => data.clone(),
+        };
+        context.set_output(0, element_type, shape);
         self.propagate(context)
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let (data, updates) = (context.input(0)?, context.input(1)?);
-        let view = Parameters::read(context, 2)?.view(data.shape(), 2)?;
-        if *updates.shape() != view.shape {
-            let message = format!("shape {} must be {}, the shape of the slice", updates.shape(), view.shape);
-            return Err(OpError::shape(Blame::Input(1), message));
-        }
+        let view = sliced(&Parameters::read(context, 2)?, data.shape(), updates.shape())?;
         let in_place = context.is_in_place();
         let mut output = context.output(0, data.shape())?;
         dispatch_cell!(data.element_type(), C => {
@@ -73,6 +75,26 @@ impl Operation for SliceScatter {
     fn in_place_input(&self) -> Option<usize> {
         Some(0)
     }
+
+    fn overwritten(&self, inputs: &[TensorView<'_>], ranges: &mut Vec<Range<usize>>) -> OpResult<bool> {
+        let [data, updates, parameters @ ..] = inputs else { return Ok(false) };
+        let (Some(parameters), Some(width)) = (Parameters::of_views(parameters), data.element_type().byte_width())
+        else {
+            return Ok(false);
+        };
+        let view = sliced(&parameters, data.shape(), updates.shape())?;
+        Ok(overwritten_runs(&view, width, ranges))
+    }
+}
+
+/// The part of the data that is replaced, which must have the shape of the updates.
+fn sliced(parameters: &Parameters, data: &Shape, updates: &Shape) -> OpResult<View> {
+    let view = parameters.view(data, 2)?;
+    if *updates == view.shape {
+        return Ok(view);
+    }
+    let message = format!("shape {updates} must be {}, the shape of the slice", view.shape);
+    Err(OpError::shape(Blame::Input(1), message))
 }
 
 impl SliceScatter {
@@ -121,6 +143,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_overwritten() {
+        let operation = Case::new("SliceScatter", "opset15").build(6).unwrap();
+        let overwritten = |updates: [usize; 2], start: i64, stop: i64, step: i64, axis: i64| {
+            let one = |v: i64| tensor(&[v], [1]);
+            let (data, updates) = (tensor(&[0i16; 20], [4, 5]), tensor(&vec![0i16; updates[0] * updates[1]], updates));
+            let inputs = [data, updates, one(start), one(stop), one(step), one(axis)];
+            let views: Vec<_> = inputs.iter().map(|t| t.view()).collect();
+            let mut ranges = Vec::new();
+            operation.overwritten(&views, &mut ranges).map(|complete| (complete, ranges))
+        };
+        assert_eq!(overwritten([2, 5], 1, 3, 1, 0).unwrap(), (true, std::iter::once(10..30).collect()));
+        assert_eq!(overwritten([4, 2], 3, 5, 1, 1).unwrap(), (true, vec![6..10, 16..20, 26..30, 36..40]));
+        assert_eq!(overwritten([2, 5], 3, -5, -2, 0).unwrap(), (true, vec![30..40, 10..20]));
+        assert_eq!(overwritten([0, 5], 2, 2, 1, 0).unwrap(), (true, vec![]));
+        assert!(overwritten([1, 5], 1, 3, 1, 0).is_err());
+    }
+
+    #[test]
     fn shapes_and_values() {
         let case = Case::new("SliceScatter", "opset15");
         assert_eq!(
@@ -128,6 +168,7 @@ mod tests {
             "input 1: shape [3] must be [2], the shape of the slice of [5] of input 0"
         );
         assert_eq!(case.infer(&["f32[?]", "f32[3]", "i64[1]", "i64[1]", "i64[1]=1"]), ["f32[?]"]);
+        assert_eq!(case.infer(&["f32[...]", "f32[3,2]", "i64[1]", "i64[1]", "i64[1]=1"]), ["f32[?,?]"]);
         assert_eq!(
             case.infer(&["i64[3]=1,2..4,5", "i64[1]=7..9", "i64[1]=-1", "i64[1]=2147483647", "i64[1]=1"]),
             ["i64[3]=1,2..4,7..9"]

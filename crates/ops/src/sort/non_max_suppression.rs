@@ -37,11 +37,11 @@ pub static NON_MAX_SUPPRESSION: OpDef = OpDef {
     type_name: "NonMaxSuppression",
     category: Category::Sort,
     versions: &[
-        OpVersion::new(1, (1, 2), (5, 5), (1, 1)),
-        OpVersion::new(3, (3, 3), (5, 5), (1, 1)),
-        OpVersion::new(4, (4, 4), (5, 5), (1, 1)),
-        OpVersion::new(5, (5, 8), (3, 6), (1, 3)),
-        OpVersion::new(9, (9, 16), (3, 6), (1, 3)),
+        OpVersion::new(1, (1, 2), (2, 5), (1, 1)),
+        OpVersion::new(3, (3, 3), (2, 5), (1, 1)),
+        OpVersion::new(4, (4, 4), (2, 5), (1, 1)),
+        OpVersion::new(5, (5, 8), (2, 6), (1, 3)),
+        OpVersion::new(9, (9, 16), (2, 6), (1, 3)),
     ],
     attributes: NonMaxSuppressionAttributes::DEFINITIONS,
     build,
@@ -188,9 +188,8 @@ impl NonMaxSuppression {
         let (boxes_shape, scores_shape) = (context.input(0)?.shape(), context.input(1)?.shape());
         let (batches, count, classes) = (boxes_shape[0], boxes_shape[1], scores_shape[1]);
         let (boxes, scores) = (widened_view(context.input(0)?)?, widened_view(context.input(1)?)?);
-        let most = if context.input_count() > 2 { context.integer(2)? } else { 0 };
         let rule = Rule {
-            most: usize::try_from(most).unwrap_or(0),
+            most: self.most(context)?,
             overlap: self.number(context, 3)?,
             score: self.number(context, 4)?,
             sigma: self.number(context, 5)?,
@@ -212,10 +211,18 @@ impl NonMaxSuppression {
         Ok(selected)
     }
 
+    /// How many boxes of a class are selected at most; none where the input is absent.
+    fn most(&self, context: &EvaluateContext<'_>) -> OpResult<usize> {
+        if context.input_count() < 3 {
+            return Ok(0);
+        }
+        Ok(usize::try_from(context.integer(2)?).unwrap_or(0))
+    }
+
     /// The rows of the output for known shapes before version 5.
     fn fixed_rows(&self, context: &EvaluateContext<'_>) -> OpResult<usize> {
         let (boxes, scores) = (context.input(0)?.shape(), context.input(1)?.shape());
-        let most = usize::try_from(context.integer(2)?).unwrap_or(0);
+        let most = self.most(context)?;
         Ok(match self.class_version {
             1 | 3 => boxes[1].min(most.saturating_mul(scores[1])),
             _ => boxes[1].min(most).saturating_mul(boxes[0]).saturating_mul(scores[1]),
@@ -391,6 +398,17 @@ mod tests {
         let output = case.run(&inputs(3)).unwrap();
         assert_eq!(output[0], tensor(&[0i32, 0, 3, 0, 0, 0, -1, -1, -1], [3, 3]));
         assert_eq!(case.infer(&["f32[3,100,4]", "f32[3,5,100]", "i64[]=10", "f32[]", "f32[]"]), ["i32[150,3]"]);
+    }
+
+    #[test]
+    fn nothing_is_selected_without_a_limit() {
+        for (opset, rows) in [("opset1", 0), ("opset4", 0), ("opset9", 0)] {
+            let output = Case::new("NonMaxSuppression", opset).run(&inputs(3)[..2]).unwrap();
+            assert_eq!(output[0], tensor::<i64>(&[], [rows, 3]), "{opset}");
+        }
+        let case = Case::new("NonMaxSuppression", "opset3");
+        assert_eq!(case.infer(&["f32[1,100,4]", "f32[1,5,100]", "i64[]=10"]), ["i64[50,3]"]);
+        case.assert_monotone(&["f32[1,100,4]", "f32[1,5,100]", "i64[]=10"]);
     }
 
     #[test]

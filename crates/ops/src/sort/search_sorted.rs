@@ -107,10 +107,10 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 }
 
 fn output_shape(sorted: &PartialShape, values: &PartialShape) -> OpResult<PartialShape> {
-    let (Some(a), Some(b)) = (sorted.dims(), values.dims()) else { return Ok(values.clone()) };
-    if a.len() == 1 {
-        return Ok(values.clone());
-    }
+    let Some(a) = sorted.dims().filter(|dims| dims.len() > 1) else { return Ok(values.clone()) };
+    let Some(b) = values.dims() else {
+        return Ok(PartialShape::from_dims(a[..a.len() - 1].iter().copied().chain([Dim::DYNAMIC])));
+    };
     let mismatch = || {
         let message = format!("shape {values} must equal {sorted} of input 0 except in the last dimension");
         OpError::shape(Blame::Input(1), message)
@@ -141,6 +141,9 @@ mod tests {
         let one = case("false").attribute("output_type", "i32").run(&[tensor(&[1u8, 4], [2]), tensor(&[4u8], [])]);
         assert_eq!(one.unwrap()[0], tensor(&[1i32], []));
         assert_eq!(case("false").infer(&["f32[?,4]", "f32[2,?]"]), ["i64[2,?]"]);
+        assert_eq!(case("false").infer(&["f32[5,2..3,4]", "f32[...]"]), ["i64[5,2..3,?]"]);
+        assert_eq!(case("false").infer(&["f32[4]", "f32[...]"]), ["i64[...]"]);
+        case("false").assert_monotone(&["f32[5,3,4]", "f32[5,3,2]"]);
         assert_eq!(
             case("false").infer_error(&["f32[3,4]", "f32[2,4]"]),
             "input 1: shape [2,4] must equal [3,4] of input 0 except in the last dimension"

@@ -3,24 +3,26 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ovir::{CompileOptions, Core};
 use zip::ZipArchive;
 
 use super::compare::{Tolerance, compare_outputs, is_selected, root, set_inputs};
 
+/// What `cases.json` says of a case.
 #[derive(serde::Deserialize)]
-struct Case {
-    name: String,
-    inferences: usize,
-    tolerance: CaseTolerance,
+pub struct Case {
+    pub name: String,
+    pub inferences: usize,
+    pub tolerance: CaseTolerance,
 }
 
+/// How far the results of a case may be from what is expected.
 #[derive(serde::Deserialize)]
-struct CaseTolerance {
-    rtol: f64,
-    atol: f64,
+pub struct CaseTolerance {
+    pub rtol: f64,
+    pub atol: f64,
 }
 
 #[test]
@@ -28,11 +30,7 @@ fn golden_cases() {
     let expected_failures = expected_failures();
     let (mut failures, mut surprises, mut count) = (Vec::new(), Vec::new(), 0);
     let mut seen = BTreeSet::new();
-    let mut packs: Vec<_> =
-        std::fs::read_dir(root().join("tests/golden")).unwrap().filter_map(|e| Some(e.ok()?.path())).collect();
-    packs.retain(|p| p.extension().is_some_and(|e| e == "zip"));
-    packs.sort();
-    for pack in packs {
+    for pack in pack_paths() {
         let operation = pack.file_stem().unwrap().to_string_lossy().into_owned();
         let mut archive = ZipArchive::new(File::open(&pack).unwrap()).unwrap();
         let cases: Vec<Case> = serde_json::from_slice(&entry(&mut archive, "cases.json").unwrap()).unwrap();
@@ -63,6 +61,15 @@ fn golden_cases() {
     assert!(failures.is_empty(), "{} of {count} golden cases:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// The packs, in order of their names.
+pub fn pack_paths() -> Vec<PathBuf> {
+    let mut packs: Vec<_> =
+        std::fs::read_dir(root().join("tests/golden")).unwrap().filter_map(|e| Some(e.ok()?.path())).collect();
+    packs.retain(|p| p.extension().is_some_and(|e| e == "zip"));
+    packs.sort();
+    packs
+}
+
 fn run(archive: &mut ZipArchive<File>, case: &Case, reference_only: bool) -> Result<(), String> {
     let name = &case.name;
     let xml = entry(archive, &format!("{name}/model.xml")).ok_or("no model.xml")?;
@@ -87,13 +94,15 @@ fn run(archive: &mut ZipArchive<File>, case: &Case, reference_only: bool) -> Res
     Ok(())
 }
 
-fn entry(archive: &mut ZipArchive<File>, name: &str) -> Option<Vec<u8>> {
+/// A file of a pack.
+pub fn entry(archive: &mut ZipArchive<File>, name: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     archive.by_name(name).ok()?.read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
-fn expected_failures() -> BTreeSet<String> {
+/// The cases that are known to fail.
+pub fn expected_failures() -> BTreeSet<String> {
     let path: &Path = &root().join("tests/expected-failures.txt");
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines()

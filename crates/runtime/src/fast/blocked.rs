@@ -35,6 +35,10 @@ const MOST_TAPS: usize = 225;
 const PLAIN_FLOP: f64 = 1.0 / 65.0;
 const BLOCKED_FLOP: f64 = 1.0 / 110.0;
 
+/// Nanoseconds that a tap of a pooling or a depthwise convolution takes less on blocks, where a vector is sixteen
+/// channels.
+const TAP_GAIN: f64 = 0.15;
+
 /// A layer that can run on blocks.
 pub(crate) struct Candidate {
     /// The layouts that it wants of its inputs.
@@ -77,6 +81,7 @@ pub(crate) fn candidate(
 /// Claims a layer that the plan has put on blocks.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     claim_convolution(context)
+        .or_else(|| super::chain::claim(context))
         .or_else(|| super::unary::claim(context))
         .or_else(|| claim_binary(context))
         .or_else(|| claim_pooling(context))
@@ -159,7 +164,7 @@ fn convolution_candidate(
     let flops = 2.0 * nominal_elements(&output.shape) * taps as f64;
     let gain = match way {
         Way::Dense(_) => flops * (PLAIN_FLOP - BLOCKED_FLOP / use_of_lanes(output_channels)),
-        Way::Depthwise => 0.0,
+        Way::Depthwise => nominal_elements(&output.shape) * taps as f64 * TAP_GAIN * use_of_lanes(output_channels),
     };
     Some(Candidate { inputs: layouts, output: Layout::Blocked, gain })
 }
@@ -271,19 +276,24 @@ fn elementwise_candidate(
     {
         return Some(Candidate::of_first(inputs.len()));
     }
-    super::binary::numpy_function(&*node.operation)?;
-    let [a, b] = inputs else { return None };
+    if super::binary::numpy_function(&*node.operation).is_none() && !super::chain::is_chain(node) {
+        return None;
+    }
     let rank = outputs.first()?.shape.rank()?;
-    let side = |port: usize, facts: &ValueFacts| side(facts, is_constant(port), rank, count);
-    let sides = [side(0, a)?, side(1, b)?];
+    let mut sides: SmallVec<[Side; 4]> = SmallVec::new();
+    for (port, facts) in inputs.iter().enumerate() {
+        sides.push(Side::of(facts, is_constant(port), rank, count)?);
+    }
     let is_carried = sides.contains(&Side::Blocked);
     let layouts = sides.iter().map(|side| if *side == Side::Blocked { Layout::Blocked } else { Layout::Plain });
     is_carried.then(|| Candidate::carrier(layouts.collect()))
 }
 
-/// An operand of a function of two inputs.
+/// How an operand of an elementwise layer lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
+    /// Plain, in a layer of plain values.
+    Plain,
     /// A blocked value.
     Blocked,
     /// A plain value with one channel for all.
@@ -294,24 +304,57 @@ enum Side {
     Channels,
 }
 
-fn side(facts: &ValueFacts, is_constant: bool, rank: usize, count: usize) -> Option<Side> {
-    if facts.element_type != ElementType::F32 {
-        return None;
-    }
-    if is_constant {
-        let shape = facts.shape.to_shape()?;
-        let axis = (shape.rank() + 1).checked_sub(rank);
-        return match shape.elements() {
-            1 if shape.rank() <= rank => Some(Side::Scalar),
-            n if n == count && shape.get(axis?) == Some(&count) => Some(Side::Channels),
+impl Side {
+    /// How an operand lies in a layer on blocks whose output has `rank` axes and `count` channels.
+    pub fn of(facts: &ValueFacts, is_constant: bool, rank: usize, count: usize) -> Option<Side> {
+        if facts.element_type != ElementType::F32 {
+            return None;
+        }
+        if is_constant {
+            let shape = facts.shape.to_shape()?;
+            let axis = (shape.rank() + 1).checked_sub(rank);
+            return match shape.elements() {
+                1 if shape.rank() <= rank => Some(Side::Scalar),
+                n if n == count && shape.get(axis?) == Some(&count) => Some(Side::Channels),
+                _ => None,
+            };
+        }
+        let has_rank = facts.shape.rank() == Some(rank);
+        match channels(facts).filter(|_| has_rank)? {
+            n if n == count => Some(Side::Blocked),
+            1 => Some(Side::OneChannel),
             _ => None,
-        };
+        }
     }
-    let has_rank = facts.shape.rank() == Some(rank);
-    match channels(facts).filter(|_| has_rank)? {
-        n if n == count => Some(Side::Blocked),
-        1 => Some(Side::OneChannel),
-        _ => None,
+
+    /// The values of a constant operand, filled up to whole blocks. Lanes beyond the last channel are computed too; 1
+    /// is harmless in all functions.
+    pub fn padded(self, mut values: Vec<f32>, count: usize) -> Vec<f32> {
+        if self == Side::Channels {
+            values.resize(count.next_multiple_of(BLOCK), 1.0);
+        }
+        values
+    }
+
+    /// The shape of an operand as its memory has it, so that it broadcasts over the result. A constant has so many
+    /// `values`.
+    pub fn shape(self, shape: &Shape, rank: usize, values: usize) -> Shape {
+        match self {
+            Side::Plain => shape.clone(),
+            Side::Blocked => physical_shape(Layout::Blocked, shape),
+            Side::OneChannel => {
+                let mut shape = shape.clone();
+                shape.push(1);
+                shape
+            }
+            Side::Scalar => Shape::from_slice(&[1]),
+            Side::Channels => {
+                let mut sizes: SmallVec<[usize; 8]> = SmallVec::from_elem(1, rank + 1);
+                sizes[1] = values / BLOCK;
+                sizes[rank] = BLOCK;
+                Shape::from_slice(&sizes)
+            }
+        }
     }
 }
 
@@ -333,14 +376,9 @@ fn claim_binary(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let mut packed_inputs = SmallVec::new();
     for port in 0..2 {
         let constant = (context.constant)(port);
-        sides[port] = side(context.inputs.get(port)?, constant.is_some(), rank, count)?;
+        sides[port] = Side::of(context.inputs.get(port)?, constant.is_some(), rank, count)?;
         if let Some(tensor) = constant {
-            let mut values = floats(&tensor)?;
-            if sides[port] == Side::Channels {
-                // Lanes beyond the last channel are computed too; 1 is harmless in all functions.
-                values.resize(count.next_multiple_of(BLOCK), 1.0);
-            }
-            constants[port] = Some(values);
+            constants[port] = Some(sides[port].padded(floats(&tensor)?, count));
             packed_inputs.push(port);
         }
     }
@@ -349,30 +387,12 @@ fn claim_binary(context: &mut ClaimContext<'_>) -> Option<Claim> {
 }
 
 impl BinaryKernel {
-    /// The shape of an operand as its memory has it, so that it broadcasts over the blocks.
-    fn shape(&self, port: usize, shapes: &[&Shape], rank: usize) -> Shape {
-        let shape = shapes.get(port).copied().cloned().unwrap_or_default();
-        match self.sides[port] {
-            Side::Blocked => physical_shape(Layout::Blocked, &shape),
-            Side::OneChannel => {
-                let mut shape = shape;
-                shape.push(1);
-                shape
-            }
-            Side::Scalar => Shape::from_slice(&[1]),
-            Side::Channels => {
-                let blocks = self.constants[port].as_ref().map_or(0, |values| values.len() / BLOCK);
-                let mut sizes: SmallVec<[usize; 8]> = SmallVec::from_elem(1, rank + 1);
-                sizes[1] = blocks;
-                sizes[rank] = BLOCK;
-                Shape::from_slice(&sizes)
-            }
-        }
-    }
-
     fn geometry(&self, inputs: &[&Shape], output: &Shape) -> Option<BroadcastGeometry> {
-        let rank = output.rank();
-        let geometry = BroadcastGeometry::new(&self.shape(0, inputs, rank), &self.shape(1, inputs, rank)).ok()?;
+        let shape = |port: usize| {
+            let values = self.constants[port].as_ref().map_or(0, Vec::len);
+            Some(self.sides[port].shape(inputs.get(port)?, output.rank(), values))
+        };
+        let geometry = BroadcastGeometry::new(&shape(0)?, &shape(1)?).ok()?;
         (geometry.output_len() == Layout::Blocked.elements(output)).then_some(geometry)
     }
 }
@@ -421,12 +441,17 @@ fn plane_candidate(
     outputs: &[ValueFacts],
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
-    let data = inputs.first().filter(|facts| is_blockable(facts))?;
+    let data = inputs.first()?;
+    let count = channels(data)?;
     let is_pooling = outputs.len() == 1 && super::pooling::kind(node).is_some();
     let is_plane = is_pooling
         || is_reduction(node, inputs, &data.shape, outputs)
         || super::interpolate::keeps_channels(node, inputs, is_constant);
-    is_plane.then(|| Candidate::of_first(inputs.len()))
+    let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
+    if let (true, Some(taps)) = (is_pooling, super::pooling::taps(node)) {
+        candidate.gain = nominal_elements(&outputs.first()?.shape) * taps as f64 * TAP_GAIN * use_of_lanes(count);
+    }
+    Some(candidate)
 }
 
 /// Whether a layer reduces all positions, and nothing else, to one.

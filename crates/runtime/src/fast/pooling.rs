@@ -36,6 +36,15 @@ pub(crate) fn kind(node: &Node) -> Option<PoolingKind> {
     }
 }
 
+/// The positions of a window.
+pub(crate) fn taps(node: &Node) -> Option<i64> {
+    match (node.operation.downcast_ref::<MaxPool>(), node.operation.downcast_ref::<AvgPool>()) {
+        (Some(pool), _) => Some(pool.attributes.kernel.iter().product()),
+        (_, Some(pool)) => Some(pool.attributes.kernel.iter().product()),
+        _ => None,
+    }
+}
+
 impl PoolingKernel {
     /// The kernel of a pooling layer.
     pub fn of(node: &Node) -> Option<PoolingKernel> {

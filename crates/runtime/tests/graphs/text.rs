@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ovir_graph::{BuildOptions, build, validate};
 use ovir_ir::{Weights, read_document};
 use ovir_ops::Registry;
+use ovir_optimize::{Options, optimize};
 use ovir_runtime::{CompileOptions, Compiled, ProfileEntry, Request};
 use ovir_tensor::Tensor;
 
@@ -37,7 +38,7 @@ impl Text {
             (output..output + count).map(|id| format!("<port id=\"{id}\" precision=\"{precision}\"/>")).collect();
         let opset = match kind {
             "Gather" | "MaxPool" => "opset8",
-            "HSwish" | "Interpolate" => "opset4",
+            "HSwish" | "Interpolate" | "Swish" => "opset4",
             "NonZero" => "opset3",
             _ => "opset1",
         };
@@ -88,6 +89,8 @@ impl Text {
         let built = build(&document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
         let earlier = diagnostics.into_iter().chain(built.diagnostics).collect();
         let validated = validate(built.model, earlier).into_validated().unwrap();
+        // The reference too, so that f16 graphs are promoted in both; that of a fused layer is its parts one by one.
+        let validated = optimize(validated, &Options::default());
         let compiled = Compiled::new(validated, &CompileOptions { threads: 2, reference_only }).unwrap();
         let mut request = Request::new(Arc::new(compiled));
         request.set_profiling(true);

@@ -1,0 +1,656 @@
+//! Scatter: a copy of data in which elements or rows are replaced by updates or combined with them.
+//!
+//! Updates are applied in their row-major order, so that the last one wins and sums have the same bits for any number of
+//! threads. All indices are checked before anything is written. There are three ways, chosen by sizes only:
+//!
+//! * *few updates*: the data are copied by all threads, then the updates are applied one after the other;
+//! * *blocks*: updates and data fall apart into small blocks in the same order (a scatter along one of the last
+//!   axes); each piece of the output is copied and updated while it is in the cache;
+//! * *bins*: the output falls apart into pieces of the size of a cache, and the updates are sorted into the pieces first
+//!   (stably, by counting), so that random places cost no trip to memory and threads never meet at one place.
+//!
+//! Reductions that need more than the stored value (means, sums of halves, those that leave the data out) sort the
+//! updates of a piece by place and combine all that meet at one place before the result is stored, once.
+
+mod bins;
+mod number;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{KernelError, check_exact, check_len, product};
+use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
+use bins::{Bins, Piece, Units, by_bins};
+use number::{Leaf, Leaves, Number32, Points, Rows as RowUpdates, Width, leaf};
+use source::{Axes, Elements, IndexWord, Resolved, Rows, Signed, Source, Tuples, index_width};
+
+/// Updates that are looked at together.
+const TILE: usize = 512;
+
+/// The bytes of output that a bin covers at least: with its data, half of a second-level cache.
+const BIN_BYTES: usize = 1 << 18;
+
+/// The indices that are checked together.
+const CHECKED: usize = 1 << 14;
+
+/// The updates from which on their places are kept instead of being found twice.
+const RESOLVED: usize = 1 << 12;
+
+/// Bytes of updates below which they are applied one after the other.
+const FEW_BYTES: usize = 1 << 17;
+
+/// Blocks of output up to this size are copied and updated while they are in the cache.
+const BLOCK_BYTES: usize = 1 << 19;
+
+/// The most axes that tuples of coordinates address.
+const MOST_COORDINATES: usize = 8;
+
+/// How an update meets the value that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Combine {
+    /// It replaces it.
+    Replace,
+    /// Sum; OR of booleans. Integers wrap.
+    Sum,
+    /// The value less the update; XOR of booleans.
+    Sub,
+    /// Product; AND of booleans.
+    Prod,
+    /// The smaller one, NaN if either is; AND of booleans.
+    Min,
+    /// The larger one, NaN if either is; OR of booleans.
+    Max,
+    /// The mean of all that meet, rounded down for integers; not for booleans.
+    Mean,
+}
+
+/// The type of the elements of data and updates. Where updates only replace, any type of the same width does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Element {
+    Boolean,
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F16,
+    Bf16,
+    F32,
+    F64,
+}
+
+/// The type of indices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum IndexType {
+    I32,
+    I64,
+}
+
+/// How updates are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Reduction {
+    /// The function.
+    pub combine: Combine,
+    /// Whether the value of the data takes part; without it the first update replaces it. Places without updates keep
+    /// the data either way.
+    pub use_init: bool,
+}
+
+/// Where updates go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places(Kind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Slices { outer: usize, size: usize, inner: usize, count: usize, wraps: bool },
+    Tuples { sizes: [u32; MOST_COORDINATES], depth: usize, rows: usize, inner: usize, count: usize },
+    Elements { axes: Axes, data: usize },
+    Broadcast { outer: usize, size: usize, count: usize, inner: usize },
+}
+
+impl Places {
+    /// Whole slices along an axis: data `[outer, size, inner]`, indices `[count]`, updates `[outer, count, inner]`.
+    /// Negative indices count from the end if `wraps`, else they address nothing.
+    ///
+    /// # Errors
+    /// Sizes beyond what the kernel counts with (2^32 rows).
+    pub fn slices(outer: usize, size: usize, inner: usize, count: usize, wraps: bool) -> Result<Places, KernelError> {
+        Self::new(Kind::Slices { outer, size, inner, count, wraps })
+    }
+
+    /// Blocks that tuples of coordinates address: data `[sizes..., inner]`, indices `[count, sizes.len()]`, updates
+    /// `[count, inner]`. Negative coordinates count from the end.
+    ///
+    /// # Errors
+    /// More than eight coordinates, or sizes beyond what the kernel counts with.
+    pub fn tuples(sizes: &[usize], inner: usize, count: usize) -> Result<Places, KernelError> {
+        let mut kept = [1; MOST_COORDINATES];
+        if sizes.len() > MOST_COORDINATES {
+            return Err(KernelError::invalid("sizes", "more than eight coordinates"));
+        }
+        for (kept, size) in kept.iter_mut().zip(sizes) {
+            *kept = u32::try_from(*size).map_err(|_| KernelError::invalid("sizes", "an axis is too long"))?;
+        }
+        let rows = product("sizes", sizes)?;
+        Self::new(Kind::Tuples { sizes: kept, depth: sizes.len(), rows, inner, count })
+    }
+
+    /// Single elements along one axis: data of shape `data`, indices and updates of shape `indices`, which is not larger
+    /// than `data` off the axis. Negative indices count from the end.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, or beyond what the kernel counts with.
+    pub fn elements(data: &[usize], indices: &[usize], axis: usize) -> Result<Places, KernelError> {
+        if data.len() != indices.len() || axis >= data.len() {
+            return Err(KernelError::invalid("axis", "the ranks differ or the axis lies outside"));
+        }
+        if data.iter().zip(indices).enumerate().any(|(i, (size, index))| i != axis && index > size) {
+            return Err(KernelError::invalid("indices", "off the axis they are larger than the data"));
+        }
+        let elements = product("data", data)?;
+        product("indices", indices)?;
+        let axes = Axes::new(data, indices, axis).ok_or(KernelError::invalid("data", "too many axes"))?;
+        Self::new(Kind::Elements { axes, data: elements })
+    }
+
+    /// Single elements along one axis where all updates of a row have one index: data `[outer, size, inner]`, updates
+    /// `[outer, count, inner]` and indices `[count]` that stand for `[outer, count, inner]`. Negative indices count from
+    /// the end.
+    ///
+    /// # Errors
+    /// As [`Places::slices`].
+    pub fn broadcast(outer: usize, size: usize, inner: usize, count: usize) -> Result<Places, KernelError> {
+        Self::new(Kind::Broadcast { outer, size, count, inner })
+    }
+
+    fn new(kind: Kind) -> Result<Places, KernelError> {
+        let places = Places(kind);
+        let limit = u32::MAX as usize;
+        let data = match kind {
+            Kind::Slices { outer, size, inner, .. } | Kind::Broadcast { outer, size, inner, .. } => {
+                product("data", &[outer, size, inner])?
+            }
+            Kind::Tuples { rows, inner, .. } => product("data", &[rows, inner])?,
+            Kind::Elements { data, .. } => data,
+        };
+        let updates = match kind {
+            Kind::Slices { outer, count, inner, .. } | Kind::Broadcast { outer, count, inner, .. } => {
+                product("updates", &[outer, count, inner])?
+            }
+            Kind::Tuples { count, inner, depth, .. } => {
+                product("indices", &[count, depth])?;
+                product("updates", &[count, inner])?
+            }
+            Kind::Elements { axes, .. } => axes.count(),
+        };
+        if data > limit || updates > limit {
+            return Err(KernelError::invalid("data", "more elements than the kernel counts with"));
+        }
+        Ok(places)
+    }
+
+    /// The elements of the data.
+    #[must_use]
+    pub fn data_elements(&self) -> usize {
+        match self.0 {
+            Kind::Slices { outer, size, inner, .. } | Kind::Broadcast { outer, size, inner, .. } => {
+                outer * size * inner
+            }
+            Kind::Tuples { rows, inner, .. } => rows * inner,
+            Kind::Elements { data, .. } => data,
+        }
+    }
+
+    /// The elements of the updates.
+    #[must_use]
+    pub fn update_elements(&self) -> usize {
+        match self.0 {
+            Kind::Slices { outer, count, inner, .. } | Kind::Broadcast { outer, count, inner, .. } => {
+                outer * count * inner
+            }
+            Kind::Tuples { count, inner, .. } => count * inner,
+            Kind::Elements { axes, .. } => axes.count(),
+        }
+    }
+
+    /// The number of indices.
+    #[must_use]
+    pub fn indices(&self) -> usize {
+        match self.0 {
+            Kind::Slices { count, .. } | Kind::Broadcast { count, .. } => count,
+            Kind::Tuples { count, depth, .. } => count * depth,
+            Kind::Elements { axes, .. } => axes.count(),
+        }
+    }
+}
+
+/// A scatter of known shapes and types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scatter {
+    /// Where updates go.
+    pub places: Places,
+    /// How they are combined.
+    pub reduction: Reduction,
+    /// The type of data and updates.
+    pub element: Element,
+    /// The type of the indices.
+    pub index_type: IndexType,
+}
+
+impl Element {
+    /// The bytes of an element.
+    #[must_use]
+    pub fn width(self) -> usize {
+        match self {
+            Element::Boolean | Element::U8 | Element::I8 => 1,
+            Element::U16 | Element::I16 | Element::F16 | Element::Bf16 => 2,
+            Element::U32 | Element::I32 | Element::F32 => 4,
+            Element::U64 | Element::I64 | Element::F64 => 8,
+        }
+    }
+}
+
+impl Scatter {
+    /// The bytes of scratch that [`Scatter::run`] needs.
+    #[must_use]
+    pub fn scratch_len(&self) -> usize {
+        let sorted = match self.element.width() {
+            1 => self.is_sorted::<1>(),
+            2 => self.is_sorted::<2>(),
+            4 => self.is_sorted::<4>(),
+            _ => self.is_sorted::<8>(),
+        };
+        // Elements may turn out to be rows when the indices are seen, and their bins may be finer or coarser.
+        let units = self.units();
+        let most = units.iter().map(|units| {
+            let resolved = if units.count < RESOLVED { 0 } else { 4 * units.count };
+            resolved.max(Bins::new(units, self.element.width(), sorted).scratch_len())
+        });
+        most.max().unwrap_or(0)
+    }
+
+    /// An estimate of the time it takes on one thread, in nanoseconds. `in_place` tells that the output holds the data
+    /// already.
+    #[must_use]
+    pub fn work_nanoseconds(&self, in_place: bool) -> u64 {
+        let width = self.element.width();
+        let copy = if in_place { 0 } else { nanoseconds_for_bytes(self.places.data_elements() * width * 2) };
+        let updates = self.places.update_elements();
+        let per_update = match self.places.0 {
+            Kind::Elements { .. } => 4 * updates as u64,
+            _ => self.places.indices() as u64 * 4,
+        };
+        copy + nanoseconds_for_bytes(updates * width * 3) + per_update
+    }
+
+    /// Writes `output`: `data` with the updates. Without `data` the output holds the data already.
+    ///
+    /// # Errors
+    /// A slice that does not fit, a reduction that the type does not have, or an index that addresses nothing
+    /// (argument `indices`); nothing is written then.
+    pub fn run(
+        &self,
+        data: Option<&[u8]>,
+        indices: &[u8],
+        updates: &[u8],
+        output: &mut [u8],
+        scratch: &mut [u8],
+    ) -> Result<(), KernelError> {
+        let width = self.element.width();
+        let bytes = self.places.data_elements() * width;
+        if let Some(data) = data {
+            check_exact("data", data.len(), bytes)?;
+        }
+        check_exact("output", output.len(), bytes)?;
+        check_exact("updates", updates.len(), self.places.update_elements() * width)?;
+        check_exact("indices", indices.len(), self.places.indices() * index_width(self.index_type))?;
+        check_len("scratch", scratch.len(), self.scratch_len())?;
+        match width {
+            1 => self.run_width::<1>(data, indices, updates, output, scratch),
+            2 => self.run_width::<2>(data, indices, updates, output, scratch),
+            4 => self.run_width::<4>(data, indices, updates, output, scratch),
+            _ => self.run_width::<8>(data, indices, updates, output, scratch),
+        }
+    }
+
+    fn is_sorted<const N: usize>(&self) -> bool
+    where
+        Width<N>: Leaves<N>,
+    {
+        leaf::<N>(self.element, self.reduction.combine, self.reduction.use_init).is_some_and(|leaf| leaf.sorted)
+    }
+
+    /// The units that move: elements or rows, in the ways that the indices may turn out to ask for.
+    fn units(&self) -> [Units; 2] {
+        let whole = match self.places.0 {
+            Kind::Slices { outer, size, inner, count, .. } | Kind::Broadcast { outer, size, inner, count } => {
+                Units { rows: outer * size, inner, count: outer * count }
+            }
+            Kind::Tuples { rows, inner, count, .. } => Units { rows, inner, count },
+            Kind::Elements { axes, data } => Units { rows: data, inner: 1, count: axes.count() },
+        };
+        let Kind::Elements { axes, data } = self.places.0 else { return [whole; 2] };
+        match axes.inner {
+            Some(inner) if inner > 1 && axes.is_blockwise => {
+                [whole, Units { rows: data / inner, inner, count: axes.count() / inner }]
+            }
+            _ => [whole; 2],
+        }
+    }
+
+    fn run_width<const N: usize>(
+        &self,
+        data: Option<&[u8]>,
+        indices: &[u8],
+        updates: &[u8],
+        output: &mut [u8],
+        scratch: &mut [u8],
+    ) -> Result<(), KernelError>
+    where
+        Width<N>: Leaves<N>,
+    {
+        let Reduction { combine, use_init } = self.reduction;
+        let leaf = leaf::<N>(self.element, combine, use_init)
+            .ok_or(KernelError::invalid("reduction", "the element type does not have it"))?;
+        let job = Job::<N> {
+            data: data.map(|data| data.as_chunks().0),
+            updates: updates.as_chunks().0,
+            leaf,
+            use_init,
+            units: self.units()[0],
+        };
+        let output = output.as_chunks_mut().0;
+        match self.index_type {
+            IndexType::I32 => self.run_indices::<N, 4>(job, indices.as_chunks().0, output, scratch),
+            IndexType::I64 => self.run_indices::<N, 8>(job, indices.as_chunks().0, output, scratch),
+        }
+    }
+
+    fn run_indices<const N: usize, const M: usize>(
+        &self,
+        mut job: Job<'_, N>,
+        indices: &[[u8; M]],
+        output: &mut [[u8; N]],
+        scratch: &mut [u8],
+    ) -> Result<(), KernelError>
+    where
+        Width<N>: Leaves<N>,
+        Signed: IndexWord<M>,
+    {
+        match self.places.0 {
+            Kind::Slices { outer, size, count, wraps, inner } => {
+                let rows = Rows { indices, step: 1, count, size: size as u32, wraps };
+                if outer > 1 && self.reduction.combine == Combine::Replace {
+                    check_all(&rows, count)?;
+                    job.slices(&rows, [outer, size, inner, count], output);
+                    return Ok(());
+                }
+                job.run(&Repeated { rows, count }, output, scratch)
+            }
+            Kind::Broadcast { size, count, .. } => {
+                let rows = Rows { indices, step: 1, count, size: size as u32, wraps: true };
+                job.run(&Repeated { rows, count }, output, scratch)
+            }
+            Kind::Tuples { sizes, depth, .. } => job.run(&Tuples { indices, sizes: &sizes[..depth] }, output, scratch),
+            Kind::Elements { axes, .. } => {
+                let [_, rows] = self.units();
+                if rows.inner > 1 && are_rows(indices, rows.inner) {
+                    job.units = rows;
+                    let count = axes.updates / rows.inner;
+                    let source = Rows { indices, step: rows.inner, count, size: axes.size, wraps: true };
+                    return job.run(&source, output, scratch);
+                }
+                let source = Elements { indices, axes };
+                let is_small = axes.block * N <= BLOCK_BYTES && axes.block < job.units.rows;
+                if is_small && axes.is_blockwise && !job.leaf.sorted {
+                    return resolving(&source, job.units.count, scratch, |source| job.blocks(source, &axes, output));
+                }
+                job.run(&source, output, scratch)
+            }
+        }
+    }
+}
+
+/// The rows of one block, again for every block.
+struct Repeated<'a, const M: usize> {
+    rows: Rows<'a, M>,
+    count: usize,
+}
+
+impl<const M: usize> Source for Repeated<'_, M>
+where
+    Signed: IndexWord<M>,
+{
+    fn fill(&self, start: usize, places: &mut [Number32]) -> bool {
+        let (mut at, mut done, mut fit) = (start, 0, true);
+        while done < places.len() {
+            let (block, k) = (at / self.count, at % self.count);
+            let run = (self.count - k).min(places.len() - done);
+            let part = &mut places[done..done + run];
+            fit &= self.rows.fill(k, part);
+            for place in part {
+                *place = (u32::from_ne_bytes(*place) + block as u32 * self.rows.size).to_ne_bytes();
+            }
+            (at, done) = (at + run, done + run);
+        }
+        fit
+    }
+}
+
+/// What every way needs.
+struct Job<'a, const N: usize> {
+    data: Option<&'a [[u8; N]]>,
+    updates: &'a [[u8; N]],
+    leaf: Leaf<N>,
+    use_init: bool,
+    units: Units,
+}
+
+impl<const N: usize> Job<'_, N> {
+    fn run(&self, source: &dyn Source, output: &mut [[u8; N]], scratch: &mut [u8]) -> Result<(), KernelError> {
+        let bins = Bins::new(&self.units, N, self.leaf.sorted);
+        let (count, is_empty) = (self.units.count, self.units.count == 0 || self.units.inner == 0);
+        if is_empty || !bins.pays_here() {
+            return resolving(source, count, scratch, |source| {
+                self.copy(output);
+                if !is_empty {
+                    self.apply(source, 0..count, 0, output);
+                }
+            });
+        }
+        if self.units.inner == 1 {
+            return by_bins(&bins, source, self.data, output, scratch, &Values(self));
+        }
+        by_bins(&bins, source, self.data, output, scratch, &Sources(self))
+    }
+
+    /// Copies all data.
+    fn copy(&self, output: &mut [[u8; N]]) {
+        let Some(data) = self.data else { return };
+        let work = nanoseconds_for_bytes(2 * N * output.len());
+        crate::parallel::parallel_chunks_mut(output, BIN_BYTES / N, work, |index, output| {
+            output.copy_from_slice(&data[index * (BIN_BYTES / N)..][..output.len()]);
+        });
+    }
+
+    /// Applies updates, one after the other, to the piece of the output that begins at row `base`.
+    fn apply(&self, source: &dyn Source, updates: Range<usize>, base: u32, target: &mut [[u8; N]]) {
+        let (mut places, mut sources) = ([[0; 4]; TILE], [[0; 4]; TILE]);
+        let mut start = updates.start;
+        while start < updates.end {
+            let count = TILE.min(updates.end - start);
+            let places = &mut places[..count];
+            source.fill(start, places);
+            if self.units.inner == 1 {
+                let values = &self.updates[start..start + count];
+                (self.leaf.points)(Points { target, base, places, values }, self.use_init);
+            } else {
+                for (offset, source) in sources[..count].iter_mut().enumerate() {
+                    *source = ((start + offset) as u32).to_ne_bytes();
+                }
+                self.apply_rows(target, base, places, &sources[..count]);
+            }
+            start += count;
+        }
+    }
+
+    fn apply_rows(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], sources: &[Number32]) {
+        let rows = RowUpdates { target, base, inner: self.units.inner, places, sources, updates: self.updates };
+        (self.leaf.rows)(rows, self.use_init);
+    }
+
+    /// Slices along an axis that is not the first one: every block of the data gets a block of updates.
+    fn slices<const M: usize>(
+        &self,
+        source: &Rows<'_, M>,
+        [outer, size, inner, count]: [usize; 4],
+        output: &mut [[u8; N]],
+    ) where
+        Signed: IndexWord<M>,
+    {
+        let (block, updates) = (size * inner, count * inner);
+        let moved = if self.data.is_some() { 2 * output.len() } else { 2 * updates * outer };
+        let grain = (BIN_BYTES / N).div_ceil(block.max(1));
+        let shared = SharedMut::new(output);
+        parallel_for(outer, grain, nanoseconds_for_bytes(moved * N), |blocks| {
+            // SAFETY: parallel_for's ranges of blocks are disjoint, and all blocks lie in the output.
+            let target = unsafe { shared.slice(blocks.start * block..blocks.end * block) };
+            let mut places = [[0; 4]; TILE];
+            for (at, target) in blocks.zip(target.chunks_exact_mut(block.max(1))) {
+                if let Some(data) = self.data {
+                    target.copy_from_slice(&data[at * block..(at + 1) * block]);
+                }
+                let updates = &self.updates[at * updates..(at + 1) * updates];
+                for start in (0..count).step_by(TILE) {
+                    let places = &mut places[..TILE.min(count - start)];
+                    source.fill(start, places);
+                    for (k, place) in places.iter().enumerate() {
+                        let to = u32::from_ne_bytes(*place) as usize * inner;
+                        target[to..to + inner].copy_from_slice(&updates[(start + k) * inner..(start + k + 1) * inner]);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Elements whose blocks of updates belong to blocks of the data in the same order.
+    fn blocks(&self, source: &dyn Source, axes: &Axes, output: &mut [[u8; N]]) {
+        let (block, updates) = (axes.block.max(1), axes.updates);
+        let moved = nanoseconds_for_bytes(2 * N * output.len()) + 2 * self.units.count as u64;
+        let grain = (BIN_BYTES / N).div_ceil(block);
+        let shared = SharedMut::new(output);
+        parallel_for(shared.len() / block, grain, moved, |blocks| {
+            let range = blocks.start * block..blocks.end * block;
+            // SAFETY: parallel_for's ranges of blocks are disjoint, and all blocks lie in the output.
+            let target = unsafe { shared.slice(range.clone()) };
+            if let Some(data) = self.data {
+                target.copy_from_slice(&data[range.clone()]);
+            }
+            self.apply(source, blocks.start * updates..blocks.end * updates, range.start as u32, target);
+        });
+    }
+}
+
+/// Sorts the elements themselves.
+struct Values<'a, 'b, const N: usize>(&'a Job<'b, N>);
+
+impl<const N: usize> Piece<N, N> for Values<'_, '_, N> {
+    fn value(&self, update: usize) -> [u8; N] {
+        self.0.updates[update]
+    }
+
+    fn apply(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], values: &[[u8; N]]) {
+        (self.0.leaf.points)(Points { target, base, places, values }, self.0.use_init);
+    }
+
+    fn apply_range(&self, target: &mut [[u8; N]], base: u32, source: &Resolved<'_>, updates: Range<usize>) {
+        self.0.apply(source, updates, base, target);
+    }
+}
+
+/// Sorts the numbers of rows.
+struct Sources<'a, 'b, const N: usize>(&'a Job<'b, N>);
+
+impl<const N: usize> Piece<N, 4> for Sources<'_, '_, N> {
+    fn value(&self, update: usize) -> Number32 {
+        (update as u32).to_ne_bytes()
+    }
+
+    fn apply(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], sources: &[Number32]) {
+        self.0.apply_rows(target, base, places, sources);
+    }
+
+    fn apply_range(&self, target: &mut [[u8; N]], base: u32, source: &Resolved<'_>, updates: Range<usize>) {
+        self.0.apply(source, updates, base, target);
+    }
+}
+
+/// Checks the indices of all updates, then calls `then` with their places, which are kept in scratch memory where they
+/// are many.
+fn resolving(
+    source: &dyn Source,
+    count: usize,
+    scratch: &mut [u8],
+    then: impl FnOnce(&dyn Source),
+) -> Result<(), KernelError> {
+    if count < RESOLVED {
+        check_all(source, count)?;
+        then(source);
+        return Ok(());
+    }
+    let misfit = AtomicBool::new(false);
+    let places = &mut scratch.as_chunks_mut().0[..count];
+    crate::parallel::parallel_chunks_mut(places, CHECKED, 2 * count as u64, |chunk, places| {
+        if !source.fill(chunk * CHECKED, places) {
+            misfit.store(true, Ordering::Relaxed);
+        }
+    });
+    if misfit.into_inner() {
+        return Err(out_of_range());
+    }
+    then(&Resolved(places));
+    Ok(())
+}
+
+/// Checks the indices of all updates.
+fn check_all(source: &dyn Source, count: usize) -> Result<(), KernelError> {
+    let misfit = AtomicBool::new(false);
+    parallel_for(count, CHECKED, 2 * count as u64, |range| {
+        let mut places = [[0; 4]; TILE];
+        for start in range.clone().step_by(TILE) {
+            let count = TILE.min(range.end - start);
+            if !source.fill(start, &mut places[..count]) {
+                misfit.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    if misfit.into_inner() { Err(out_of_range()) } else { Ok(()) }
+}
+
+/// Whether all indices of each row of `inner` are equal.
+fn are_rows<const M: usize>(indices: &[[u8; M]], inner: usize) -> bool {
+    let differs = AtomicBool::new(false);
+    let rows = indices.len() / inner;
+    parallel_for(rows, CHECKED.div_ceil(inner), (indices.len() * M / 10) as u64, |range| {
+        if differs.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut rows = indices[range.start * inner..range.end * inner].chunks_exact(inner);
+        if rows.any(|row| row[1..].iter().any(|index| *index != row[0])) {
+            differs.store(true, Ordering::Relaxed);
+        }
+    });
+    !differs.into_inner()
+}
+
+fn out_of_range() -> KernelError {
+    KernelError::invalid("indices", "an index addresses no element")
+}

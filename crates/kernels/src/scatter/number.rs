@@ -1,0 +1,471 @@
+//! The arithmetic of scatter: how elements lie in memory, and what meets at one place.
+//!
+//! Elements are arrays of bytes, so that slices need no alignment. A [`Leaf`] is the loop that applies a list of updates
+//! to a piece of the output; there is one for each element type and reduction.
+
+use std::marker::PhantomData;
+
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use half::{bf16, f16};
+
+use super::{Combine, Element};
+
+/// A u32 in scratch memory.
+pub(super) type Number32 = [u8; 4];
+
+/// Accumulators of one tile of a row.
+const TILE: usize = 256;
+
+/// Updates for a piece of the output that begins at row `base`: update `i` goes to row `places[i]`.
+pub(super) struct Points<'a, const N: usize> {
+    /// The piece.
+    pub target: &'a mut [[u8; N]],
+    /// The row at which the piece begins.
+    pub base: u32,
+    /// Rows.
+    pub places: &'a [Number32],
+    /// One value for each update.
+    pub values: &'a [[u8; N]],
+}
+
+/// Updates of whole rows for a piece of the output that begins at row `base`.
+pub(super) struct Rows<'a, const N: usize> {
+    /// The piece.
+    pub target: &'a mut [[u8; N]],
+    /// The row at which the piece begins.
+    pub base: u32,
+    /// The elements of a row.
+    pub inner: usize,
+    /// Rows of the output.
+    pub places: &'a [Number32],
+    /// Rows of the updates.
+    pub sources: &'a [Number32],
+    /// All updates.
+    pub updates: &'a [[u8; N]],
+}
+
+/// How updates are applied.
+#[derive(Clone, Copy)]
+pub(super) struct Leaf<const N: usize> {
+    /// Applies single elements.
+    pub points: fn(Points<'_, N>, bool),
+    /// Applies rows.
+    pub rows: fn(Rows<'_, N>, bool),
+    /// Whether the updates must come sorted by place (those of one place in the order of the updates), because
+    /// all that meet at a place are combined before the result is stored.
+    pub sorted: bool,
+}
+
+/// The leaf for elements of `N` bytes; `None` where there is none.
+pub(super) fn leaf<const N: usize>(element: Element, combine: Combine, use_init: bool) -> Option<Leaf<N>>
+where
+    Width<N>: Leaves<N>,
+{
+    if combine == Combine::Replace {
+        return Some(Leaf { points: replace_points::<N>, rows: replace_rows::<N>, sorted: false });
+    }
+    <Width<N> as Leaves<N>>::of(element, combine, use_init)
+}
+
+/// A number of bytes.
+pub(super) struct Width<const N: usize>;
+
+/// The reductions of elements of `N` bytes.
+pub(super) trait Leaves<const N: usize> {
+    /// The leaf of an element type.
+    fn of(element: Element, combine: Combine, use_init: bool) -> Option<Leaf<N>>;
+}
+
+impl Leaves<1> for Width<1> {
+    fn of(element: Element, combine: Combine, use_init: bool) -> Option<Leaf<1>> {
+        match element {
+            Element::Boolean if combine == Combine::Mean => None,
+            Element::Boolean => Some(of_type::<1, Plain<bool>>(combine, use_init)),
+            Element::U8 => Some(of_type::<1, Plain<u8>>(combine, use_init)),
+            Element::I8 => Some(of_type::<1, Plain<i8>>(combine, use_init)),
+            _ => None,
+        }
+    }
+}
+
+impl Leaves<2> for Width<2> {
+    fn of(element: Element, combine: Combine, use_init: bool) -> Option<Leaf<2>> {
+        match element {
+            Element::U16 => Some(of_type::<2, Plain<u16>>(combine, use_init)),
+            Element::I16 => Some(of_type::<2, Plain<i16>>(combine, use_init)),
+            Element::F16 => Some(of_type::<2, Wide<f16>>(combine, use_init)),
+            Element::Bf16 => Some(of_type::<2, Wide<bf16>>(combine, use_init)),
+            _ => None,
+        }
+    }
+}
+
+impl Leaves<4> for Width<4> {
+    fn of(element: Element, combine: Combine, use_init: bool) -> Option<Leaf<4>> {
+        match element {
+            Element::U32 => Some(of_type::<4, Plain<u32>>(combine, use_init)),
+            Element::I32 => Some(of_type::<4, Plain<i32>>(combine, use_init)),
+            Element::F32 => Some(of_type::<4, Plain<f32>>(combine, use_init)),
+            _ => None,
+        }
+    }
+}
+
+impl Leaves<8> for Width<8> {
+    fn of(element: Element, combine: Combine, use_init: bool) -> Option<Leaf<8>> {
+        match element {
+            Element::U64 => Some(of_type::<8, Plain<u64>>(combine, use_init)),
+            Element::I64 => Some(of_type::<8, Plain<i64>>(combine, use_init)),
+            Element::F64 => Some(of_type::<8, Plain<f64>>(combine, use_init)),
+            _ => None,
+        }
+    }
+}
+
+fn of_type<const N: usize, S: Stored<N>>(combine: Combine, use_init: bool) -> Leaf<N> {
+    match combine {
+        Combine::Sum | Combine::Mean | Combine::Replace => of_operation::<N, S, Sum>(combine, use_init),
+        Combine::Sub => of_operation::<N, S, Sub>(combine, use_init),
+        Combine::Prod => of_operation::<N, S, Prod>(combine, use_init),
+        Combine::Min => of_operation::<N, S, Min>(combine, use_init),
+        Combine::Max => of_operation::<N, S, Max>(combine, use_init),
+    }
+}
+
+fn of_operation<const N: usize, S: Stored<N>, F: Function>(combine: Combine, use_init: bool) -> Leaf<N> {
+    if combine == Combine::Mean {
+        return Leaf { points: fold_points::<N, S, F, true>, rows: fold_rows::<N, S, F, true>, sorted: true };
+    }
+    // Smaller and larger values are never rounded, so that they may be stored between two updates.
+    let rounds = S::ROUNDS && !matches!(combine, Combine::Min | Combine::Max);
+    if !use_init || rounds {
+        return Leaf { points: fold_points::<N, S, F, false>, rows: fold_rows::<N, S, F, false>, sorted: true };
+    }
+    Leaf { points: apply_points::<N, S, F>, rows: apply_rows::<N, S, F>, sorted: false }
+}
+
+/// An element as it lies in memory, and the accumulator in which it is computed.
+trait Stored<const N: usize>: 'static {
+    /// The accumulator.
+    type Value: Arithmetic;
+    /// Whether storing an accumulator rounds it.
+    const ROUNDS: bool = false;
+
+    fn load(bytes: [u8; N]) -> Self::Value;
+
+    fn store(value: Self::Value) -> [u8; N];
+
+    fn load_all(bytes: &[[u8; N]], values: &mut [Self::Value]) {
+        for (value, bytes) in values.iter_mut().zip(bytes) {
+            *value = Self::load(*bytes);
+        }
+    }
+
+    fn store_all(values: &[Self::Value], bytes: &mut [[u8; N]]) {
+        for (value, bytes) in values.iter().zip(bytes) {
+            *bytes = Self::store(*value);
+        }
+    }
+}
+
+/// What can be added, multiplied and compared.
+trait Arithmetic: Copy + Default + 'static {
+    fn plus(self, other: Self) -> Self;
+    fn minus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+    /// The smaller one, the first if they are equal, NaN if either is.
+    fn smaller(self, other: Self) -> Self;
+    /// The larger one, the first if they are equal, NaN if either is.
+    fn larger(self, other: Self) -> Self;
+    /// The mean of `count` values whose sum this is; integers are rounded down.
+    fn mean(self, count: u64) -> Self;
+}
+
+/// What an update does to the value that is there.
+trait Function: 'static {
+    fn combine<A: Arithmetic>(value: A, update: A) -> A;
+}
+
+struct Sum;
+struct Sub;
+struct Prod;
+struct Min;
+struct Max;
+
+impl Function for Sum {
+    #[inline(always)]
+    fn combine<A: Arithmetic>(value: A, update: A) -> A {
+        value.plus(update)
+    }
+}
+
+impl Function for Sub {
+    #[inline(always)]
+    fn combine<A: Arithmetic>(value: A, update: A) -> A {
+        value.minus(update)
+    }
+}
+
+impl Function for Prod {
+    #[inline(always)]
+    fn combine<A: Arithmetic>(value: A, update: A) -> A {
+        value.times(update)
+    }
+}
+
+impl Function for Min {
+    #[inline(always)]
+    fn combine<A: Arithmetic>(value: A, update: A) -> A {
+        value.smaller(update)
+    }
+}
+
+impl Function for Max {
+    #[inline(always)]
+    fn combine<A: Arithmetic>(value: A, update: A) -> A {
+        value.larger(update)
+    }
+}
+
+/// Elements that are computed as they are.
+struct Plain<T>(PhantomData<T>);
+
+/// Halves, computed in f32 and rounded once.
+struct Wide<T>(PhantomData<T>);
+
+macro_rules! integers {
+    ($($rust:ty),*) => {
+        $(impl Arithmetic for $rust {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self { self.wrapping_sub(other) }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self { self.wrapping_mul(other) }
+            #[inline(always)]
+            fn smaller(self, other: Self) -> Self { self.min(other) }
+            #[inline(always)]
+            fn larger(self, other: Self) -> Self { self.max(other) }
+            fn mean(self, count: u64) -> Self {
+                i128::from(self).div_euclid(i128::from(count.max(1))) as $rust
+            }
+        }
+
+        impl Stored<{ size_of::<$rust>() }> for Plain<$rust> {
+            type Value = $rust;
+            #[inline(always)]
+            fn load(bytes: [u8; size_of::<$rust>()]) -> $rust { <$rust>::from_le_bytes(bytes) }
+            #[inline(always)]
+            fn store(value: $rust) -> [u8; size_of::<$rust>()] { value.to_le_bytes() }
+        })*
+    };
+}
+integers!(u8, u16, u32, u64, i8, i16, i32, i64);
+
+macro_rules! floats {
+    ($($rust:ty),*) => {
+        $(impl Arithmetic for $rust {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self { self + other }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self { self - other }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self { self * other }
+            #[inline(always)]
+            fn smaller(self, other: Self) -> Self { if self.is_nan() || self <= other { self } else { other } }
+            #[inline(always)]
+            fn larger(self, other: Self) -> Self { if self.is_nan() || self >= other { self } else { other } }
+            #[inline(always)]
+            fn mean(self, count: u64) -> Self { self / count as $rust }
+        }
+
+        impl Stored<{ size_of::<$rust>() }> for Plain<$rust> {
+            type Value = $rust;
+            #[inline(always)]
+            fn load(bytes: [u8; size_of::<$rust>()]) -> $rust { <$rust>::from_le_bytes(bytes) }
+            #[inline(always)]
+            fn store(value: $rust) -> [u8; size_of::<$rust>()] { value.to_le_bytes() }
+        })*
+    };
+}
+floats!(f32, f64);
+
+impl Arithmetic for bool {
+    fn plus(self, other: Self) -> Self {
+        self | other
+    }
+    fn minus(self, other: Self) -> Self {
+        self ^ other
+    }
+    fn times(self, other: Self) -> Self {
+        self & other
+    }
+    fn smaller(self, other: Self) -> Self {
+        self & other
+    }
+    fn larger(self, other: Self) -> Self {
+        self | other
+    }
+    fn mean(self, _count: u64) -> Self {
+        self
+    }
+}
+
+impl Stored<1> for Plain<bool> {
+    type Value = bool;
+    #[inline(always)]
+    fn load(bytes: [u8; 1]) -> bool {
+        bytes != [0]
+    }
+    #[inline(always)]
+    fn store(value: bool) -> [u8; 1] {
+        [u8::from(value)]
+    }
+}
+
+macro_rules! halves {
+    ($($rust:ty),*) => {
+        $(impl Stored<2> for Wide<$rust> {
+            type Value = f32;
+            const ROUNDS: bool = true;
+
+            fn load(bytes: [u8; 2]) -> f32 { <$rust>::from_le_bytes(bytes).to_f32() }
+
+            fn store(value: f32) -> [u8; 2] { <$rust>::from_f32(value).to_le_bytes() }
+
+            // Slices are converted by the machine's instructions where it has them.
+            fn load_all(bytes: &[[u8; 2]], values: &mut [f32]) {
+                let mut bits = [0u16; TILE];
+                for (values, bytes) in values.chunks_mut(TILE).zip(bytes.chunks(TILE)) {
+                    for (bits, bytes) in bits.iter_mut().zip(bytes) {
+                        *bits = u16::from_le_bytes(*bytes);
+                    }
+                    bits[..bytes.len()].reinterpret_cast::<$rust>().convert_to_f32_slice(values);
+                }
+            }
+
+            fn store_all(values: &[f32], bytes: &mut [[u8; 2]]) {
+                let mut halves = [<$rust>::ZERO; TILE];
+                for (values, bytes) in values.chunks(TILE).zip(bytes.chunks_mut(TILE)) {
+                    halves[..values.len()].convert_from_f32_slice(values);
+                    for (bytes, half) in bytes.iter_mut().zip(&halves) {
+                        *bytes = half.to_le_bytes();
+                    }
+                }
+            }
+        })*
+    };
+}
+halves!(f16, bf16);
+
+fn replace_points<const N: usize>(points: Points<'_, N>, _use_init: bool) {
+    for (place, value) in points.places.iter().zip(points.values) {
+        points.target[(u32::from_ne_bytes(*place) - points.base) as usize] = *value;
+    }
+}
+
+fn replace_rows<const N: usize>(rows: Rows<'_, N>, _use_init: bool) {
+    let inner = rows.inner;
+    for (place, source) in rows.places.iter().zip(rows.sources) {
+        let to = (u32::from_ne_bytes(*place) - rows.base) as usize * inner;
+        let from = u32::from_ne_bytes(*source) as usize * inner;
+        rows.target[to..to + inner].copy_from_slice(&rows.updates[from..from + inner]);
+    }
+}
+
+fn apply_points<const N: usize, S: Stored<N>, F: Function>(points: Points<'_, N>, _use_init: bool) {
+    for (place, value) in points.places.iter().zip(points.values) {
+        let cell = &mut points.target[(u32::from_ne_bytes(*place) - points.base) as usize];
+        *cell = S::store(F::combine(S::load(*cell), S::load(*value)));
+    }
+}
+
+fn apply_rows<const N: usize, S: Stored<N>, F: Function>(rows: Rows<'_, N>, _use_init: bool) {
+    let inner = rows.inner;
+    for (place, source) in rows.places.iter().zip(rows.sources) {
+        let to = (u32::from_ne_bytes(*place) - rows.base) as usize * inner;
+        let from = u32::from_ne_bytes(*source) as usize * inner;
+        let updates = &rows.updates[from..from + inner];
+        for (cell, update) in rows.target[to..to + inner].iter_mut().zip(updates) {
+            *cell = S::store(F::combine(S::load(*cell), S::load(*update)));
+        }
+    }
+}
+
+/// The end of the run of equal places that begins at `start`.
+fn run_end(places: &[Number32], start: usize) -> usize {
+    let place = places[start];
+    places[start..].iter().position(|other| *other != place).map_or(places.len(), |length| start + length)
+}
+
+fn fold_points<const N: usize, S: Stored<N>, F: Function, const MEAN: bool>(points: Points<'_, N>, use_init: bool) {
+    let mut start = 0;
+    while start < points.places.len() {
+        let end = run_end(points.places, start);
+        let cell = &mut points.target[(u32::from_ne_bytes(points.places[start]) - points.base) as usize];
+        let mut value = S::load(points.values[start]);
+        if use_init {
+            value = F::combine(S::load(*cell), value);
+        }
+        for update in &points.values[start + 1..end] {
+            value = F::combine(value, S::load(*update));
+        }
+        if MEAN {
+            value = value.mean((end - start) as u64 + u64::from(use_init));
+        }
+        *cell = S::store(value);
+        start = end;
+    }
+}
+
+fn fold_rows<const N: usize, S: Stored<N>, F: Function, const MEAN: bool>(rows: Rows<'_, N>, use_init: bool) {
+    let inner = rows.inner;
+    let mut start = 0;
+    while start < rows.places.len() {
+        let end = run_end(rows.places, start);
+        let to = (u32::from_ne_bytes(rows.places[start]) - rows.base) as usize * inner;
+        let target = &mut rows.target[to..to + inner];
+        let sources = &rows.sources[start..end];
+        for (tile, target) in target.chunks_mut(TILE).enumerate() {
+            fold_tile::<N, S, F, MEAN>(target, tile * TILE, sources, inner, rows.updates, use_init);
+        }
+        start = end;
+    }
+}
+
+/// Combines the columns from `column` on of all rows that meet at one place.
+fn fold_tile<const N: usize, S: Stored<N>, F: Function, const MEAN: bool>(
+    target: &mut [[u8; N]],
+    column: usize,
+    sources: &[Number32],
+    inner: usize,
+    updates: &[[u8; N]],
+    use_init: bool,
+) {
+    let width = target.len();
+    let (mut values, mut loaded) = ([S::Value::default(); TILE], [S::Value::default(); TILE]);
+    let row = |source: &Number32| &updates[u32::from_ne_bytes(*source) as usize * inner + column..][..width];
+    let rest = match (sources.split_first(), use_init) {
+        (Some((first, rest)), false) => {
+            S::load_all(row(first), &mut values[..width]);
+            rest
+        }
+        _ => {
+            S::load_all(target, &mut values[..width]);
+            sources
+        }
+    };
+    for source in rest {
+        S::load_all(row(source), &mut loaded[..width]);
+        for (value, update) in values[..width].iter_mut().zip(&loaded[..width]) {
+            *value = F::combine(*value, *update);
+        }
+    }
+    if MEAN {
+        let count = sources.len() as u64 + u64::from(use_init);
+        for value in &mut values[..width] {
+            *value = value.mean(count);
+        }
+    }
+    S::store_all(&values[..width], target);
+}

@@ -1,0 +1,167 @@
+//! Fuses elementwise layers among themselves, so that what lies between them never goes through memory.
+//!
+//! A group has one layer whose value leaves it; all others are read inside only and have its shape. Constants and values
+//! of other shapes that broadcast come from outside.
+
+use std::collections::HashSet;
+
+use ovir_graph::{Model, Node, NodeId, Source, Validated};
+use ovir_tensor::{ElementType, PartialShape};
+
+use crate::chain::{Uses, fuse};
+use crate::fuse_epilogue::is_constant;
+
+/// Functions of one value; further inputs are constants.
+const UNARY: &[&str] = &[
+    "Abs",
+    "Ceiling",
+    "Clamp",
+    "Cos",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "HSigmoid",
+    "HSwish",
+    "HardSigmoid",
+    "Log",
+    "Mish",
+    "Negative",
+    "ReLU",
+    "Selu",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "SoftPlus",
+    "SoftSign",
+    "Sqrt",
+    "Swish",
+    "Tanh",
+];
+
+/// Functions of two values that broadcast as numpy does.
+const BINARY: &[&str] = &["Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "Power", "SquaredDifference"];
+
+/// The most layers of a group.
+const MOST_LAYERS: usize = 24;
+
+/// The most values that a group takes from outside.
+const MOST_INPUTS: usize = 12;
+
+/// The most layers of a group whose values are alive at once.
+const MOST_ALIVE: usize = 6;
+
+/// Fuses all groups; `None` if there is none.
+pub(crate) fn run(validated: &Validated) -> Option<Model> {
+    let model = validated.model();
+    let uses = Uses::new(model);
+    let is_candidate: Vec<bool> = model.iter().map(|(id, node)| is_elementwise(validated, id, node)).collect();
+    let mut taken: HashSet<NodeId> = HashSet::new();
+    let mut groups = Vec::new();
+    for index in (0..model.nodes.len()).rev() {
+        let id = NodeId(index as u32);
+        if !is_candidate[index] || taken.contains(&id) {
+            continue;
+        }
+        let group = group_of(validated, &uses, &is_candidate, id, &taken);
+        if group.len() > 1 {
+            taken.extend(&group);
+            groups.push(group);
+        }
+    }
+    (!groups.is_empty()).then(|| fuse(model, &groups))
+}
+
+/// The layers that end in `last`, in topological order.
+fn group_of(
+    validated: &Validated,
+    uses: &Uses,
+    is_candidate: &[bool],
+    last: NodeId,
+    taken: &HashSet<NodeId>,
+) -> Vec<NodeId> {
+    let model = validated.model();
+    let mut group = vec![last];
+    let mut at = 0;
+    // Later layers are looked at first, so that all readers of a layer have been seen before it.
+    while at < group.len() {
+        group[at..].sort_unstable_by(|a, b| b.cmp(a));
+        let node = model.node(group[at]);
+        at += 1;
+        for source in value_inputs(node) {
+            let id = source.node;
+            let fits = is_candidate[id.index()]
+                && !taken.contains(&id)
+                && !group.contains(&id)
+                && group.len() < MOST_LAYERS
+                && uses.all_readers_in(id, &group)
+                && is_same_shape(validated, id, last);
+            if fits {
+                group.push(id);
+                if !is_small(model, &group) {
+                    group.pop();
+                }
+            }
+        }
+    }
+    group.sort_unstable();
+    group
+}
+
+/// Whether a group takes few values from outside and keeps few alive.
+fn is_small(model: &Model, group: &[NodeId]) -> bool {
+    let mut sorted = group.to_vec();
+    sorted.sort_unstable();
+    let mut outside: HashSet<Source> = HashSet::new();
+    let (mut alive, mut most) = (HashSet::new(), 0);
+    for id in sorted.iter().rev() {
+        alive.remove(id);
+        for source in &model.node(*id).inputs {
+            if sorted.contains(&source.node) {
+                alive.insert(source.node);
+            } else {
+                outside.insert(*source);
+            }
+        }
+        most = most.max(alive.len());
+    }
+    outside.len() <= MOST_INPUTS && most <= MOST_ALIVE
+}
+
+/// The inputs that may come from inside a group: parameters of functions of one value may not.
+fn value_inputs(node: &Node) -> &[Source] {
+    let count = if BINARY.contains(&&*node.type_name) { 2 } else { 1 };
+    node.inputs.get(..count).unwrap_or(&[])
+}
+
+fn is_elementwise(validated: &Validated, id: NodeId, node: &Node) -> bool {
+    let model = validated.model();
+    let is_f32 = |source: &Source| validated.inference().get(*source).element_type == ElementType::F32;
+    let has_constant_parameters = || {
+        let parameters = node.inputs.iter().skip(1);
+        parameters.into_iter().all(|source| {
+            let is_single = validated.inference().get(*source).shape.to_shape().is_some_and(|s| s.elements() == 1);
+            is_constant(model, source.node) && is_single
+        })
+    };
+    let is_broadcast =
+        || node.operation.attributes().iter().any(|(name, text)| *name == "auto_broadcast" && text == "numpy");
+    let known = shape(validated, id).is_some_and(|shape| shape.rank().is_some());
+    let is_function = UNARY.contains(&&*node.type_name) && has_constant_parameters()
+        || BINARY.contains(&&*node.type_name) && is_broadcast();
+    let depends_on_data = node.inputs.iter().any(|source| !is_constant(model, source.node));
+    known && is_function && depends_on_data && node.inputs.iter().all(is_f32)
+}
+
+fn shape(validated: &Validated, id: NodeId) -> Option<&PartialShape> {
+    validated.inference().outputs(id).first().map(|facts| &facts.shape)
+}
+
+fn is_same_shape(validated: &Validated, a: NodeId, b: NodeId) -> bool {
+    let (Some(a), Some(b)) = (shape(validated, a), shape(validated, b)) else { return false };
+    match (a.dims(), b.dims()) {
+        (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.is_same(*y)),
+        _ => false,
+    }
+}

@@ -1,0 +1,181 @@
+//! Fused elementwise layers, f32, plain and on blocks of channels.
+
+use ovir_graph::Node;
+use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, MOST_INPUTS, Operand, run_chain};
+use ovir_kernels::elementwise::BinaryOp;
+use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::parallel::nanoseconds_for_bytes;
+use ovir_kernels::unary::UnaryOp;
+use ovir_ops::fused::{Fused, Stage, StageInput};
+use ovir_ops::{Blame, OpError, OpResult};
+use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
+
+use super::blocked::Side;
+use super::parts::{floats, kernel_error, unary_op};
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+struct ChainKernel {
+    isa: Isa,
+    chain: Chain,
+    /// The layer's inputs that the chain reads, and how they lie.
+    inputs: Vec<(usize, Side)>,
+    /// The values of inputs that are constants of one element a channel, on blocks.
+    constants: Vec<Option<Vec<f32>>>,
+    is_blocked: bool,
+}
+
+/// Whether a layer is a group of elementwise layers.
+pub(crate) fn is_chain(node: &Node) -> bool {
+    let fused = node.operation.downcast_ref::<Fused>();
+    fused.is_some_and(|fused| fused.stages.iter().all(|stage| function(stage).is_some()))
+}
+
+/// A function whose parameters are not known yet.
+enum Function {
+    Unary,
+    Binary(BinaryOp),
+}
+
+fn function(stage: &Stage) -> Option<Function> {
+    if let Some(op) = super::binary::numpy_function(&*stage.operation) {
+        return Some(Function::Binary(op));
+    }
+    let parameters = vec![1.0; stage.inputs.len().saturating_sub(1)];
+    unary_op(&*stage.operation, &parameters).map(|_| Function::Unary)
+}
+
+/// Claims groups of elementwise layers.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    if !is_chain(context.node) {
+        return None;
+    }
+    let operation = context.node.operation.clone();
+    let fused = operation.downcast_ref::<Fused>()?;
+    let mut singles: SmallVec<[Option<f32>; 8]> = SmallVec::new();
+    for (port, facts) in context.inputs.iter().enumerate() {
+        (facts.element_type == ElementType::F32).then_some(())?;
+        let is_single = facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1 && shape.rank() <= 1);
+        let constant = if is_single { (context.constant)(port) } else { None };
+        singles.push(constant.and_then(|tensor| floats(&tensor)?.first().copied()));
+    }
+    let ports: Vec<usize> = (0..singles.len()).filter(|port| singles[*port].is_none()).collect();
+    let steps: Option<Vec<ChainStep>> = fused.stages.iter().map(|stage| step(stage, &singles, &ports)).collect();
+    let chain = Chain::new(ports.len(), steps?).ok()?;
+    let mut packed_inputs: SmallVec<[usize; 2]> = (0..singles.len()).filter(|port| singles[*port].is_some()).collect();
+    let (mut inputs, mut constants) = (Vec::new(), Vec::new());
+    for port in ports {
+        let (side, values) = side(context, port)?;
+        if values.is_some() {
+            packed_inputs.push(port);
+        }
+        inputs.push((port, side));
+        constants.push(values);
+    }
+    let is_blocked = context.is_blocked;
+    let kernel = ChainKernel { isa: isa::detect(), chain, inputs, constants, is_blocked };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+/// How an input lies, and its values if they are kept by the kernel.
+fn side(context: &mut ClaimContext<'_>, port: usize) -> Option<(Side, Option<Vec<f32>>)> {
+    if !context.is_blocked {
+        return Some((Side::Plain, None));
+    }
+    let output = context.outputs.first()?;
+    let constant: Option<Tensor> = (context.constant)(port);
+    let facts = context.inputs.get(port)?;
+    let channels = output.shape.dims()?.get(1)?.get()?;
+    let side = Side::of(facts, constant.is_some(), output.shape.rank()?, channels)?;
+    let values = match constant {
+        Some(tensor) => Some(side.padded(floats(&tensor)?, channels)),
+        None => None,
+    };
+    Some((side, values))
+}
+
+fn step(stage: &Stage, singles: &[Option<f32>], ports: &[usize]) -> Option<ChainStep> {
+    let operand = |input: &StageInput| match input {
+        StageInput::Stage(place) => Some(Operand::Step(*place)),
+        StageInput::Outside(port) => match singles.get(*port)? {
+            Some(value) => Some(Operand::Constant(*value)),
+            None => ports.iter().position(|p| p == port).map(Operand::Input),
+        },
+    };
+    match (function(stage)?, &stage.inputs[..]) {
+        (Function::Binary(op), [a, b]) => Some(simplified(op, operand(a)?, operand(b)?)),
+        (Function::Unary, [a, parameters @ ..]) => {
+            let value = |input: &StageInput| match operand(input) {
+                Some(Operand::Constant(value)) => Some(value),
+                _ => None,
+            };
+            let parameters: Option<Vec<f32>> = parameters.iter().map(value).collect();
+            Some(ChainStep::Unary(unary_op(&*stage.operation, &parameters?)?, operand(a)?))
+        }
+        _ => None,
+    }
+}
+
+/// Powers with the exponents that models are full of are simple functions.
+fn simplified(op: BinaryOp, a: Operand, b: Operand) -> ChainStep {
+    match (op, b) {
+        (BinaryOp::Power, Operand::Constant(2.0)) => ChainStep::Unary(UnaryOp::Square, a),
+        (BinaryOp::Power, Operand::Constant(1.0)) => ChainStep::Unary(UnaryOp::Identity, a),
+        (BinaryOp::Power, Operand::Constant(-1.0)) => ChainStep::Unary(UnaryOp::Reciprocal, a),
+        _ => ChainStep::Binary(op, a, b),
+    }
+}
+
+impl ChainKernel {
+    fn geometry(&self, inputs: &[&Shape], output: &Shape) -> Option<ChainGeometry> {
+        let rank = output.rank();
+        let mut shapes: SmallVec<[Shape; 12]> = SmallVec::new();
+        for (place, (port, side)) in self.inputs.iter().enumerate() {
+            let values = self.constants.get(place)?.as_ref().map_or(0, Vec::len);
+            shapes.push(side.shape(inputs.get(*port)?, rank, values));
+        }
+        let mut views = [&[][..]; MOST_INPUTS];
+        for (view, shape) in views.iter_mut().zip(&shapes) {
+            *view = &shape[..];
+        }
+        let views = views.get(..shapes.len())?;
+        let output = if self.is_blocked { Side::Blocked.shape(output, rank, 0) } else { output.clone() };
+        ChainGeometry::new(&output, views).ok()
+    }
+}
+
+impl Kernel for ChainKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.outputs.first().is_some_and(|output| self.geometry(shapes.inputs, output).is_some())
+    }
+
+    fn in_place_inputs(&self, shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
+        let is_output = |port: usize| shapes.inputs.get(port) == shapes.outputs.first();
+        let is_value = |side: Side| matches!(side, Side::Plain | Side::Blocked);
+        self.inputs.iter().filter(|(port, side)| is_value(*side) && is_output(*port)).map(|(port, _)| *port).collect()
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
+        nanoseconds_for_bytes(elements.saturating_mul(12)).max(elements as u64 * self.chain.picoseconds() / 1000)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let misfit = || OpError::shape(Blame::Input(0), "the kernel does not fit the data");
+        let shapes: SmallVec<[&Shape; 16]> = io.inputs.iter().map(|input| input.shape()).collect();
+        let geometry = self.geometry(&shapes, output.shape()).ok_or_else(misfit)?;
+        let mut slices: SmallVec<[&[f32]; 12]> = SmallVec::new();
+        let mut in_place = None;
+        for (place, (port, _)) in self.inputs.iter().enumerate() {
+            slices.push(match &self.constants[place] {
+                _ if io.in_place == Some(*port) => {
+                    in_place = Some(place);
+                    &[]
+                }
+                Some(values) => values,
+                None => io.inputs[*port].slice::<f32>()?,
+            });
+        }
+        run_chain(self.isa, &self.chain, &geometry, &slices, in_place, output.slice_mut::<f32>()?).map_err(kernel_error)
+    }
+}

@@ -1,0 +1,58 @@
+//! Groups of elementwise layers that run as one.
+
+use ovir_tensor::Tensor;
+
+use super::text::{Text, compare};
+
+fn values(shape: &[usize], step: usize) -> Tensor {
+    let count: usize = shape.iter().product();
+    let values: Vec<f32> = (0..count).map(|i| ((i * step) % 101) as f32 / 50.0 - 1.0).collect();
+    Tensor::from_slice(&values, shape).unwrap()
+}
+
+/// A graph with constants of all forms, values that are read twice, and one that leaves in the middle.
+fn graph(declared: [&str; 2]) -> Text {
+    let mut text = Text::default();
+    let x = text.parameter("f32", declared[0]);
+    let y = text.parameter("f32", declared[1]);
+    let two = text.floats(&[], |_| 2.0);
+    let small = text.floats(&[1], |_| 1e-3);
+    let row = text.floats(&[6], |i| i as f32 - 2.5);
+    let squared = text.binary("Power", x, two);
+    let shifted = text.binary("Add", squared, small);
+    let root = text.unary("Sqrt", shifted);
+    let ratio = text.binary("Divide", x, root);
+    let wide = text.binary("Multiply", ratio, y);
+    let scaled = text.binary("Multiply", row, wide);
+    let gate = text.unary("Sigmoid", scaled);
+    let gated = text.binary("Multiply", scaled, gate);
+    let axis = text.integers(&[-1]);
+    let total = text.layer("ReduceSum", "keep_dims=\"true\"", &[gated, axis], "FP32");
+    let centred = text.binary("Subtract", gated, total);
+    let bent = text.unary("Tanh", centred);
+    let end = text.binary("Maximum", bent, gated);
+    text.layer("Result", "", &[end], "");
+    text
+}
+
+#[test]
+fn groups_equal_their_layers() {
+    let cases: [([&str; 2], [&[usize]; 2]); 5] = [
+        (["4,5,6", "4,5,6"], [&[4, 5, 6], &[4, 5, 6]]),
+        (["4,5,6", "5,1"], [&[4, 5, 6], &[5, 1]]),
+        (["?,5,6", "?,5,6"], [&[40, 5, 6], &[40, 5, 6]]),
+        (["?,?,6", "?,?,6"], [&[4, 5, 6], &[1, 5, 6]]),
+        (["1,6", "300,1"], [&[1, 6], &[300, 1]]),
+    ];
+    for (declared, shapes) in cases {
+        let text = graph(declared);
+        let inputs = [values(shapes[0], 37), values(shapes[1], 53)];
+        let (expected, _) = text.run(&inputs, true);
+        let (actual, entries) = text.run(&inputs, false);
+        compare(&expected, &actual, &format!("{declared:?}"));
+        assert!(entries.iter().all(|entry| entry.is_kernel));
+        // Unknown sizes may broadcast, which divides the groups.
+        let most = if declared[0].contains('?') { 9 } else { 6 };
+        assert!(entries.len() <= most, "{declared:?}: {} steps", entries.len());
+    }
+}
