@@ -7,13 +7,12 @@
   mutate.py table FOLDER                                         both verdicts by class, as Markdown
 
 A copy counts as found if `ovir validate` gives a finding of the right code on a line of the damage, and at most one
-further finding. OpenVINO crashes on some copies, so each is read in a child process.
+further finding.
 """
 
 import argparse
 import collections
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -26,18 +25,19 @@ BASES = [
     "tests/models/loop_growing_concat", "tests/models/tensor_iterator_lstm", "tests/models/kv_state_32mb",
     "tests/models/dynamic_shapes", "tests/models/growing_decoder",
 ]  # fmt: skip
-ASK = """
+ANSWER = """
 import sys, openvino
 core = openvino.Core()
-try:
-    model = core.read_model(sys.argv[1])
-except Exception as error:
-    print("read:", str(error).strip().splitlines()[-1][:300]); sys.exit(0)
-try:
-    core.compile_model(model, "CPU")
-    print("accepted")
-except Exception as error:
-    print("compile:", str(error).strip().splitlines()[-1][:300])
+for line in sys.stdin:
+    try:
+        verdict = "read"
+        model = core.read_model(line.strip())
+        verdict = "compile"
+        core.compile_model(model, "CPU")
+        verdict = "accepted"
+    except Exception as error:
+        verdict += ": " + str(error).strip().splitlines()[-1][:300]
+    print("VERDICT", verdict, flush=True)
 """
 
 
@@ -118,16 +118,25 @@ def shown(lines):
 
 
 def openvino(options):
+    """Asks one child process after another: OpenVINO crashes on some copies."""
     manifest = json.loads((options.folder / "manifest.json").read_text())
+    child = None
     for entry in manifest:
-        command = [sys.executable, "-c", ASK, str(options.folder / f"{entry['name']}.xml")]
-        try:
-            result = subprocess.run(
-                command, check=False, capture_output=True, text=True, timeout=120, env={**os.environ}
+        if child is None:
+            command = [sys.executable, "-c", ANSWER]
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )
-            entry["openvino"] = result.stdout.strip() if result.returncode == 0 else f"crash: {result.returncode}"
-        except subprocess.TimeoutExpired:
-            entry["openvino"] = "hang"
+        child.stdin.write(f"{options.folder / entry['name']}.xml\n")
+        child.stdin.flush()
+        lines = iter(child.stdout.readline, "")
+        entry["openvino"] = next((x[8:].strip() for x in lines if x.startswith("VERDICT ")), None)
+        if entry["openvino"] is None:
+            entry["openvino"] = f"crash: {child.wait()}"
+            child = None
+    if child is not None:
+        child.stdin.close()
+        child.wait()
     (options.folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::failure::{FAULT, Failure};
 use crate::load::{self, ModelArguments, check, shown};
 use crate::ops::{count_operations, is_implemented};
+use crate::releases::oldest_release;
 use crate::run::Format;
 use crate::terminal::Terminal;
 
@@ -296,6 +297,9 @@ fn human(arguments: &InfoArguments, facts: &Facts<'_>, terminal: &Terminal) -> S
         let note = if *is_known { "" } else { "  not supported" };
         let _ = writeln!(text, "  {count:>6}  {type_name} ({opset}){note}");
     }
+    if let Some(release) = release(facts) {
+        let _ = writeln!(text, "{}  OpenVINO {release} or newer", terminal.bold("needs"));
+    }
     let Constants { count, elements, bytes } = facts.constants;
     let _ = writeln!(text, "{}  {} in {count} constants, {}", terminal.bold("parameters"), elements, size(bytes));
     let macs = facts.work.multiply_accumulates;
@@ -370,6 +374,7 @@ fn json(arguments: &InfoArguments, facts: &Facts<'_>) -> Value {
             json!({ "name": name, "element_type": element_type.name(), "shape": shape.to_string() })
         }).collect::<Vec<_>>(),
         "opsets": facts.opsets,
+        "openvino_release": release(facts),
         "operations": facts.operations.iter().map(|(type_name, opset, count, is_known)| {
             json!({ "type": type_name, "opset": opset, "count": count, "supported": is_known })
         }).collect::<Vec<_>>(),
@@ -406,6 +411,10 @@ fn layers_json(arguments: &InfoArguments, facts: &Facts<'_>) -> Value {
         })
     };
     facts.graph.iter().filter(|(_, node)| has_constants || !node.is("Const")).map(layer).collect()
+}
+
+fn release(facts: &Facts<'_>) -> Option<&'static str> {
+    oldest_release(facts.graph.ir_version, facts.opsets.iter().map(String::as_str))
 }
 
 fn join(names: &BTreeSet<String>) -> String {

@@ -58,20 +58,28 @@ pub fn shown(path: &Path) -> String {
 /// # Errors
 /// Files that cannot be opened.
 pub fn check(core: &Core, path: &Path, weights: Option<&Path>, without_weights: bool) -> Result<Validation, Failure> {
+    let options = ReadOptions { weights: weights.map(Path::to_owned), without_weights, ..ReadOptions::default() };
+    check_with(core, path, &options)
+}
+
+/// As [`check`], with options.
+///
+/// # Errors
+/// Files that cannot be opened.
+pub fn check_with(core: &Core, path: &Path, options: &ReadOptions) -> Result<Validation, Failure> {
     if path != Path::new("-") {
-        let options = ReadOptions { weights: weights.map(Path::to_owned), without_weights, ..ReadOptions::default() };
-        return Ok(core.validate_file(path, &options)?);
+        return Ok(core.validate_file(path, options)?);
     }
     let mut xml = Vec::new();
     std::io::stdin()
         .lock()
         .read_to_end(&mut xml)
         .map_err(|error| Failure::file(Path::new("standard input"), &error))?;
-    let weights = match weights {
+    let weights = match &options.weights {
         Some(file) => Some(Weights::map(file).map_err(|error| Failure::file(file, &error))?),
         None => None,
     };
-    Ok(core.validate_memory(&xml, weights.as_ref(), without_weights))
+    Ok(core.validate_memory_with(&xml, weights.as_ref(), options))
 }
 
 /// Reads the model at `path`; its defects are rendered on standard error.

@@ -16,6 +16,7 @@ mod named_lists;
 mod ops;
 mod outputs;
 mod random;
+mod releases;
 mod reshape;
 mod run;
 mod save;

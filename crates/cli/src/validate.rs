@@ -10,10 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use ovir::diagnostics::{
     Diagnostic, Report, SourceText, Summary, render_github, render_human, render_json, render_junit, render_sarif,
 };
-use ovir::{Core, Validation};
+use ovir::ir::Limits;
+use ovir::{Core, ReadOptions, Validation};
 
 use crate::failure::{FAULT, Failure, USAGE};
-use crate::load::{WeightsArguments, check, shown};
+use crate::load::{WeightsArguments, check_with, shown};
 use crate::named_lists;
 use crate::tensors::read_file;
 use crate::terminal::Terminal;
@@ -58,6 +59,9 @@ pub struct ValidateArguments {
     /// Looks into all constants for NaN, infinities and values beyond the range of f16.
     #[arg(long = "check-values", conflicts_with = "without_weights")]
     checks_values: bool,
+    /// Raises a limit against hostile files: layers, edges, ports, attributes (of an element) or attribute-bytes.
+    #[arg(long = "limit", value_name = "NAME=NUMBER", value_parser = limit)]
+    limits: Vec<(String, usize)>,
     /// Warnings are errors.
     #[arg(long)]
     strict: bool,
@@ -87,6 +91,15 @@ struct Checked {
     file: String,
     xml: String,
     diagnostics: Vec<Diagnostic>,
+}
+
+/// A limit and its new value.
+fn limit(text: &str) -> Result<(String, usize), String> {
+    let wrong = || format!("write NAME=NUMBER with a name of {}", Limits::NAMES.join(", "));
+    let (name, value) = text.split_once('=').ok_or_else(wrong)?;
+    let is_known = Limits::NAMES.contains(&name);
+    let value = value.parse().ok().filter(|_| is_known).ok_or_else(wrong)?;
+    Ok((name.to_owned(), value))
 }
 
 /// Runs the verb.
@@ -180,11 +193,22 @@ fn check_all(
 
 fn check_one(arguments: &ValidateArguments, core: &Core, path: &Path, terminal: &Terminal) -> Result<Checked, Failure> {
     let file = shown(path);
-    let validation = check(core, path, arguments.weights.weights.as_deref(), arguments.without_weights)?;
+    let mut options = ReadOptions {
+        weights: arguments.weights.weights.clone(),
+        without_weights: arguments.without_weights,
+        ..ReadOptions::default()
+    };
+    for (name, value) in &arguments.limits {
+        options.limits.raise(name, *value);
+    }
+    let validation = check_with(core, path, &options)?;
     let is_valid = validation.is_valid();
     let Validation { xml, mut diagnostics, result } = validation;
     if let Some(result) = result.as_ref().filter(|_| arguments.checks_values) {
         diagnostics.extend(ovir::graph::check_values(&result.model));
+    }
+    if let Some(result) = result.as_ref().filter(|_| arguments.without_weights) {
+        diagnostics.extend(ovir::graph::unknown_without_weights(&result.model, &result.inference));
     }
     let mut checked = Checked { file, xml, diagnostics };
     let Some(text) = &arguments.shape else { return Ok(checked) };

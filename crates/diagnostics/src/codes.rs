@@ -149,6 +149,9 @@ codes! {
     HalfOverflow, "OV408", Warning, "a constant does not fit into f16",
         "Looked for with --check-values only. Values beyond 65504 become infinities when the model is compressed to f16 or run in half precision.",
         "a weight of value 1e6";
+    UnknownWithoutWeights, "OV409", Note, "shapes are unknown without weights",
+        "With --no-weights the values of constants are unknown. Where a shape depends on one, as the target of a Reshape, the declared shape was not checked.",
+        "`ovir validate --no-weights` on a model with a Reshape";
     StaleShape, "OV501", Warning, "a declared shape is stale",
         "The dims written in the port are not what the operation yields. They are ignored by OpenVINO and by ovir.",
         "<port id=\"1\"><dim>7</dim></port> where the operation yields 8";

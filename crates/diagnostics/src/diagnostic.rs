@@ -76,7 +76,11 @@ pub struct LayerReference {
 impl fmt::Display for LayerReference {
     /// `layer "conv1" (id 12, Convolution opset1)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "layer \"{}\" (id {}, {} {})", self.name, self.id, self.type_name, self.version)
+        write!(f, "layer \"{}\" (id {}, {}", self.name, self.id, self.type_name)?;
+        match self.version.as_str() {
+            "" => f.write_str(")"),
+            version => write!(f, " {version})"),
+        }
     }
 }
 

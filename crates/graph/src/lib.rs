@@ -24,4 +24,4 @@ pub use order::topological;
 pub use reshape::{ReshapeError, reshape};
 pub use save::to_document;
 pub use validate::{Validated, Validation, validate};
-pub use values::check_values;
+pub use values::{check_values, unknown_without_weights};

@@ -3,7 +3,7 @@
 use ovir_diagnostics::{Code, Diagnostic};
 use ovir_tensor::{ElementType, Tensor};
 
-use crate::{Model, Node};
+use crate::{Inference, Model, Node, NodeId};
 
 /// The largest finite f16.
 const LARGEST_HALF: f64 = 65504.0;
@@ -35,6 +35,23 @@ pub fn check_values(model: &Model) -> Vec<Diagnostic> {
         }
     }
     diagnostics
+}
+
+/// What validation could not know of a model that was read without weights: declared shapes that depend on constants.
+pub fn unknown_without_weights(model: &Model, inference: &Inference) -> Option<Diagnostic> {
+    let is_unchecked = |(id, node): &(NodeId, &Node)| {
+        let declared = node.location.iter().flat_map(|l| &l.outputs).map(|port| port.declared.shape());
+        let mut pairs = declared.zip(inference.outputs(*id));
+        pairs.any(|(declared, facts)| declared.is_static() && !facts.shape.is_static())
+    };
+    let mut unchecked = model.iter().filter(is_unchecked);
+    let (_, first) = unchecked.next()?;
+    let location = first.location.as_ref()?;
+    let count = 1 + unchecked.count();
+    let layers = if count == 1 { "1 layer".to_owned() } else { format!("{count} layers") };
+    let message = format!("the declared shapes of {layers} depend on weights and were not checked");
+    let diagnostic = Diagnostic::new(Code::UnknownWithoutWeights, message).in_layer(first.reference());
+    Some(diagnostic.at(location.layer, "the first of them"))
 }
 
 fn check(node: &Node, tensor: &Tensor, diagnostics: &mut Vec<Diagnostic>) {

@@ -12,7 +12,7 @@ mod rt_info;
 use ovir_diagnostics::{Code, Diagnostic, LayerReference, Severity, Span, nearest};
 
 use crate::document::{Document, Located, Text};
-use crate::limits::{MAX_DIAGNOSTICS, MAX_ELEMENT_DEPTH, MAX_TEXT_BYTES};
+use crate::limits::{Limits, MAX_DIAGNOSTICS, MAX_ELEMENT_DEPTH, MAX_TEXT_BYTES};
 use crate::xml::{Item, Tag, XmlError, XmlReader, find_control_character, is_xml_name, shorten};
 
 /// The IR versions that are read.
@@ -24,6 +24,11 @@ const IR_VERSIONS: std::ops::RangeInclusive<u32> = 10..=11;
 /// error among the diagnostics. Otherwise the document holds all that could be read, even if there are errors. The
 /// diagnostics are in the order in which they were found.
 pub fn read_document(xml: &[u8]) -> (Option<Document<'_>>, Vec<Diagnostic>) {
+    read_document_within(xml, &Limits::default())
+}
+
+/// As [`read_document`], with limits of one's own.
+pub fn read_document_within<'a>(xml: &'a [u8], limits: &Limits) -> (Option<Document<'a>>, Vec<Diagnostic>) {
     let text = match checked_text(xml) {
         Ok(text) => text,
         Err(diagnostic) => return (None, vec![*diagnostic]),
@@ -32,6 +37,7 @@ pub fn read_document(xml: &[u8]) -> (Option<Document<'_>>, Vec<Diagnostic>) {
         xml: XmlReader::new(text),
         diagnostics: Vec::new(),
         context: Vec::new(),
+        limits: *limits,
         layers: 0,
         edges: 0,
         is_incomplete: false,
@@ -57,6 +63,7 @@ struct Reader<'a> {
     diagnostics: Vec<Diagnostic>,
     /// The layers that are being read, outermost first, so that findings can name the innermost.
     context: Vec<LayerContext<'a>>,
+    limits: Limits,
     layers: usize,
     edges: usize,
     /// Whether something of the current body was left out.
@@ -316,6 +323,11 @@ impl<'a> Reader<'a> {
     fn limit<T>(&mut self, span: Span, message: String) -> Result<T> {
         self.stop(Diagnostic::new(Code::LimitExceeded, message).at(span, "beyond the limit"))
     }
+}
+
+/// What is said of a limit that can be raised under a name.
+fn beyond(what: &str, limit: usize, unit: &str, name: &str) -> String {
+    format!("{what} more than {limit} {unit}; `--limit {name}=NUMBER` raises the limit")
 }
 
 fn syntax(error: &XmlError) -> Diagnostic {

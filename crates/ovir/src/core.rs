@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ovir_diagnostics::Diagnostic;
 use ovir_graph::{BuildOptions, Unresolved, build, diagnose, validate};
-use ovir_ir::{Weights, read_document};
+use ovir_ir::{Limits, Weights, read_document_within};
 use ovir_ops::{OpDef, OpError, Registry};
 use ovir_runtime::{Compiled, RunError};
 
@@ -27,6 +27,8 @@ pub struct ReadOptions {
     pub without_weights: bool,
     /// Reads the weights file into memory instead of mapping it.
     pub no_mmap: bool,
+    /// How large the parts of a file may be.
+    pub limits: Limits,
 }
 
 /// What validation of a file found.
@@ -108,14 +110,19 @@ impl Core {
             true => None,
             false => open_weights(path, options)?,
         };
-        let (diagnostics, result) = self.examine(&xml, weights.as_ref(), options.without_weights);
+        let (diagnostics, result) = self.examine(&xml, weights.as_ref(), options);
         let xml = String::from_utf8(xml).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         Ok(Validation { xml, diagnostics, result })
     }
 
     /// Finds every defect of a model in memory.
     pub fn validate_memory(&self, xml: &[u8], weights: Option<&Weights>, without_weights: bool) -> Validation {
-        let (diagnostics, result) = self.examine(xml, weights, without_weights);
+        self.validate_memory_with(xml, weights, &ReadOptions { without_weights, ..ReadOptions::default() })
+    }
+
+    /// Finds every defect of a model in memory, with options.
+    pub fn validate_memory_with(&self, xml: &[u8], weights: Option<&Weights>, options: &ReadOptions) -> Validation {
+        let (diagnostics, result) = self.examine(xml, weights, options);
         Validation { xml: String::from_utf8_lossy(xml).into_owned(), diagnostics, result }
     }
 
@@ -124,11 +131,12 @@ impl Core {
         &self,
         xml: &[u8],
         weights: Option<&Weights>,
-        without_weights: bool,
+        options: &ReadOptions,
     ) -> (Vec<Diagnostic>, Option<ovir_graph::Validation>) {
-        let (document, diagnostics) = read_document(xml);
+        let (document, diagnostics) = read_document_within(xml, &options.limits);
         let Some(document) = document else { return (diagnostics, None) };
-        let built = build(&document, weights, &self.registry, BuildOptions { without_weights });
+        let built =
+            build(&document, weights, &self.registry, BuildOptions { without_weights: options.without_weights });
         let mut earlier = diagnostics;
         earlier.extend(built.diagnostics);
         let mut result = validate(built.model, earlier);

@@ -5,9 +5,8 @@ use std::str::FromStr;
 use ovir_diagnostics::{Code, Diagnostic, nearest};
 use ovir_tensor::{ElementType, SmallVec};
 
-use super::{Reader, Result, syntax};
+use super::{Reader, Result, beyond, syntax};
 use crate::document::{Attribute, Located, Text};
-use crate::limits::{MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES};
 use crate::xml::{Tag, XmlError, attribute_value, shorten};
 
 /// The attributes of a tag, in the order of the file. One that was taken has an empty name, which no attribute has.
@@ -55,12 +54,13 @@ impl<'a> Reader<'a> {
                     continue;
                 }
             };
-            if attribute.raw.len() > MAX_ATTRIBUTE_BYTES {
-                let message = format!("an attribute is longer than {MAX_ATTRIBUTE_BYTES} bytes");
+            if attribute.raw.len() > self.limits.attribute_bytes {
+                let message = beyond("an attribute has", self.limits.attribute_bytes, "bytes", "attribute-bytes");
                 return self.limit(attribute.name_span, message);
             }
-            if set.items.len() == MAX_ATTRIBUTES {
-                return self.limit(tag.span, format!("an element has more than {MAX_ATTRIBUTES} attributes"));
+            if set.items.len() == self.limits.attributes {
+                return self
+                    .limit(tag.span, beyond("an element has", self.limits.attributes, "attributes", "attributes"));
             }
             match attribute_value(&attribute) {
                 Ok(value) => set.items.push(Attribute {
@@ -145,6 +145,8 @@ impl<'a> Reader<'a> {
         let mut diagnostic = Diagnostic::new(Code::UnknownPrecision, message).at(text.span, "unknown");
         if let Some(known) = parsed {
             diagnostic = diagnostic.help(format!("write `{}`", known.precision_name()));
+        } else if let Some(near) = nearest(spelling, ElementType::ALL.iter().map(|known| known.precision_name())) {
+            diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
         }
         self.report(diagnostic);
         parsed.map(|element_type| Located::new(element_type, text.span))

@@ -2,9 +2,9 @@
 
 use ovir_diagnostics::{Code, Diagnostic};
 
-use super::{Reader, Result, Seen};
+use super::{Reader, Result, Seen, beyond};
 use crate::document::{Body, Document, Edge, Located, MeanChannel, MeanImage, PreProcess};
-use crate::limits::{MAX_BODY_DEPTH, MAX_EDGES, MAX_LAYERS};
+use crate::limits::MAX_BODY_DEPTH;
 use crate::xml::Tag;
 
 /// Bytes of XML that a layer takes with its edges. Too much room costs nothing, since it is not touched.
@@ -98,8 +98,8 @@ impl<'a> Reader<'a> {
                 continue;
             }
             self.layers += 1;
-            if self.layers > MAX_LAYERS {
-                return self.limit(child.span, format!("the file has more than {MAX_LAYERS} layers"));
+            if self.layers > self.limits.layers {
+                return self.limit(child.span, beyond("the file has", self.limits.layers, "layers", "layers"));
             }
             match self.read_layer(&child, depth)? {
                 Some(layer) => {
@@ -122,8 +122,8 @@ impl<'a> Reader<'a> {
                 continue;
             }
             self.edges += 1;
-            if self.edges > MAX_EDGES {
-                return self.limit(child.span, format!("the file has more than {MAX_EDGES} edges"));
+            if self.edges > self.limits.edges {
+                return self.limit(child.span, beyond("the file has", self.limits.edges, "edges", "edges"));
             }
             match self.read_edge(&child)? {
                 Some(edge) => edges.push(edge),

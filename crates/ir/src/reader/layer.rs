@@ -6,11 +6,10 @@ use ovir_diagnostics::{Code, Diagnostic, Span};
 use ovir_tensor::MAX_RANK;
 
 use super::attributes::Number;
-use super::{LayerContext, Reader, Result, Seen};
+use super::{LayerContext, Reader, Result, Seen, beyond};
 use crate::document::{
     BackEdge, ControlFlow, DeclaredDim, DeclaredDims, Layer, Located, Port, PortMap, PortMapEntry, Text,
 };
-use crate::limits::MAX_PORTS;
 use crate::xml::{Item, Tag, shorten};
 
 const SECTIONS: &[&str] = &[
@@ -117,8 +116,8 @@ impl<'a> Reader<'a> {
                 self.unknown(&child, tag, &["port"])?;
                 continue;
             }
-            if ports.len() == MAX_PORTS {
-                return self.limit(child.span, format!("a layer has more than {MAX_PORTS} ports"));
+            if ports.len() == self.limits.ports {
+                return self.limit(child.span, beyond("a layer has", self.limits.ports, "ports", "ports"));
             }
             match self.read_port(&child, is_output)? {
                 Some(port) => {
@@ -207,8 +206,8 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let entries = if child.name == "input" { &mut map.inputs } else { &mut map.outputs };
-            if entries.len() == MAX_PORTS {
-                return self.limit(child.span, format!("a port map has more than {MAX_PORTS} entries"));
+            if entries.len() == self.limits.ports {
+                return self.limit(child.span, beyond("a port map has", self.limits.ports, "entries", "ports"));
             }
             match self.read_port_map_entry(&child)? {
                 Some(entry) => entries.push(entry),
@@ -247,8 +246,8 @@ impl<'a> Reader<'a> {
                 self.unknown(&child, tag, &["edge"])?;
                 continue;
             }
-            if back_edges.len() == MAX_PORTS {
-                return self.limit(child.span, format!("a layer has more than {MAX_PORTS} back edges"));
+            if back_edges.len() == self.limits.ports {
+                return self.limit(child.span, beyond("a layer has", self.limits.ports, "back edges", "ports"));
             }
             let mut attributes = self.attributes(&child)?;
             let from_layer = self.required_number(&mut attributes, "from-layer", &child);
