@@ -14,6 +14,9 @@ const TILE: usize = 512;
 /// Intermediate tiles that can be alive at once.
 const SLOTS: usize = 8;
 
+/// The most inputs that repeat along the innermost axis.
+pub const MOST_REPEATING: usize = 4;
+
 /// The most inputs a chain has.
 pub const MOST_INPUTS: usize = 16;
 
@@ -117,6 +120,8 @@ pub struct ChainGeometry {
     /// Strides of each input along these axes.
     strides: [[usize; MOST_AXES]; MOST_INPUTS],
     lens: [usize; MOST_INPUTS],
+    /// The elements after which an input repeats along the innermost axis; 0 for the others.
+    periods: [usize; MOST_INPUTS],
     inputs: usize,
     len: usize,
 }
@@ -143,7 +148,15 @@ impl ChainGeometry {
             }
         }
         let strides = [[0; MOST_AXES]; MOST_INPUTS];
-        let mut geometry = Self { sizes: [1; MOST_AXES], rank: 0, strides, lens, inputs: inputs.len(), len };
+        let mut geometry = Self {
+            sizes: [1; MOST_AXES],
+            rank: 0,
+            strides,
+            lens,
+            periods: [0; MOST_INPUTS],
+            inputs: inputs.len(),
+            len,
+        };
         let mut dense = [1usize; MOST_INPUTS];
         let mut here = [0usize; MOST_INPUTS];
         for back in 0..output.len() {
@@ -164,6 +177,30 @@ impl ChainGeometry {
         }
         geometry.rank = rank;
         Ok(geometry)
+    }
+
+    /// The same geometry with an input that has `period` elements where its shape has one, and repeats them along the
+    /// innermost axis: channels of a block, one after the other at every position.
+    ///
+    /// # Errors
+    /// The input's shape spreads along the innermost axis, the period does not divide that axis, or more than four inputs
+    /// repeat.
+    pub fn repeating(mut self, input: usize, period: usize) -> Result<Self, KernelError> {
+        let last = self.rank - 1;
+        let fits = input < self.inputs
+            && self.strides[input][last] == 0
+            && matches!(period, 1 | 2 | 4 | 8 | 16 | 32)
+            && self.sizes[last].is_multiple_of(period)
+            && self.periods.iter().filter(|period| **period > 0).count() < MOST_REPEATING;
+        if !fits {
+            return Err(KernelError::invalid("inputs", "the input cannot repeat along the innermost axis"));
+        }
+        self.lens[input] = product("inputs", &[self.lens[input], period])?;
+        for stride in &mut self.strides[input] {
+            *stride *= period;
+        }
+        self.periods[input] = period;
+        Ok(self)
     }
 
     /// Elements of the result.
@@ -228,7 +265,7 @@ pub fn run_chain(
     let shared = SharedMut::new(output);
     let job = Job { isa, chain, geometry, pointers };
     parallel_for(lines * pieces, (CHUNK / inner).max(1), work, |range| {
-        let mut tiles = MaybeUninit::<[[f32; TILE]; SLOTS]>::uninit();
+        let mut tiles = MaybeUninit::<[[f32; TILE]; SLOTS + MOST_REPEATING]>::uninit();
         let tiles = tiles.as_mut_ptr().cast::<f32>();
         for index in range {
             let (line, start) = (index / pieces, index % pieces * CHUNK);
@@ -267,6 +304,21 @@ impl Job<'_> {
                 *offset += at * strides[axis];
             }
         }
+        // Inputs that repeat are spread over a tile once for the line.
+        let mut spread = [std::ptr::null::<f32>(); MOST_INPUTS];
+        let repeating = (0..geometry.inputs).filter(|input| geometry.periods[*input] > 0);
+        for (slot, input) in repeating.enumerate() {
+            let tile = bases.wrapping_add((SLOTS + slot) * TILE);
+            let period = geometry.periods[input];
+            for place in (0..TILE).step_by(period) {
+                // SAFETY: the period divides the tile, and the input has a period of elements here.
+                unsafe {
+                    let from = self.pointers[input].add(offsets[input]);
+                    std::ptr::copy_nonoverlapping(from, tile.add(place), period);
+                }
+            }
+            spread[input] = tile;
+        }
         // SAFETY: the line lies in the output.
         let output = unsafe { output.add(line * geometry.sizes[last]) };
         let mut position = start;
@@ -279,6 +331,8 @@ impl Job<'_> {
                     bases.wrapping_add(self.chain.slots[place] * TILE)
                 };
                 let find = |operand: &Operand| match operand {
+                    // Lines and tiles begin at multiples of the period.
+                    Operand::Input(input) if !spread[*input].is_null() => (spread[*input], true),
                     Operand::Input(input) => {
                         let stride = geometry.strides[*input][last];
                         (self.pointers[*input].wrapping_add(offsets[*input] + position * stride), stride == 1)
@@ -396,6 +450,44 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn inputs_that_repeat() {
+        let (batch, blocks, positions) = (2, 3, 1100);
+        let mut random = Random::new(5);
+        let (data, scale) = (random.values(batch * blocks * positions * 16), random.values(blocks * 16));
+        let gate = random.values(batch * blocks * 16);
+        let steps = vec![
+            ChainStep::Binary(BinaryOp::Mul, Operand::Input(0), Operand::Input(1)),
+            ChainStep::Binary(BinaryOp::Add, Operand::Step(0), Operand::Input(2)),
+        ];
+        let chain = Chain::new(3, steps).unwrap();
+        let output = [batch, blocks, positions, 16];
+        let shapes: [&[usize]; 3] = [&output, &[1, blocks, 1, 1], &[batch, blocks, 1, 1]];
+        let geometry = ChainGeometry::new(&output, &shapes).unwrap();
+        let geometry = geometry.repeating(1, 16).unwrap().repeating(2, 16).unwrap();
+        for isa in Isa::available() {
+            let mut result = vec![f32::NAN; data.len()];
+            run_chain(isa, &chain, &geometry, &[&data, &scale, &gate], None, &mut result).unwrap();
+            for (index, value) in result.iter().enumerate() {
+                let (plane, lane) = (index / (positions * 16), index % 16);
+                let expected = data[index] * scale[plane % blocks * 16 + lane] + gate[plane * 16 + lane];
+                assert!((value - expected).abs() < 1e-5, "{isa} {index}: {value} {expected}");
+            }
+        }
+        assert!(geometry.repeating(0, 16).is_err());
+        assert!(
+            run_chain(
+                Isa::portable(),
+                &chain,
+                &geometry,
+                &[&data, &scale[1..], &gate],
+                None,
+                &mut vec![0.0; data.len()]
+            )
+            .is_err()
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Fused elementwise layers, f32, plain and on blocks of channels.
 
 use ovir_graph::Node;
-use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, MOST_INPUTS, Operand, run_chain};
+use ovir_kernels::blocked::BLOCK;
+use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, MOST_INPUTS, MOST_REPEATING, Operand, run_chain};
 use ovir_kernels::elementwise::BinaryOp;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
@@ -46,11 +47,19 @@ fn function(stage: &Stage) -> Option<Function> {
 
 /// Claims groups of elementwise layers.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    if !is_chain(context.node) {
-        return None;
-    }
     let operation = context.node.operation.clone();
-    let fused = operation.downcast_ref::<Fused>()?;
+    let single = |_| Stage {
+        type_name: context.node.type_name.to_string(),
+        operation: operation.clone(),
+        inputs: (0..context.inputs.len()).map(StageInput::Outside).collect(),
+    };
+    // On blocks a lone function of two values is a chain too, because chains spread channels over positions.
+    let lone = (context.is_blocked && context.inputs.len() == 2).then_some(()).map(single);
+    let stages = match (operation.downcast_ref::<Fused>(), &lone) {
+        (Some(fused), _) if is_chain(context.node) => &fused.stages[..],
+        (None, Some(stage)) if matches!(function(stage), Some(Function::Binary(_))) => std::slice::from_ref(stage),
+        _ => return None,
+    };
     let mut singles: SmallVec<[Option<f32>; 8]> = SmallVec::new();
     for (port, facts) in context.inputs.iter().enumerate() {
         (facts.element_type == ElementType::F32).then_some(())?;
@@ -59,7 +68,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         singles.push(constant.and_then(|tensor| floats(&tensor)?.first().copied()));
     }
     let ports: Vec<usize> = (0..singles.len()).filter(|port| singles[*port].is_none()).collect();
-    let steps: Option<Vec<ChainStep>> = fused.stages.iter().map(|stage| step(stage, &singles, &ports)).collect();
+    let steps: Option<Vec<ChainStep>> = stages.iter().map(|stage| step(stage, &singles, &ports)).collect();
     let chain = Chain::new(ports.len(), steps?).ok()?;
     let mut packed_inputs: SmallVec<[usize; 2]> = (0..singles.len()).filter(|port| singles[*port].is_some()).collect();
     let (mut inputs, mut constants) = (Vec::new(), Vec::new());
@@ -129,9 +138,18 @@ impl ChainKernel {
     fn geometry(&self, inputs: &[&Shape], output: &Shape) -> Option<ChainGeometry> {
         let rank = output.rank();
         let mut shapes: SmallVec<[Shape; 12]> = SmallVec::new();
+        let mut repeating: SmallVec<[usize; 12]> = SmallVec::new();
         for (place, (port, side)) in self.inputs.iter().enumerate() {
             let values = self.constants.get(place)?.as_ref().map_or(0, Vec::len);
-            shapes.push(side.shape(inputs.get(*port)?, rank, values));
+            let mut shape = side.shape(inputs.get(*port)?, rank, values);
+            if self.is_blocked && repeats(*side, inputs.get(*port)?, output) && repeating.len() < MOST_REPEATING {
+                // Channels of a block, the same at every position.
+                if let Some(lanes) = shape.last_mut() {
+                    *lanes = 1;
+                }
+                repeating.push(place);
+            }
+            shapes.push(shape);
         }
         let mut views = [&[][..]; MOST_INPUTS];
         for (view, shape) in views.iter_mut().zip(&shapes) {
@@ -139,8 +157,20 @@ impl ChainKernel {
         }
         let views = views.get(..shapes.len())?;
         let output = if self.is_blocked { Side::Blocked.shape(output, rank, 0) } else { output.clone() };
-        ChainGeometry::new(&output, views).ok()
+        let geometry = ChainGeometry::new(&output, views).ok()?;
+        repeating.into_iter().try_fold(geometry, |geometry, place| geometry.repeating(place, BLOCK).ok())
     }
+}
+
+/// Whether an operand on blocks has one value a channel for all of several positions.
+fn repeats(side: Side, input: &Shape, output: &Shape) -> bool {
+    let positions = |shape: &Shape| shape.iter().skip(2).product::<usize>();
+    positions(output) > 1
+        && match side {
+            Side::Channels => true,
+            Side::Blocked => positions(input) == 1,
+            Side::Plain | Side::OneChannel | Side::Scalar => false,
+        }
 }
 
 impl Kernel for ChainKernel {
