@@ -42,6 +42,8 @@ pub struct Compiled {
     /// For each variable, the ReadValue layers that read it.
     pub(crate) readers: Vec<Vec<NodeId>>,
     pub(crate) pool: Pool,
+    /// Whether layers may run in kernels.
+    pub(crate) uses_kernels: bool,
     /// Whether a layer depends on constants only.
     is_static: Vec<bool>,
     /// Whether nothing about a layer changes from inference to inference: it depends on constants only, or serves
@@ -206,6 +208,7 @@ fn compile(
         assigned,
         readers,
         pool,
+        uses_kernels: !options.reference_only,
         is_static,
         is_settled,
         inference,
@@ -351,7 +354,7 @@ fn static_value(model: &Model, source: Source, known: &mut Known) -> Result<Tens
     if let Some(tensor) = model.node(source.node).tensor() {
         return Ok(tensor.clone());
     }
-    compute(model, source, known, &mut Environment::unlimited(), &|_| Vec::new())
+    compute(model, source, known, &mut Environment::unlimited(), &|_| Vec::new(), false)
 }
 
 /// The layers that depend on constants only.

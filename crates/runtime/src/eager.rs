@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use ovir_graph::{Model, NodeId, Source, infer_layer};
-use ovir_ops::{Body, Environment, EvaluateContext, OutputSlot, OutputSlots, ValueFacts};
-use ovir_tensor::{MAX_BOUNDS_ELEMENTS, SmallVec, Tensor, TensorView};
+use ovir_graph::{Model, Node, NodeId, Source, infer_layer};
+use ovir_ops::{Body, Environment, EvaluateContext, OpResult, OutputSlot, OutputSlots, ValueFacts};
+use ovir_tensor::{AlignedBuffer, MAX_BOUNDS_ELEMENTS, Shape, SmallVec, Tensor, TensorView};
 
 use crate::RunError;
+use crate::fast::{ClaimContext, PackStore, StepIo, StepShapes, claim};
 
 /// Values that are known already, by source.
 pub(crate) type Known = HashMap<Source, Tensor>;
 
 /// Computes `source` and everything that it needs beyond what is `known`; the result is added to `known`, and so are
-/// intermediate values that nothing else needed.
+/// intermediate values that nothing else needed. Kernels are used where asked for and possible.
 ///
 /// # Errors
 /// A needed layer cannot be evaluated, or needs a value that is not there.
@@ -22,6 +23,7 @@ pub(crate) fn compute(
     known: &mut Known,
     environment: &mut Environment,
     bodies_of: &dyn Fn(NodeId) -> Vec<Box<dyn Body>>,
+    uses_kernels: bool,
 ) -> Result<Tensor, RunError> {
     // Sources stand before their consumers, so walking down and then up in order needs no recursion.
     let mut needed = BTreeSet::from([source.node]);
@@ -45,7 +47,7 @@ pub(crate) fn compute(
         if known.contains_key(&Source { node: id, port: 0 }) {
             continue;
         }
-        let outputs = evaluate_layer(model, id, known, environment, bodies_of)?;
+        let outputs = evaluate_layer(model, id, known, environment, bodies_of, uses_kernels)?;
         for (port, tensor) in outputs.into_iter().enumerate() {
             known.insert(Source { node: id, port: port as u32 }, tensor);
         }
@@ -67,6 +69,7 @@ fn evaluate_layer(
     known: &Known,
     environment: &mut Environment,
     bodies_of: &dyn Fn(NodeId) -> Vec<Box<dyn Body>>,
+    uses_kernels: bool,
 ) -> Result<Vec<Tensor>, RunError> {
     let node = model.node(id);
     if let Some(tensor) = node.tensor() {
@@ -86,6 +89,9 @@ fn evaluate_layer(
     let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
     let mut outputs = vec![ValueFacts::default(); node.outputs.len()];
     infer_layer(model, node, &facts, &mut outputs).map_err(|d| RunError::from(*d))?;
+    if uses_kernels && let Some(result) = run_kernel(node, &facts, &outputs, &views, environment) {
+        return result.map(|tensor| vec![tensor]).map_err(|error| RunError::in_node(model, node, &error));
+    }
     let mut slots: SmallVec<[OutputSlot<'_>; 2]> = outputs.iter().map(|o| OutputSlot::Needed(o.element_type)).collect();
     let bodies = bodies_of(id);
     let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| &**b).collect();
@@ -97,6 +103,42 @@ fn evaluate_layer(
         _ => Err(missing()),
     });
     tensors.collect()
+}
+
+/// Runs a layer with one output of known shape by a kernel that packs nothing; `None` if there is none.
+fn run_kernel(
+    node: &Node,
+    facts: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    views: &[TensorView<'_>],
+    environment: &mut Environment,
+) -> Option<OpResult<Tensor>> {
+    let [output] = outputs else { return None };
+    let shape = output.shape.to_shape().filter(|_| node.bodies.is_empty() && output.element_type.is_native())?;
+    let claim = claim(&mut ClaimContext {
+        node,
+        inputs: facts,
+        outputs,
+        constant: &mut |_| None,
+        stored: &mut |_| None,
+        packed: &mut PackStore::default(),
+        is_blocked: false,
+        graph: 0,
+        computed: &[],
+    })?;
+    let shapes: SmallVec<[&Shape; 4]> = views.iter().map(TensorView::shape).collect();
+    let shapes = StepShapes { inputs: &shapes, outputs: &[&shape] };
+    if !claim.packed_inputs.is_empty() || !claim.kernel.accepts(&shapes) {
+        return None;
+    }
+    let run = || -> OpResult<Tensor> {
+        let mut tensor = environment.allocate(output.element_type, &shape)?;
+        let mut scratch = AlignedBuffer::zeroed(claim.kernel.scratch_bytes(&shapes))?;
+        let mut targets = [tensor.view_mut()?];
+        claim.kernel.run(StepIo { inputs: views, outputs: &mut targets, scratch: &mut scratch, in_place: None })?;
+        Ok(tensor)
+    };
+    Some(run())
 }
 
 /// What is known of a tensor that is there: everything if it is small, else type and shape.

@@ -464,7 +464,7 @@ fn initial_value(
     let info = &compiled.variables[index];
     let initialiser = compiled.readers[index].iter().find_map(|id| model.node(*id).inputs.first());
     if let Some(source) = initialiser {
-        return compute(model, *source, known, environment, &|_| Vec::<Box<dyn Body>>::new());
+        return compute(model, *source, known, environment, &|_| Vec::<Box<dyn Body>>::new(), compiled.uses_kernels);
     }
     let declared = compiled.readers[index].iter().find_map(|id| {
         let read = model.node(*id).operation.downcast_ref::<ReadValue>()?;
