@@ -149,7 +149,7 @@ fn compile(
     packed: &mut PackStore,
     is_body: bool,
 ) -> Result<Compiled, RunError> {
-    let Lowered { model, layouts } = lowered(model, options, is_body);
+    let (Lowered { model, layouts }, inference) = lowered(model, options, is_body);
     let mut first_value = Vec::with_capacity(model.nodes.len());
     let mut value_count = 0u32;
     for node in &model.nodes {
@@ -157,11 +157,9 @@ fn compile(
         value_count += node.outputs.len() as u32;
     }
     let is_static = static_layers(&model);
-    let (variables, readers) = variables(&model);
+    let (variables, readers) = variables(&model, &inference);
     let only_initialisers = initialiser_layers(&model, &is_static);
     let order = order(&model);
-    let inference =
-        infer_model(&model, &open_parameters(&model, is_body), &mut SymbolSource::default(), &mut Vec::new());
     let computed: Vec<bool> = model.nodes.iter().map(|node| !node.is("Const")).collect();
     let graph = packed.new_graph();
     let mut builder = Builder {
@@ -216,17 +214,20 @@ fn compile(
     })
 }
 
-/// The model with layouts chosen and reorders inserted.
-fn lowered(model: Model, options: &CompileOptions, is_body: bool) -> Lowered {
-    if !options.reference_only {
-        let given = open_parameters(&model, is_body);
-        let inference = infer_model(&model, &given, &mut SymbolSource::default(), &mut Vec::new());
-        if let Some(lowered) = lower(&model, &inference, &static_layers(&model)) {
-            return lowered;
-        }
+/// The model with layouts chosen and reorders inserted, and what is known of its values.
+fn lowered(model: Model, options: &CompileOptions, is_body: bool) -> (Lowered, Inference) {
+    let infer = |model: &Model| {
+        infer_model(model, &open_parameters(model, is_body), &mut SymbolSource::default(), &mut Vec::new())
+    };
+    let inference = infer(&model);
+    if !options.reference_only
+        && let Some(lowered) = lower(&model, &inference, &static_layers(&model))
+    {
+        let inference = infer(&lowered.model);
+        return (lowered, inference);
     }
     let count = model.nodes.iter().map(|node| node.outputs.len()).sum();
-    Lowered { model, layouts: vec![Layout::Plain; count] }
+    (Lowered { model, layouts: vec![Layout::Plain; count] }, inference)
 }
 
 /// In a body, shapes come from outside; what its Parameters declare may be narrower than what arrives.
@@ -370,8 +371,7 @@ fn static_layers(model: &Model) -> Vec<bool> {
     is_static
 }
 
-fn variables(model: &Model) -> (Vec<VariableInfo>, Vec<Vec<NodeId>>) {
-    let inference = infer_model(model, &[], &mut SymbolSource::default(), &mut Vec::new());
+fn variables(model: &Model, inference: &Inference) -> (Vec<VariableInfo>, Vec<Vec<NodeId>>) {
     let (mut variables, mut readers): (Vec<VariableInfo>, Vec<Vec<NodeId>>) = (Vec::new(), Vec::new());
     for (id, node) in model.iter().filter(|(_, n)| n.is("ReadValue") || n.is("Assign")) {
         let name = node.operation.variable_id().unwrap_or_default();

@@ -3,11 +3,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ovir_graph::{Model, Node, NodeId, Source, infer_layer};
-use ovir_ops::{Body, Environment, EvaluateContext, OpResult, OutputSlot, OutputSlots, ValueFacts};
-use ovir_tensor::{AlignedBuffer, MAX_BOUNDS_ELEMENTS, Shape, SmallVec, Tensor, TensorView};
+use ovir_ops::{Body, Environment, EvaluateContext, OpError, OpResult, OutputSlot, OutputSlots, ValueFacts};
+use ovir_tensor::{MAX_BOUNDS_ELEMENTS, Shape, SmallVec, Tensor, TensorView};
 
 use crate::RunError;
-use crate::fast::{ClaimContext, PackStore, StepIo, StepShapes, claim};
+use crate::fast::{ClaimContext, PackStore, StepShapes, claim};
+use crate::step::run_kernel;
 
 /// Values that are known already, by source.
 pub(crate) type Known = HashMap<Source, Tensor>;
@@ -89,7 +90,7 @@ fn evaluate_layer(
     let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
     let mut outputs = vec![ValueFacts::default(); node.outputs.len()];
     infer_layer(model, node, &facts, &mut outputs).map_err(|d| RunError::from(*d))?;
-    if uses_kernels && let Some(result) = run_kernel(node, &facts, &outputs, &views, environment) {
+    if uses_kernels && let Some(result) = run_claimed(node, &facts, &outputs, &views, environment) {
         return result.map(|tensor| vec![tensor]).map_err(|error| RunError::in_node(model, node, &error));
     }
     let mut slots: SmallVec<[OutputSlot<'_>; 2]> = outputs.iter().map(|o| OutputSlot::Needed(o.element_type)).collect();
@@ -106,7 +107,7 @@ fn evaluate_layer(
 }
 
 /// Runs a layer with one output of known shape by a kernel that packs nothing; `None` if there is none.
-fn run_kernel(
+fn run_claimed(
     node: &Node,
     facts: &[&ValueFacts],
     outputs: &[ValueFacts],
@@ -132,11 +133,11 @@ fn run_kernel(
         return None;
     }
     let run = || -> OpResult<Tensor> {
-        let mut tensor = environment.allocate(output.element_type, &shape)?;
-        let mut scratch = AlignedBuffer::zeroed(claim.kernel.scratch_bytes(&shapes))?;
-        let mut targets = [tensor.view_mut()?];
-        claim.kernel.run(StepIo { inputs: views, outputs: &mut targets, scratch: &mut scratch, in_place: None })?;
-        Ok(tensor)
+        let output = environment.allocate(output.element_type, &shape)?;
+        let scratch = claim.kernel.scratch_bytes(&shapes);
+        let given = SmallVec::from_iter([Some(output)]);
+        let produced = run_kernel(&*claim.kernel, views, given, shapes.outputs, scratch)?;
+        produced.into_iter().next().ok_or_else(|| OpError::unsupported("an output was not produced"))
     };
     Some(run())
 }

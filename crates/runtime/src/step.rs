@@ -538,7 +538,11 @@ fn infer_now_packed(
     Ok(outputs.iter().map(|o| (o.element_type, o.shape.to_shape())).collect())
 }
 
-fn run_kernel(
+/// Runs a kernel on tensors of their own: `given` are written under the shapes of their values.
+///
+/// # Errors
+/// What the kernel says, or when memory cannot be had.
+pub(crate) fn run_kernel(
     kernel: &dyn Kernel,
     views: &[TensorView<'_>],
     given: SmallVec<[Option<Tensor>; 2]>,

@@ -9,7 +9,6 @@ use ovir_kernels::blocked::{
     from_plain, to_plain,
 };
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
-use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::{concat_part, split_part};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
@@ -83,7 +82,6 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     claim_convolution(context)
         .or_else(|| super::chain::claim(context))
         .or_else(|| super::unary::claim(context))
-        .or_else(|| claim_binary(context))
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
         .or_else(|| super::interpolate::claim_blocked(context))
@@ -355,81 +353,6 @@ impl Side {
                 Shape::from_slice(&sizes)
             }
         }
-    }
-}
-
-/// A function of two inputs on blocks.
-struct BinaryKernel {
-    isa: Isa,
-    op: BinaryOp,
-    sides: [Side; 2],
-    /// The values of the operands that are constant, filled up to whole blocks.
-    constants: [Option<Vec<f32>>; 2],
-}
-
-fn claim_binary(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let op = super::binary::numpy_function(&*context.node.operation)?;
-    let output = context.outputs.first()?;
-    let (count, rank) = (channels(output)?, output.shape.rank()?);
-    let mut sides = [Side::Blocked; 2];
-    let mut constants = [None, None];
-    let mut packed_inputs = SmallVec::new();
-    for port in 0..2 {
-        let constant = (context.constant)(port);
-        sides[port] = Side::of(context.inputs.get(port)?, constant.is_some(), rank, count)?;
-        if let Some(tensor) = constant {
-            constants[port] = Some(sides[port].padded(floats(&tensor)?, count));
-            packed_inputs.push(port);
-        }
-    }
-    let kernel = BinaryKernel { isa: isa::detect(), op, sides, constants };
-    Some(Claim { kernel: Box::new(kernel), packed_inputs })
-}
-
-impl BinaryKernel {
-    fn geometry(&self, inputs: &[&Shape], output: &Shape) -> Option<BroadcastGeometry> {
-        let shape = |port: usize| {
-            let values = self.constants[port].as_ref().map_or(0, Vec::len);
-            Some(self.sides[port].shape(inputs.get(port)?, output.rank(), values))
-        };
-        let geometry = BroadcastGeometry::new(&shape(0)?, &shape(1)?).ok()?;
-        (geometry.output_len() == Layout::Blocked.elements(output)).then_some(geometry)
-    }
-}
-
-impl Kernel for BinaryKernel {
-    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        shapes.outputs.first().is_some_and(|output| self.geometry(shapes.inputs, output).is_some())
-    }
-
-    fn in_place_inputs(&self, shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
-        let is_output = |port: &usize| shapes.inputs.get(*port) == shapes.outputs.first();
-        (0..2).filter(|port| self.sides[*port] == Side::Blocked).filter(is_output).collect()
-    }
-
-    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
-        match self.op {
-            BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod => elements as u64 * 5,
-            _ => nanoseconds_for_bytes(elements.saturating_mul(12)),
-        }
-    }
-
-    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
-        let [output] = io.outputs else { return Ok(()) };
-        let shapes: SmallVec<[&Shape; 2]> = io.inputs.iter().map(|input| input.shape()).collect();
-        let geometry = self.geometry(&shapes, output.shape()).ok_or_else(misfit)?;
-        let operand = |port: usize| match &self.constants[port] {
-            Some(values) => Ok(&values[..]),
-            None => io.inputs[port].slice::<f32>(),
-        };
-        let target = output.slice_mut::<f32>()?;
-        match io.in_place {
-            Some(0) => binary_in_place(self.isa, self.op, &geometry, target, operand(1)?, true),
-            Some(_) => binary_in_place(self.isa, self.op, &geometry, target, operand(0)?, false),
-            None => binary(self.isa, self.op, &geometry, operand(0)?, operand(1)?, target),
-        }
-        .map_err(kernel_error)
     }
 }
 
