@@ -279,7 +279,6 @@ pub struct Outline {
 
 /// The operations of [`SPECIFIED`] that are not implemented, as OpenVINO 2026.4 writes them.
 pub static OUTLINES: &[Outline] = &[
-    outline("BGRtoNV12", 17, (1, 1), (1, 2), &["single_plane"]),
     outline("CTCLoss", 4, (4, 5), (1, 1), &["preprocess_collapse_repeated", "ctc_merge_repeated", "unique"]),
     outline(
         "DeformablePSROIPooling",
@@ -345,8 +344,6 @@ pub static OUTLINES: &[Outline] = &[
         &["min_size", "nms_threshold", "post_nms_count", "pre_nms_count", "normalized", "nms_eta", "roi_num_type"],
     ),
     outline("GroupedMatMul", 17, (2, 3), (1, 1), &[]),
-    outline("I420toBGR", 8, (1, 3), (1, 1), &[]),
-    outline("I420toRGB", 8, (1, 3), (1, 1), &[]),
     outline("Inverse", 14, (1, 1), (1, 1), &["adjoint"]),
     outline(
         "MatrixNms",
@@ -411,9 +408,6 @@ pub static OUTLINES: &[Outline] = &[
         &["convert_type", "with_replacement", "log_probs", "global_seed", "op_seed"],
     ),
     outline("NMSRotated", 13, (5, 5), (3, 3), &["sort_result_descending", "output_type", "clockwise"]),
-    outline("NV12toBGR", 8, (1, 2), (1, 1), &[]),
-    outline("NV12toRGB", 8, (1, 2), (1, 1), &[]),
-    outline("RGBtoNV12", 17, (1, 1), (1, 2), &["single_plane"]),
     outline(
         "ROIAlignRotated",
         15,
