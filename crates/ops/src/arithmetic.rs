@@ -16,6 +16,7 @@ pub mod cosh;
 pub mod cum_sum;
 pub mod divide;
 pub mod erf;
+pub mod erf_inv;
 pub mod floor;
 pub mod floor_mod;
 pub mod log;
@@ -51,6 +52,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &cum_sum::CUM_SUM,
     &divide::DIVIDE,
     &erf::ERF,
+    &erf_inv::ERF_INV,
     &floor::FLOOR,
     &floor_mod::FLOOR_MOD,
     &log::LOG,

@@ -296,7 +296,6 @@ pub static OUTLINES: &[Outline] = &[
             "part_size",
         ],
     ),
-    outline("ErfInv", 17, (1, 1), (1, 1), &[]),
     outline(
         "ExperimentalDetectronDetectionOutput",
         6,
