@@ -334,7 +334,6 @@ pub static OUTLINES: &[Outline] = &[
         &["output_size", "sampling_ratio", "pyramid_scales", "aligned"],
     ),
     outline("ExperimentalDetectronTopKROIs", 6, (2, 2), (1, 1), &["max_rois"]),
-    outline("FakeConvert", 13, (2, 3), (1, 1), &["destination_type"]),
     outline(
         "GenerateProposals",
         9,
