@@ -341,7 +341,6 @@ pub static OUTLINES: &[Outline] = &[
         (3, 3),
         &["min_size", "nms_threshold", "post_nms_count", "pre_nms_count", "normalized", "nms_eta", "roi_num_type"],
     ),
-    outline("Inverse", 14, (1, 1), (1, 1), &["adjoint"]),
     outline(
         "MatrixNms",
         8,
