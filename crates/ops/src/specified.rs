@@ -396,13 +396,6 @@ pub static OUTLINES: &[Outline] = &[
             "normalized",
         ],
     ),
-    outline(
-        "Multinomial",
-        13,
-        (2, 2),
-        (1, 1),
-        &["convert_type", "with_replacement", "log_probs", "global_seed", "op_seed"],
-    ),
     outline("NMSRotated", 13, (5, 5), (3, 3), &["sort_result_descending", "output_type", "clockwise"]),
     outline(
         "ROIAlignRotated",
