@@ -406,7 +406,6 @@ pub static OUTLINES: &[Outline] = &[
     ),
     outline("SegmentMax", 16, (2, 3), (1, 1), &["fill_mode"]),
     outline("SparseFillEmptyRows", 16, (4, 4), (3, 3), &[]),
-    outline("StringTensorUnpack", 15, (1, 1), (3, 3), &[]),
 ];
 
 const fn outline(
