@@ -279,7 +279,6 @@ pub struct Outline {
 
 /// The operations of [`SPECIFIED`] that are not implemented, as OpenVINO 2026.4 writes them.
 pub static OUTLINES: &[Outline] = &[
-    outline("CTCLoss", 4, (4, 5), (1, 1), &["preprocess_collapse_repeated", "ctc_merge_repeated", "unique"]),
     outline(
         "DeformablePSROIPooling",
         1,
