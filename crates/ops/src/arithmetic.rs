@@ -27,6 +27,7 @@ pub mod multiply;
 pub mod negative;
 pub mod power;
 pub mod round;
+pub mod segment_max;
 pub mod sign;
 pub mod sin;
 pub mod sinh;
@@ -63,6 +64,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &negative::NEGATIVE,
     &power::POWER,
     &round::ROUND,
+    &segment_max::SEGMENT_MAX,
     &sign::SIGN,
     &sin::SIN,
     &sinh::SINH,
