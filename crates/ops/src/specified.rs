@@ -403,7 +403,6 @@ pub static OUTLINES: &[Outline] = &[
         (1, 1),
         &["pooled_h", "pooled_w", "sampling_ratio", "spatial_scale", "clockwise_mode"],
     ),
-    outline("SparseFillEmptyRows", 16, (4, 4), (3, 3), &[]),
 ];
 
 const fn outline(
