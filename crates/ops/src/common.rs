@@ -4,6 +4,7 @@ pub mod accumulate;
 pub mod axes;
 pub mod bitwise;
 pub mod broadcast;
+pub mod color;
 pub mod comparison;
 pub mod conversion;
 pub mod convolution;

@@ -279,8 +279,6 @@ pub struct Outline {
 
 /// The operations of [`SPECIFIED`] that are not implemented, as OpenVINO 2026.4 writes them.
 pub static OUTLINES: &[Outline] = &[
-    outline("BGRtoNV12", 17, (1, 1), (1, 2), &["single_plane"]),
-    outline("CTCLoss", 4, (4, 5), (1, 1), &["preprocess_collapse_repeated", "ctc_merge_repeated", "unique"]),
     outline(
         "DeformablePSROIPooling",
         1,
@@ -297,7 +295,6 @@ pub static OUTLINES: &[Outline] = &[
             "part_size",
         ],
     ),
-    outline("ErfInv", 17, (1, 1), (1, 1), &[]),
     outline(
         "ExperimentalDetectronDetectionOutput",
         6,
@@ -336,7 +333,6 @@ pub static OUTLINES: &[Outline] = &[
         &["output_size", "sampling_ratio", "pyramid_scales", "aligned"],
     ),
     outline("ExperimentalDetectronTopKROIs", 6, (2, 2), (1, 1), &["max_rois"]),
-    outline("FakeConvert", 13, (2, 3), (1, 1), &["destination_type"]),
     outline(
         "GenerateProposals",
         9,
@@ -344,10 +340,6 @@ pub static OUTLINES: &[Outline] = &[
         (3, 3),
         &["min_size", "nms_threshold", "post_nms_count", "pre_nms_count", "normalized", "nms_eta", "roi_num_type"],
     ),
-    outline("GroupedMatMul", 17, (2, 3), (1, 1), &[]),
-    outline("I420toBGR", 8, (1, 3), (1, 1), &[]),
-    outline("I420toRGB", 8, (1, 3), (1, 1), &[]),
-    outline("Inverse", 14, (1, 1), (1, 1), &["adjoint"]),
     outline(
         "MatrixNms",
         8,
@@ -403,17 +395,7 @@ pub static OUTLINES: &[Outline] = &[
             "normalized",
         ],
     ),
-    outline(
-        "Multinomial",
-        13,
-        (2, 2),
-        (1, 1),
-        &["convert_type", "with_replacement", "log_probs", "global_seed", "op_seed"],
-    ),
     outline("NMSRotated", 13, (5, 5), (3, 3), &["sort_result_descending", "output_type", "clockwise"]),
-    outline("NV12toBGR", 8, (1, 2), (1, 1), &[]),
-    outline("NV12toRGB", 8, (1, 2), (1, 1), &[]),
-    outline("RGBtoNV12", 17, (1, 1), (1, 2), &["single_plane"]),
     outline(
         "ROIAlignRotated",
         15,
@@ -421,10 +403,6 @@ pub static OUTLINES: &[Outline] = &[
         (1, 1),
         &["pooled_h", "pooled_w", "sampling_ratio", "spatial_scale", "clockwise_mode"],
     ),
-    outline("SegmentMax", 16, (2, 3), (1, 1), &["fill_mode"]),
-    outline("SparseFillEmptyRows", 16, (4, 4), (3, 3), &[]),
-    outline("StringTensorPack", 15, (3, 3), (1, 1), &[]),
-    outline("StringTensorUnpack", 15, (1, 1), (3, 3), &[]),
 ];
 
 const fn outline(
