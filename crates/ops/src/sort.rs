@@ -7,5 +7,8 @@ pub mod search_sorted;
 pub mod top_k;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] =
-    &[&non_max_suppression::NON_MAX_SUPPRESSION, &search_sorted::SEARCH_SORTED, &top_k::TOP_K];
+pub static OPERATIONS: &[&OpDef] = &[
+    &non_max_suppression::NON_MAX_SUPPRESSION,
+    &search_sorted::SEARCH_SORTED,
+    &top_k::TOP_K,
+];
