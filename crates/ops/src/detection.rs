@@ -10,6 +10,7 @@ pub mod psroi_pooling;
 pub mod region_yolo;
 pub mod reorg_yolo;
 pub mod roi_align;
+pub mod roi_align_rotated;
 pub mod roi_pooling;
 
 /// The operations of this category.
@@ -22,5 +23,6 @@ pub static OPERATIONS: &[&OpDef] = &[
     &region_yolo::REGION_YOLO,
     &reorg_yolo::REORG_YOLO,
     &roi_align::ROI_ALIGN,
+    &roi_align_rotated::ROI_ALIGN_ROTATED,
     &roi_pooling::ROI_POOLING,
 ];
