@@ -2,6 +2,7 @@
 
 use crate::OpDef;
 
+pub mod deformable_psroi_pooling;
 pub mod detection_output;
 pub mod prior_box;
 pub mod prior_box_clustered;
@@ -15,6 +16,7 @@ pub mod roi_pooling;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[
+    &deformable_psroi_pooling::DEFORMABLE_PSROI_POOLING,
     &detection_output::DETECTION_OUTPUT,
     &prior_box::PRIOR_BOX,
     &prior_box_clustered::PRIOR_BOX_CLUSTERED,
