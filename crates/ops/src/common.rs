@@ -8,6 +8,7 @@ pub mod broadcast;
 pub mod comparison;
 pub mod conversion;
 pub mod convolution;
+pub mod detections;
 pub mod elementwise;
 pub mod embedding;
 pub mod fourier;
