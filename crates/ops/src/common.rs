@@ -21,6 +21,7 @@ pub mod movement;
 pub mod normalization;
 pub mod number;
 pub mod pooling;
+pub mod proposals;
 pub mod random;
 pub mod ranges;
 pub mod recurrent;

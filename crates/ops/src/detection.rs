@@ -4,6 +4,7 @@ use crate::OpDef;
 
 pub mod deformable_psroi_pooling;
 pub mod detection_output;
+pub mod generate_proposals;
 pub mod prior_box;
 pub mod prior_box_clustered;
 pub mod proposal;
@@ -18,6 +19,7 @@ pub mod roi_pooling;
 pub static OPERATIONS: &[&OpDef] = &[
     &deformable_psroi_pooling::DEFORMABLE_PSROI_POOLING,
     &detection_output::DETECTION_OUTPUT,
+    &generate_proposals::GENERATE_PROPOSALS,
     &prior_box::PRIOR_BOX,
     &prior_box_clustered::PRIOR_BOX_CLUSTERED,
     &proposal::PROPOSAL,
