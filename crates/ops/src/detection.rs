@@ -4,6 +4,7 @@ use crate::OpDef;
 
 pub mod deformable_psroi_pooling;
 pub mod detection_output;
+pub mod experimental_detectron_detection_output;
 pub mod experimental_detectron_generate_proposals_single_image;
 pub mod generate_proposals;
 pub mod prior_box;
@@ -20,6 +21,7 @@ pub mod roi_pooling;
 pub static OPERATIONS: &[&OpDef] = &[
     &deformable_psroi_pooling::DEFORMABLE_PSROI_POOLING,
     &detection_output::DETECTION_OUTPUT,
+    &experimental_detectron_detection_output::EXPERIMENTAL_DETECTRON_DETECTION_OUTPUT,
     &experimental_detectron_generate_proposals_single_image::EXPERIMENTAL_DETECTRON_GENERATE_PROPOSALS_SINGLE_IMAGE,
     &generate_proposals::GENERATE_PROPOSALS,
     &prior_box::PRIOR_BOX,
