@@ -6,6 +6,7 @@ pub mod deformable_psroi_pooling;
 pub mod detection_output;
 pub mod experimental_detectron_detection_output;
 pub mod experimental_detectron_generate_proposals_single_image;
+pub mod experimental_detectron_prior_grid_generator;
 pub mod generate_proposals;
 pub mod prior_box;
 pub mod prior_box_clustered;
@@ -23,6 +24,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &detection_output::DETECTION_OUTPUT,
     &experimental_detectron_detection_output::EXPERIMENTAL_DETECTRON_DETECTION_OUTPUT,
     &experimental_detectron_generate_proposals_single_image::EXPERIMENTAL_DETECTRON_GENERATE_PROPOSALS_SINGLE_IMAGE,
+    &experimental_detectron_prior_grid_generator::EXPERIMENTAL_DETECTRON_PRIOR_GRID_GENERATOR,
     &generate_proposals::GENERATE_PROPOSALS,
     &prior_box::PRIOR_BOX,
     &prior_box_clustered::PRIOR_BOX_CLUSTERED,
