@@ -7,6 +7,7 @@ pub mod detection_output;
 pub mod experimental_detectron_detection_output;
 pub mod experimental_detectron_generate_proposals_single_image;
 pub mod experimental_detectron_prior_grid_generator;
+pub mod experimental_detectron_roi_feature_extractor;
 pub mod generate_proposals;
 pub mod prior_box;
 pub mod prior_box_clustered;
@@ -25,6 +26,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &experimental_detectron_detection_output::EXPERIMENTAL_DETECTRON_DETECTION_OUTPUT,
     &experimental_detectron_generate_proposals_single_image::EXPERIMENTAL_DETECTRON_GENERATE_PROPOSALS_SINGLE_IMAGE,
     &experimental_detectron_prior_grid_generator::EXPERIMENTAL_DETECTRON_PRIOR_GRID_GENERATOR,
+    &experimental_detectron_roi_feature_extractor::EXPERIMENTAL_DETECTRON_ROI_FEATURE_EXTRACTOR,
     &generate_proposals::GENERATE_PROPOSALS,
     &prior_box::PRIOR_BOX,
     &prior_box_clustered::PRIOR_BOX_CLUSTERED,
