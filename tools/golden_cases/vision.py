@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import itertools
 
-import detection_reference
 import numpy as np
 
+import detection_reference
 from golden_pack import Pack, pack
 
 F32, F16, I32, I64, U8 = np.float32, np.float16, np.int32, np.int64, np.uint8
@@ -191,10 +191,10 @@ def multiclass_nms(p: Pack) -> None:
         "normalized": True,
     }
 
-    def case(name: str, inputs: list, **changes) -> None:
+    def case(name: str, inputs: list, is_varied: bool = False, **changes) -> None:
         attributes = {**base, **changes}
         reference = detection_reference.multiclass_nms(attributes)
-        p.case(name, inputs, attributes, reference=reference, example=True)
+        p.case(name, inputs, attributes, reference=reference, example=True, is_varied=is_varied)
 
     def drawn(batches: int, classes: int, count: int = 6, size: float = 1.0) -> list[np.ndarray]:
         scores = p.random.uniform(0.0, 1, (batches, classes, count)).astype(F32)
@@ -209,8 +209,11 @@ def multiclass_nms(p: Pack) -> None:
     case("adaptive", drawn(1, 2, 12), iou_threshold=0.9, nms_eta=0.7, nms_top_k=-1)
     case("pixels", drawn(1, 2, size=16.0), normalized=False)
     halves = np.array([[[0, 0, 2, 1], [1, 0, 2, 1], [3, 0, 4, 1]]], F32)
-    case("at_the_threshold", [halves, np.array([[[0.9, 0.8, 0.7]]], F32)], iou_threshold=0.5)
-    case("apart", [halves, np.array([[[0.9, 0.8, 0.7]]], F32)], iou_threshold=0.0)
+    apart = [halves, np.array([[[0.9, 0.8, 0.7]]], F32)]
+    case("at_the_threshold", apart, is_varied=True, iou_threshold=0.5)
+    case("apart", apart, is_varied=True, iou_threshold=0.0)
+    reference = detection_reference.multiclass_nms({})
+    p.case("defaults", apart, {}, reference=reference, example=True, is_varied=True, strip=tuple(base))
     case("nothing", drawn(2, 2), score_threshold=2.0)
     if p.version == "opset9":
         for kind in (I32, I64):
@@ -417,6 +420,14 @@ def deformable_psroi(p: Pack) -> None:
     }
     p.case("offsets", [p.normal(1, 8, 8, 8), rois, p.normal(2, 2, 2, 2)], attributes)
     p.case("no_offsets", [p.normal(1, 8, 8, 8), rois], {**attributes, "trans_std": 0.0})
+    outside = np.array([[1, -3, -3, 2, 2], [0, 6, 6, 12, 9], [1, 4, 4, 4, 4], [0, 1.5, 2.5, 5.5, 3.5]], F32)
+    p.case("outside", [p.normal(2, 8, 8, 6), outside, p.normal(4, 2, 2, 2)], attributes)
+    p.case("classes", [p.normal(2, 8, 5, 6), outside, p.normal(4, 4, 2, 2)], {**attributes, "spatial_bins_x": 3})
+    parts = {**attributes, "output_dim": 1, "group_size": 3, "part_size": 2, "spatial_bins_y": 1}
+    p.case("parts", [p.normal(1, 9, 6, 6), rois, p.normal(2, 2, 2, 2)], parts)
+    p.case("scaled", [p.normal(1, 8, 4, 4), rois, p.normal(2, 2, 2, 2)], {**attributes, "spatial_scale": 0.5})
+    whole = {**parts, "group_size": 1, "part_size": 1}
+    p.case("whole", [p.normal(1, 1, 6, 6), rois, p.normal(2, 2, 1, 1)], whole)
 
 
 @pack("ROIAlign-opset3", "ROIAlign-opset9", "ROIAlignRotated-opset15")
@@ -426,14 +437,17 @@ def roi_align(p: Pack) -> None:
     base = {"pooled_h": 2, "pooled_w": 3, "sampling_ratio": 2, "spatial_scale": 1.0}
     if p.kind == "ROIAlignRotated":
         rotated = np.array([[3, 3, 4, 2, 0.3], [4, 4, 3, 5, -1.2]], F32)
+        further = np.array([[0, 0, 6, 6, 2.5], [7, 7, 1, 9, 7.0], [3, 3, 0, 2, 0.1], [-9, 4, 3, 3, 1.0]], F32)
         for clockwise in (True, False):
             for ratio in (0, 2):
-                p.case(
-                    f"clockwise_{clockwise}_{ratio}",
-                    [p.normal(2, 2, 8, 8), rotated, batch[:2]],
-                    {**base, "sampling_ratio": ratio, "clockwise_mode": clockwise},
-                    tolerance=LOOSE,
-                )
+                attributes = {**base, "sampling_ratio": ratio, "clockwise_mode": clockwise}
+                inputs = [p.normal(2, 2, 8, 8), rotated, batch[:2]]
+                p.case(f"clockwise_{clockwise}_{ratio}", inputs, attributes, tolerance=LOOSE)
+                inputs = [p.normal(2, 1, 6, 7), further, np.array([1, 0, 1, 0], I64)]
+                p.case(f"outside_{clockwise}_{ratio}", inputs, attributes, tolerance=LOOSE)
+        for scale in (0.5, 2.0):
+            attributes = {**base, "spatial_scale": scale, "clockwise_mode": True}
+            p.case(f"scale_{scale}", [p.normal(2, 2, 5, 5), rotated, batch[:2]], attributes, tolerance=LOOSE)
         return
     for mode in ("avg", "max"):
         for ratio in (0, 2):
@@ -703,6 +717,19 @@ def ctc_loss(p: Pack) -> None:
 
         return apply
 
+    names = ("preprocess_collapse_repeated", "ctc_merge_repeated", "unique")
+    labels = np.array([[0, 1, 1, 0, 0, 0], [2, 2, 0, 1, 0, 0]], I32)
+    inputs = [p.normal(2, 6, 4), np.array([6, 5], I32), labels, np.array([4, 0], I32), np.array(3, I32)]
+    p.case(
+        "defaults",
+        inputs,
+        {},
+        reference=reference(False, True, False),
+        tolerance=LOOSE,
+        example=True,
+        is_varied=True,
+        strip=names,
+    )
     for collapse, merge, unique in itertools.product((True, False), repeat=3):
         for kind in (I32, I64):
             labels = np.array([[0, 1, 1, 0, 0, 0], [2, 0, 0, 0, 0, 0]], kind)
@@ -863,9 +890,25 @@ def prior_grid(p: Pack) -> None:
             return used.reshape((3 * 4 * 3, 4) if flatten else (3, 4, 3, 4))
 
         p.case(
-            f"fewer_cells_{flatten}", maps, {**base, "h": 2, "w": 3}, reference=fewer_cells(flatten), binding=binding
+            f"fewer_cells_{flatten}",
+            maps,
+            {**base, "h": 2, "w": 3},
+            reference=fewer_cells(flatten),
+            binding=binding,
+            oracles=("evaluate",),
+            example=True,
+            note="the plugin leaves what does not bind as it was in memory",
         )
     p.case("one_cell", [priors[:1], p.normal(1, 2, 1, 1), p.normal(1, 3, 5, 7)], {"flatten": True})
+    p.case(
+        "defaults",
+        [priors[:1], p.normal(1, 2, 1, 1), p.normal(1, 3, 5, 7)],
+        {"flatten": True},
+        reference=priors[:1] + np.array([3.5, 2.5, 3.5, 2.5], F32),
+        example=True,
+        is_varied=True,
+        strip=("flatten", "h", "w", "stride_x", "stride_y"),
+    )
 
 
 def fewer_cells(flatten: bool):
@@ -897,7 +940,16 @@ def top_rois(p: Pack) -> None:
     def binding(rois, probabilities):
         return np.repeat(np.arange(6) < 4, 4).reshape(6, 4)
 
-    p.case("too_few", [boxes(p, 4), p.distinct(4)], {"max_rois": 6}, reference=reference(6), binding=binding)
+    p.case(
+        "too_few",
+        [boxes(p, 4), p.distinct(4)],
+        {"max_rois": 6},
+        reference=reference(6),
+        binding=binding,
+        oracles=("evaluate",),
+        example=True,
+        note="the plugin leaves what does not bind as it was in memory",
+    )
 
 
 @pack("ExperimentalDetectronROIFeatureExtractor-opset6")
@@ -919,7 +971,7 @@ def roi_features(p: Pack) -> None:
 
 @pack("ExperimentalDetectronGenerateProposalsSingleImage-opset6", "GenerateProposals-opset9")
 def generate_proposals(p: Pack) -> None:
-    """The plugin ignores nms_eta, and gives boxes that are too small with a score of 0."""
+    """OpenVINO takes no nms_eta but 1, and its plugin gives boxes that are too small with a score of 0."""
     base = {"min_size": 1.0, "nms_threshold": 0.6, "post_nms_count": 5, "pre_nms_count": 20}
 
     def case(name: str, batch: int = 1, info: tuple = (32, 30, 1), shape: tuple = (2, 3, 4), **changes) -> None:
@@ -933,7 +985,9 @@ def generate_proposals(p: Pack) -> None:
         if p.kind != "GenerateProposals":
             inputs = [inputs[0][0], grid.reshape(-1, 4), deltas[0], scores[0]]
             reference = detection_reference.single_image_proposals(attributes)
-        p.case(name, inputs, attributes, reference=reference, tolerance=LOOSE, example=True)
+        patch = {"nms_eta": str(changes["nms_eta"])} if "nms_eta" in changes else None
+        attributes = {**attributes, "nms_eta": 1.0} if patch else attributes
+        p.case(name, inputs, attributes, reference=reference, tolerance=LOOSE, example=True, patch=patch)
 
     if p.kind == "GenerateProposals":
         base.update(normalized=True, nms_eta=1.0, roi_num_type="i64")
@@ -943,6 +997,7 @@ def generate_proposals(p: Pack) -> None:
         case("adaptive", nms_threshold=0.9, nms_eta=0.7, post_nms_count=20)
     case("plain")
     case("small_boxes", min_size=9.0, pre_nms_count=8)
+    case("small_boxes_last", min_size=9.0, post_nms_count=20)
     case("many", shape=(3, 5, 5), pre_nms_count=1000, post_nms_count=40, nms_threshold=0.3)
     case("few", shape=(1, 1, 2))
     case("one", pre_nms_count=1, post_nms_count=1)
