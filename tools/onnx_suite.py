@@ -122,7 +122,7 @@ def convert(folder: Path) -> str:
     ports = [*model.graph.input, *model.graph.output]
     if any(port.type.WhichOneof("value") != "tensor_type" for port in ports):
         return "not of tensors"
-    converted = openvino.convert_model(folder / "model.onnx")
+    converted = openvino.Core().read_model(folder / "model.onnx")
     openvino.save_model(converted, folder / "model.xml", compress_to_fp16=False)
     converted = openvino.Core().read_model(folder / "model.xml")
     data = folder / "test_data_set_0"

@@ -98,6 +98,16 @@ DETECTION = {
 }
 PRIOR = {"clip": BOOLEAN, "flip": BOOLEAN, "scale_all_sizes": BOOLEAN}
 PROPOSAL = {"clip_before_nms": BOOLEAN, "clip_after_nms": BOOLEAN, "normalize": BOOLEAN}
+DETECTIONS = {
+    "sort_result_type": "classid score none",
+    "sort_result_across_batch": BOOLEAN,
+    "normalized": BOOLEAN,
+    **OUTPUT_INDEX,
+}
+ABSENT_OF_DETECTIONS = (
+    "sort_result_type output_type nms_top_k keep_top_k sort_result_across_batch iou_threshold score_threshold "
+    "background_class nms_eta normalized"
+)
 NMS = {"box_encoding": "corner center", "sort_result_descending": BOOLEAN}
 TOP_K = {"mode": "max min", "sort": "value index none"}
 
@@ -475,7 +485,71 @@ FACTS: dict[str, Facts] = {
     "BatchNormInference-opset1": Facts("float =0 =0 =0 =0", "1", zero=False),
     "BatchNormInference": Facts("float =0 =0 =0 =0", "2-5", zero=False),
     "GRN": Facts("float", "2-4", zero=False),
+    "CTCLoss": Facts(
+        "float index index =1 =2",
+        "3",
+        None,
+        {"preprocess_collapse_repeated": BOOLEAN, "ctc_merge_repeated": BOOLEAN, "unique": BOOLEAN},
+        "preprocess_collapse_repeated ctc_merge_repeated unique",
+        False,
+        inputs="4-5",
+    ),
+    "DeformablePSROIPooling": Facts(
+        "float =0 =0",
+        "4",
+        None,
+        {"mode": "bilinear_deformable"},
+        "group_size mode spatial_bins_x spatial_bins_y trans_std part_size",
+        False,
+        inputs="2-3",
+    ),
+    "ExperimentalDetectronDetectionOutput": Facts(
+        "float =0 =0 =0",
+        "2",
+        None,
+        {"class_agnostic_box_regression": BOOLEAN},
+        "class_agnostic_box_regression",
+        False,
+    ),
+    "ExperimentalDetectronGenerateProposalsSingleImage": Facts("float =0 =0 =0", "1", zero=False),
+    "ExperimentalDetectronPriorGridGenerator": Facts(
+        "float =0 =0", "2", None, {"flatten": BOOLEAN}, "flatten h w stride_x stride_y", False
+    ),
+    "ExperimentalDetectronROIFeatureExtractor": Facts(
+        "float =0 ...", "2", None, {"aligned": BOOLEAN}, "aligned", False
+    ),
+    "ExperimentalDetectronTopKROIs": Facts("float =0", "2", zero=False),
+    "GenerateProposals": Facts(
+        "float =0 =0 =0",
+        "2",
+        None,
+        {"normalized": BOOLEAN, "roi_num_type": "i32 i64"},
+        "normalized nms_eta roi_num_type",
+        False,
+    ),
+    "MatrixNms": Facts(
+        "float =0",
+        "3",
+        None,
+        {**DETECTIONS, "decay_function": "gaussian linear"},
+        "sort_result_type output_type nms_top_k keep_top_k sort_result_across_batch score_threshold "
+        "background_class decay_function gaussian_sigma post_threshold normalized",
+        False,
+    ),
+    "MulticlassNms-opset8": Facts("float =0", "3", None, DETECTIONS, ABSENT_OF_DETECTIONS, False),
+    "MulticlassNms": Facts("float =0 index", "3", None, DETECTIONS, ABSENT_OF_DETECTIONS, False, inputs="2-3"),
+    "NMSRotated": Facts(
+        "float =0 integer float =3",
+        "3",
+        None,
+        {"sort_result_descending": BOOLEAN, "clockwise": BOOLEAN, **OUTPUT_INDEX},
+        "sort_result_descending output_type clockwise",
+        False,
+    ),
+    "ROIAlignRotated": Facts("float =0 integer", "4", None, {"clockwise_mode": BOOLEAN}, "clockwise_mode", False),
     "SearchSorted": Facts("number =0", "1-5", None, {"right_mode": BOOLEAN, **OUTPUT_INDEX}, "right_mode output_type"),
+    "SegmentMax": Facts("number index index", "1-5", None, {"fill_mode": "zero lowest"}, "", False, inputs="2-3"),
+    "SparseFillEmptyRows": Facts("number index =1 =0", "1", zero=False),
     "Unique": Facts(
         "any index",
         "0-5",

@@ -8,6 +8,7 @@ import itertools
 
 import numpy as np
 
+import detection_reference
 from golden_pack import Pack, pack
 
 F32, F16, I32, I64, U8 = np.float32, np.float16, np.int32, np.int64, np.uint8
@@ -141,6 +142,7 @@ def non_max_suppression(p: Pack) -> None:
 
 @pack("MatrixNms-opset8")
 def matrix_nms(p: Pack) -> None:
+    """The plugin does not sort by class unless across batches, and fails where nothing is selected."""
     base = {
         "sort_result_type": "score",
         "output_type": "i64",
@@ -154,19 +156,28 @@ def matrix_nms(p: Pack) -> None:
         "post_threshold": 0.05,
         "normalized": True,
     }
+
+    def case(name: str, batches: int, classes: int, size: float = 1.0, **changes) -> None:
+        attributes = {**base, **changes}
+        inputs = [boxes(p, batches, 6, size=size), p.random.uniform(0.0, 1, (batches, classes, 6)).astype(F32)]
+        reference = detection_reference.matrix_nms(attributes)
+        p.case(name, inputs, attributes, reference=reference, example=True)
+
     for sort, decay in itertools.product(("score", "classid", "none"), ("linear", "gaussian")):
-        p.case(
-            f"{sort}_{decay}",
-            [boxes(p, 1, 6), p.random.uniform(0, 1, (1, 2, 6)).astype(F32)],
-            {**base, "sort_result_type": sort, "decay_function": decay},
-        )
-    p.case(
-        "background", [boxes(p, 2, 5), p.random.uniform(0, 1, (2, 3, 5)).astype(F32)], {**base, "background_class": 0}
-    )
+        case(f"{sort}_{decay}", 1, 2, sort_result_type=sort, decay_function=decay)
+    case("background", 2, 3, background_class=0)
+    for sort in ("score", "classid"):
+        case(f"across_{sort}", 2, 3, sort_result_type=sort, sort_result_across_batch=True)
+    case("classid_by_batch", 2, 3, sort_result_type="classid")
+    case("keep_top", 2, 3, keep_top_k=2, output_type="i32")
+    case("pixels", 1, 2, size=16.0, normalized=False)
+    case("all_boxes", 1, 1, nms_top_k=-1, gaussian_sigma=0.5, decay_function="gaussian")
+    case("nothing", 2, 2, score_threshold=2.0)
 
 
 @pack("MulticlassNms-opset8", "MulticlassNms-opset9")
 def multiclass_nms(p: Pack) -> None:
+    """The plugin suppresses also at the threshold; what it computes where nothing is asked for is left over memory."""
     base = {
         "sort_result_type": "score",
         "output_type": "i64",
@@ -179,34 +190,61 @@ def multiclass_nms(p: Pack) -> None:
         "nms_eta": 1.0,
         "normalized": True,
     }
+
+    def case(name: str, inputs: list, is_varied: bool = False, **changes) -> None:
+        attributes = {**base, **changes}
+        reference = detection_reference.multiclass_nms(attributes)
+        p.case(name, inputs, attributes, reference=reference, example=True, is_varied=is_varied)
+
+    def drawn(batches: int, classes: int, count: int = 6, size: float = 1.0) -> list[np.ndarray]:
+        scores = p.random.uniform(0.0, 1, (batches, classes, count)).astype(F32)
+        return [boxes(p, batches, count, size=size), scores]
+
     for sort in ("score", "classid", "none"):
-        p.case(
-            sort, [boxes(p, 1, 6), p.random.uniform(0, 1, (1, 2, 6)).astype(F32)], {**base, "sort_result_type": sort}
-        )
-    p.case(
-        "background", [boxes(p, 2, 5), p.random.uniform(0, 1, (2, 3, 5)).astype(F32)], {**base, "background_class": 0}
-    )
-    p.case(
-        "across_batch",
-        [boxes(p, 2, 5), p.random.uniform(0, 1, (2, 2, 5)).astype(F32)],
-        {**base, "sort_result_across_batch": True},
-    )
-    p.case("keep_top", [boxes(p, 1, 6), p.random.uniform(0, 1, (1, 3, 6)).astype(F32)], {**base, "keep_top_k": 3})
+        case(sort, drawn(1, 2), sort_result_type=sort)
+    case("background", drawn(2, 3, 5), background_class=0)
+    case("across_batch", drawn(2, 2, 5), sort_result_across_batch=True)
+    case("across_batch_by_class", drawn(2, 2, 5), sort_result_across_batch=True, sort_result_type="classid")
+    case("keep_top", drawn(1, 3), keep_top_k=3, output_type="i32")
+    case("adaptive", drawn(1, 2, 12), iou_threshold=0.9, nms_eta=0.7, nms_top_k=-1)
+    case("pixels", drawn(1, 2, size=16.0), normalized=False)
+    halves = np.array([[[0, 0, 2, 1], [1, 0, 2, 1], [3, 0, 4, 1]]], F32)
+    apart = [halves, np.array([[[0.9, 0.8, 0.7]]], F32)]
+    case("at_the_threshold", apart, is_varied=True, iou_threshold=0.5)
+    case("apart", apart, is_varied=True, iou_threshold=0.0)
+    reference = detection_reference.multiclass_nms({})
+    p.case("defaults", apart, {}, reference=reference, example=True, is_varied=True, strip=tuple(base))
+    case("nothing", drawn(2, 2), score_threshold=2.0)
+    if p.version == "opset9":
+        for kind in (I32, I64):
+            own = [boxes(p, 3, 7), p.random.uniform(0.0, 1, (3, 7)).astype(F32), np.array([4, 0, 3], kind)]
+            case(f"own_boxes_{np.dtype(kind).name}", own)
+        own = [boxes(p, 2, 7), p.random.uniform(0.0, 1, (2, 7)).astype(F32), np.array([2, 5], I64)]
+        case("own_boxes_by_class", own, sort_result_type="classid", sort_result_across_batch=True, background_class=1)
 
 
 @pack("NMSRotated-opset13")
 def nms_rotated(p: Pack) -> None:
+    def case(name: str, batches=1, classes=1, count=6, most=5, overlap=0.3, score=0.0, angle=None, **changes) -> None:
+        centres = p.random.uniform(0, 4, (batches, count, 2))
+        extents, turns = p.random.uniform(1, 3, (batches, count, 2)), p.random.uniform(-3, 3, (batches, count, 1))
+        turns = turns if angle is None else np.full_like(turns, angle)
+        rotated = np.concatenate([centres, extents, turns], -1).astype(F32)
+        scores = (p.distinct(batches, classes, count) / (batches * classes * count) + 0.5).astype(F32)
+        inputs = [rotated, scores, scalar(most), scalar(overlap, F32), scalar(score, F32)]
+        attributes = {"sort_result_descending": True, "output_type": "i64", "clockwise": True, **changes}
+        p.case(name, inputs, attributes, constant=(2, 3, 4))
+
     for clockwise, descending in itertools.product((True, False), repeat=2):
-        centres = p.random.uniform(0, 4, (1, 6, 2))
-        extents, angle = p.random.uniform(1, 3, (1, 6, 2)), p.random.uniform(0, 3, (1, 6, 1))
-        rotated = np.concatenate([centres, extents, angle], -1).astype(F32)
-        scores = (p.distinct(1, 1, 6) / 7 + 0.5).astype(F32)
-        p.case(
-            f"clockwise_{clockwise}_{'sorted' if descending else 'unsorted'}",
-            [rotated, scores, scalar(5), scalar(0.3, F32), scalar(0.0, F32)],
-            {"sort_result_descending": descending, "output_type": "i64", "clockwise": clockwise},
-            constant=(2, 3, 4),
-        )
+        name = f"clockwise_{clockwise}_{'sorted' if descending else 'unsorted'}"
+        case(name, clockwise=clockwise, sort_result_descending=descending)
+        case(f"batches_{name}", 2, 3, 5, clockwise=clockwise, sort_result_descending=descending)
+    case("most", count=8, most=2, overlap=0.9, output_type="i32")
+    case("threshold", classes=2, score=0.6)
+    case("upright", angle=0.0)
+    case("turned", angle=np.pi / 2)
+    case("small_overlap", count=10, most=10, overlap=0.01)
+    case("many_turns", angle=29.0)
 
 
 @pack("PriorBox-opset1", "PriorBox-opset8")
@@ -382,6 +420,14 @@ def deformable_psroi(p: Pack) -> None:
     }
     p.case("offsets", [p.normal(1, 8, 8, 8), rois, p.normal(2, 2, 2, 2)], attributes)
     p.case("no_offsets", [p.normal(1, 8, 8, 8), rois], {**attributes, "trans_std": 0.0})
+    outside = np.array([[1, -3, -3, 2, 2], [0, 6, 6, 12, 9], [1, 4, 4, 4, 4], [0, 1.5, 2.5, 5.5, 3.5]], F32)
+    p.case("outside", [p.normal(2, 8, 8, 6), outside, p.normal(4, 2, 2, 2)], attributes)
+    p.case("classes", [p.normal(2, 8, 5, 6), outside, p.normal(4, 4, 2, 2)], {**attributes, "spatial_bins_x": 3})
+    parts = {**attributes, "output_dim": 1, "group_size": 3, "part_size": 2, "spatial_bins_y": 1}
+    p.case("parts", [p.normal(1, 9, 6, 6), rois, p.normal(2, 2, 2, 2)], parts)
+    p.case("scaled", [p.normal(1, 8, 4, 4), rois, p.normal(2, 2, 2, 2)], {**attributes, "spatial_scale": 0.5})
+    whole = {**parts, "group_size": 1, "part_size": 1}
+    p.case("whole", [p.normal(1, 1, 6, 6), rois, p.normal(2, 2, 1, 1)], whole)
 
 
 @pack("ROIAlign-opset3", "ROIAlign-opset9", "ROIAlignRotated-opset15")
@@ -391,14 +437,17 @@ def roi_align(p: Pack) -> None:
     base = {"pooled_h": 2, "pooled_w": 3, "sampling_ratio": 2, "spatial_scale": 1.0}
     if p.kind == "ROIAlignRotated":
         rotated = np.array([[3, 3, 4, 2, 0.3], [4, 4, 3, 5, -1.2]], F32)
+        further = np.array([[0, 0, 6, 6, 2.5], [7, 7, 1, 9, 7.0], [3, 3, 0, 2, 0.1], [-9, 4, 3, 3, 1.0]], F32)
         for clockwise in (True, False):
             for ratio in (0, 2):
-                p.case(
-                    f"clockwise_{clockwise}_{ratio}",
-                    [p.normal(2, 2, 8, 8), rotated, batch[:2]],
-                    {**base, "sampling_ratio": ratio, "clockwise_mode": clockwise},
-                    tolerance=LOOSE,
-                )
+                attributes = {**base, "sampling_ratio": ratio, "clockwise_mode": clockwise}
+                inputs = [p.normal(2, 2, 8, 8), rotated, batch[:2]]
+                p.case(f"clockwise_{clockwise}_{ratio}", inputs, attributes, tolerance=LOOSE)
+                inputs = [p.normal(2, 1, 6, 7), further, np.array([1, 0, 1, 0], I64)]
+                p.case(f"outside_{clockwise}_{ratio}", inputs, attributes, tolerance=LOOSE)
+        for scale in (0.5, 2.0):
+            attributes = {**base, "spatial_scale": scale, "clockwise_mode": True}
+            p.case(f"scale_{scale}", [p.normal(2, 2, 5, 5), rotated, batch[:2]], attributes, tolerance=LOOSE)
         return
     for mode in ("avg", "max"):
         for ratio in (0, 2):
@@ -668,6 +717,19 @@ def ctc_loss(p: Pack) -> None:
 
         return apply
 
+    names = ("preprocess_collapse_repeated", "ctc_merge_repeated", "unique")
+    labels = np.array([[0, 1, 1, 0, 0, 0], [2, 2, 0, 1, 0, 0]], I32)
+    inputs = [p.normal(2, 6, 4), np.array([6, 5], I32), labels, np.array([4, 0], I32), np.array(3, I32)]
+    p.case(
+        "defaults",
+        inputs,
+        {},
+        reference=reference(False, True, False),
+        tolerance=LOOSE,
+        example=True,
+        is_varied=True,
+        strip=names,
+    )
     for collapse, merge, unique in itertools.product((True, False), repeat=3):
         for kind in (I32, I64):
             labels = np.array([[0, 1, 1, 0, 0, 0], [2, 0, 0, 0, 0, 0]], kind)
@@ -817,54 +879,129 @@ def sparse_fill(p: Pack) -> None:
 @pack("ExperimentalDetectronPriorGridGenerator-opset6")
 def prior_grid(p: Pack) -> None:
     priors = boxes(p, 3, size=16)
+    maps = [priors, p.normal(1, 1, 3, 4), p.normal(1, 1, 24, 32)]
     for flatten in (True, False):
+        base = {"flatten": flatten, "h": 0, "w": 0, "stride_x": 0.0, "stride_y": 0.0}
+        p.case(f"flatten_{flatten}", maps, base)
+        p.case(f"strides_{flatten}", maps, {**base, "h": 3, "w": 4, "stride_x": 4.0, "stride_y": 8.0})
+
+        def binding(x, features, image, flatten=flatten):
+            used = np.arange(3 * 4 * 3 * 4) < 2 * 3 * 3 * 4
+            return used.reshape((3 * 4 * 3, 4) if flatten else (3, 4, 3, 4))
+
         p.case(
-            f"flatten_{flatten}",
-            [priors, p.normal(1, 1, 3, 4), p.normal(1, 1, 24, 32)],
-            {"flatten": flatten, "h": 0, "w": 0, "stride_x": 0.0, "stride_y": 0.0},
+            f"fewer_cells_{flatten}",
+            maps,
+            {**base, "h": 2, "w": 3},
+            reference=fewer_cells(flatten),
+            binding=binding,
+            oracles=("evaluate",),
+            example=True,
+            note="the plugin leaves what does not bind as it was in memory",
         )
-        p.case(
-            f"strides_{flatten}",
-            [priors, p.normal(1, 1, 3, 4), p.normal(1, 1, 24, 32)],
-            {"flatten": flatten, "h": 3, "w": 4, "stride_x": 4.0, "stride_y": 8.0},
-        )
+    p.case("one_cell", [priors[:1], p.normal(1, 2, 1, 1), p.normal(1, 3, 5, 7)], {"flatten": True})
+    p.case(
+        "defaults",
+        [priors[:1], p.normal(1, 2, 1, 1), p.normal(1, 3, 5, 7)],
+        {"flatten": True},
+        reference=priors[:1] + np.array([3.5, 2.5, 3.5, 2.5], F32),
+        example=True,
+        is_varied=True,
+        strip=("flatten", "h", "w", "stride_x", "stride_y"),
+    )
+
+
+def fewer_cells(flatten: bool):
+    """ExperimentalDetectronPriorGridGenerator of 2 by 3 cells on a map of 3 by 4."""
+
+    def apply(priors, features, image):
+        step = np.array([image.shape[3] / 3, image.shape[2] / 2], F32)
+        cells = np.array([[x, y] for y in range(2) for x in range(3)], F32)
+        grid = priors[None] + np.tile((cells + F32(0.5)) * step, 2)[:, None]
+        rows = np.zeros((3 * 4 * 3, 4), F32)
+        rows[: 2 * 3 * 3] = grid.reshape(-1, 4)
+        return rows if flatten else rows.reshape(3, 4, 3, 4)
+
+    return apply
 
 
 @pack("ExperimentalDetectronTopKROIs-opset6")
 def top_rois(p: Pack) -> None:
-    p.case("plain", [boxes(p, 7), p.distinct(7)], {"max_rois": 4})
+    def reference(most):
+        def apply(rois, probabilities):
+            best = np.argsort(-probabilities.astype(np.float64), kind="stable")[:most]
+            return np.concatenate([rois[best], np.zeros((most - len(best), 4), rois.dtype)])
+
+        return apply
+
+    for name, count, most in (("plain", 7, 4), ("all", 5, 5), ("one", 3, 1), ("single", 1, 1), ("many", 40, 25)):
+        p.case(name, [boxes(p, count), p.distinct(count)], {"max_rois": most}, reference=reference(most))
+
+    def binding(rois, probabilities):
+        return np.repeat(np.arange(6) < 4, 4).reshape(6, 4)
+
+    p.case(
+        "too_few",
+        [boxes(p, 4), p.distinct(4)],
+        {"max_rois": 6},
+        reference=reference(6),
+        binding=binding,
+        oracles=("evaluate",),
+        example=True,
+        note="the plugin leaves what does not bind as it was in memory",
+    )
 
 
 @pack("ExperimentalDetectronROIFeatureExtractor-opset6")
 def roi_features(p: Pack) -> None:
     rois = np.array([[0, 0, 20, 20], [4, 4, 30, 28], [10, 2, 14, 8]], F32)
+    base = {"output_size": 3, "sampling_ratio": 2, "pyramid_scales": [4, 8], "aligned": True}
+    layers = [p.normal(1, 2, 8, 8), p.normal(1, 2, 4, 4)]
     for aligned in (True, False):
+        p.case(f"aligned_{aligned}", [rois, *layers], {**base, "aligned": aligned}, tolerance=LOOSE)
         p.case(
-            f"aligned_{aligned}",
-            [rois, p.normal(1, 2, 8, 8), p.normal(1, 2, 4, 4)],
-            {"output_size": 3, "sampling_ratio": 2, "pyramid_scales": [4, 8], "aligned": aligned},
-            tolerance=LOOSE,
+            f"adaptive_{aligned}", [rois, *layers], {**base, "sampling_ratio": 0, "aligned": aligned}, tolerance=LOOSE
         )
+    large = np.array([[0, 0, 500, 300], [3, 9, 120, 100], [5, 5, 4, 9], [7, 7, 7, 7], [0, 0, 1500, 1500]], F32)
+    pyramid = [p.normal(1, 1, 12, 10), p.normal(1, 1, 6, 5), p.normal(1, 1, 3, 3), p.normal(1, 1, 2, 1)]
+    attributes = {**base, "output_size": 2, "pyramid_scales": [16, 32, 64, 128, 256]}
+    p.case("levels", [large, *pyramid], attributes, tolerance=LOOSE)
+    p.case("one_level", [large, pyramid[0]], {**attributes, "output_size": 1}, tolerance=LOOSE)
 
 
 @pack("ExperimentalDetectronGenerateProposalsSingleImage-opset6", "GenerateProposals-opset9")
 def generate_proposals(p: Pack) -> None:
+    """OpenVINO takes no nms_eta but 1, and its plugin gives boxes that are too small with a score of 0."""
     base = {"min_size": 1.0, "nms_threshold": 0.6, "post_nms_count": 5, "pre_nms_count": 20}
-    anchors, h, w = 2, 3, 4
-    grid = boxes(p, h, w, anchors, size=32)
-    scores = (p.distinct(1, anchors, h, w) / 24 + 0.5).astype(F32)
-    deltas = p.normal(1, anchors * 4, h, w, scale=0.2)
+
+    def case(name: str, batch: int = 1, info: tuple = (32, 30, 1), shape: tuple = (2, 3, 4), **changes) -> None:
+        anchors, h, w = shape
+        count = anchors * h * w
+        attributes = {**base, **changes}
+        grid, deltas = boxes(p, h, w, anchors, size=32), p.normal(batch, anchors * 4, h, w, scale=0.2)
+        scores = np.stack([p.distinct(anchors, h, w) / count + 0.5 for _ in range(batch)]).astype(F32)
+        inputs = [np.array([info] * batch, F32), grid, deltas, scores]
+        reference = detection_reference.proposals(attributes)
+        if p.kind != "GenerateProposals":
+            inputs = [inputs[0][0], grid.reshape(-1, 4), deltas[0], scores[0]]
+            reference = detection_reference.single_image_proposals(attributes)
+        patch = {"nms_eta": str(changes["nms_eta"])} if "nms_eta" in changes else None
+        attributes = {**attributes, "nms_eta": 1.0} if patch else attributes
+        p.case(name, inputs, attributes, reference=reference, tolerance=LOOSE, example=True, patch=patch)
+
     if p.kind == "GenerateProposals":
-        attributes = {**base, "normalized": True, "nms_eta": 1.0, "roi_num_type": "i64"}
-        p.case("plain", [np.array([[32, 32, 1]], F32), grid, deltas, scores], attributes, tolerance=LOOSE)
-        p.case(
-            "not_normalized",
-            [np.array([[32, 32, 1]], F32), grid, deltas, scores],
-            {**attributes, "normalized": False},
-            tolerance=LOOSE,
-        )
-        return
-    p.case("plain", [np.array([32, 32, 1], F32), grid.reshape(-1, 4), deltas[0], scores[0]], base, tolerance=LOOSE)
+        base.update(normalized=True, nms_eta=1.0, roi_num_type="i64")
+        case("not_normalized", normalized=False)
+        case("batch", batch=3, roi_num_type="i32")
+        case("scales", info=(32, 30, 2, 4), min_size=2.0)
+        case("adaptive", nms_threshold=0.9, nms_eta=0.7, post_nms_count=20)
+    case("plain")
+    case("small_boxes", min_size=9.0, pre_nms_count=8)
+    case("small_boxes_last", min_size=9.0, post_nms_count=20)
+    case("many", shape=(3, 5, 5), pre_nms_count=1000, post_nms_count=40, nms_threshold=0.3)
+    case("few", shape=(1, 1, 2))
+    case("one", pre_nms_count=1, post_nms_count=1)
+    case("large_growth", min_size=0.0, nms_threshold=0.9)
 
 
 @pack("ExperimentalDetectronDetectionOutput-opset6")
@@ -879,13 +1016,24 @@ def detectron_output(p: Pack) -> None:
         "class_agnostic_box_regression": False,
         "deltas_weights": [10.0, 10.0, 5.0, 5.0],
     }
-    scores = p.random.uniform(0, 1, (6, 3)).astype(F32)
-    p.case(
-        "plain",
-        [boxes(p, 6, size=32), p.normal(6, 12, scale=0.3), scores, np.array([[32, 32, 1]], F32)],
-        base,
-        tolerance=LOOSE,
-    )
+    for name, count, changes in (
+        ("plain", 6, {}),
+        ("all", 6, {"max_detections_per_image": 30}),
+        ("agnostic", 6, {"class_agnostic_box_regression": True}),
+        ("few_of_class", 8, {"post_nms_count": 1}),
+        ("high_threshold", 6, {"score_threshold": 0.7}),
+        ("small_growth", 6, {"max_delta_log_wh": 0.01, "deltas_weights": [1.0, 2.0, 1.0, 0.5]}),
+        ("one_region", 1, {}),
+        ("many_classes", 12, {"num_classes": 7, "max_detections_per_image": 20}),
+    ):
+        attributes = {**base, **changes}
+        classes = attributes["num_classes"]
+        scores = p.random.uniform(0, 1, (count, classes)).astype(F32)
+        rois, deltas = boxes(p, count, size=32), p.normal(count, classes * 4, scale=0.3)
+        p.case(name, [rois, deltas, scores, np.array([[32, 32, 1]], F32)], attributes, tolerance=LOOSE)
+    rois = np.array([[1, 1, 1, 9], [2, 8, 6, 3], [4, 4, 9, 9]], F32)
+    inputs = [rois, p.normal(3, 12), np.full((3, 3), 0.5, F32), np.array([[32, 32, 1]], F32)]
+    p.case("no_area", inputs, base, tolerance=LOOSE)
 
 
 @pack("BinaryConvolution-opset1")

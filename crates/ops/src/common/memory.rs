@@ -55,3 +55,14 @@ pub(crate) fn write_rounded(mut target: ovir_tensor::TensorViewMut<'_>, values: 
         Ok(())
     } else { Err(super::elementwise::unsupported(element_type)) })
 }
+
+/// As [`write_rounded`], with zeros behind the values where the target has more elements.
+///
+/// # Errors
+/// When the element type is not numeric.
+pub(crate) fn write_padded(mut target: ovir_tensor::TensorViewMut<'_>, values: &[f64]) -> OpResult {
+    let used = values.len().min(target.elements());
+    let width = target.element_type().byte_width().unwrap_or(1);
+    target.bytes_mut()[used * width..].fill(0);
+    write_rounded(target, values)
+}

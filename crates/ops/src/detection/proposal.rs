@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use ovir_tensor::{Dim, ElementClass, PartialShape, Shape};
 
+use crate::common::boxes::{Suppression, overlap, suppress};
 use crate::common::memory::{filled, widened_view, write_rounded};
 use crate::common::window::MAX_WINDOW_NUMBER;
 use crate::{
@@ -159,23 +160,11 @@ impl Proposal {
 
     /// The indices of the chosen boxes, best first.
     fn suppress(&self, boxes: &[ScoredBox]) -> Vec<usize> {
-        let most = self.attributes.post_nms_topn as usize;
-        let mut is_out = vec![false; boxes.len()];
-        let mut chosen = Vec::new();
-        for i in 0..boxes.len() {
-            if is_out[i] {
-                continue;
-            }
-            chosen.push(i);
-            if chosen.len() == most {
-                break;
-            }
-            for j in i + 1..boxes.len() {
-                let overlap = overlap(&boxes[i].corners, &boxes[j].corners, self.extra());
-                is_out[j] |= self.attributes.nms_thresh < overlap;
-            }
-        }
-        chosen
+        let (most, threshold) = (self.attributes.post_nms_topn as usize, self.attributes.nms_thresh);
+        let order: Vec<usize> = (0..boxes.len()).collect();
+        suppress(&order, Suppression { most, threshold, eta: 1.0 }, |a, b| {
+            overlap(&boxes[a].corners, &boxes[b].corners, self.extra())
+        })
     }
 
     fn image(&self, values: &[f64]) -> OpResult<Image> {
@@ -288,16 +277,6 @@ impl Operation for Proposal {
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(self.class_version)
     }
-}
-
-fn overlap(a: &[f32; 4], b: &[f32; 4], extra: f32) -> f32 {
-    let (width, height) = (a[2].min(b[2]) - a[0].max(b[0]), a[3].min(b[3]) - a[1].max(b[1]));
-    if !(width >= 0.0 && height >= 0.0) {
-        return 0.0;
-    }
-    let area = |c: &[f32; 4]| (c[2] - c[0] + extra) * (c[3] - c[1] + extra);
-    let common = (width + extra) * (height + extra);
-    common / (area(a) + area(b) - common)
 }
 
 fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {

@@ -18,13 +18,11 @@ use std::sync::Arc;
 use ovir_tensor::{Dim, ElementClass, PartialShape, Shape};
 
 use crate::common::memory::{filled, widened_view, write_rounded};
+use crate::common::regions::{Samples, Tap, check_map, image_of, sample};
 use crate::common::window::MAX_WINDOW_NUMBER;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
-
-/// The most samples along one axis of a region. Larger regions than any feature map would only repeat zeros.
-const MAX_SAMPLES: usize = 1 << 22;
 
 /// The definition of ROIAlign.
 pub static ROI_ALIGN: OpDef = OpDef {
@@ -86,13 +84,6 @@ pub struct ROIAlign {
     pub class_version: u8,
 }
 
-/// The samples of a region along one axis: for every sample two elements and the weight of the second.
-struct Samples {
-    /// `None` where the sample lies outside of the map.
-    taps: Vec<Option<(usize, usize, f64)>>,
-    per_bin: usize,
-}
-
 impl ROIAlign {
     fn samples(&self, start: f64, end: f64, bins: usize, size: usize) -> OpResult<Samples> {
         let scale = self.attributes.spatial_scale;
@@ -107,29 +98,7 @@ impl ROIAlign {
         if self.attributes.aligned_mode == AlignedMode::Asymmetric {
             extent = extent.max(1.0);
         }
-        let bin = extent / bins as f32;
-        let per_bin = match self.attributes.sampling_ratio {
-            0 => bin.ceil().max(0.0) as usize,
-            ratio => usize::try_from(ratio).unwrap_or(1),
-        };
-        let count = per_bin.saturating_mul(bins);
-        if count > MAX_SAMPLES {
-            let message = format!("a region from {start} to {end} needs {count} samples along one axis");
-            return Err(OpError::value(Blame::Input(1), message).note(format!("the limit is {MAX_SAMPLES}")));
-        }
-        let distance = bin / per_bin as f32;
-        let tap = |i: usize| {
-            let (b, s) = (i / per_bin, i % per_bin);
-            let x = first + b as f32 * bin + distance * (s as f32 + 0.5);
-            // NaN lies nowhere.
-            if !(x >= -1.0 && x <= size as f32) {
-                return None;
-            }
-            let x = x.max(0.0);
-            let low = (x as usize).min(size - 1);
-            if low + 1 >= size { Some((low, low, 0.0)) } else { Some((low, low + 1, f64::from(x - low as f32))) }
-        };
-        Ok(Samples { taps: (0..count).map(tap).collect(), per_bin })
+        Samples::new(first, extent, bins, self.attributes.sampling_ratio, size)
     }
 
     /// One element of the output.
@@ -137,14 +106,7 @@ impl ROIAlign {
         let mut pooled = 0.0f64;
         for row in rows {
             for column in columns {
-                let value = match (row, column) {
-                    (Some((top, bottom, down)), Some((left, right, across))) => {
-                        let line =
-                            |y: usize| plane[y * width + left] * (1.0 - across) + plane[y * width + right] * across;
-                        line(*top) * (1.0 - down) + line(*bottom) * down
-                    }
-                    _ => 0.0,
-                };
+                let value = sample(plane, width, *row, *column);
                 match self.attributes.mode {
                     ROIAlignMode::Max if value > pooled || value.is_nan() => pooled = value,
                     ROIAlignMode::Max => {}
@@ -187,9 +149,7 @@ impl Operation for ROIAlign {
         let regions = rois.shape()[0];
         let shape = Shape::from([regions, channels, bins_y, bins_x]);
         context.output(0, &shape)?;
-        if height * width == 0 && shape.elements() > 0 {
-            return Err(OpError::shape(Blame::Input(0), "a feature map without elements cannot be pooled"));
-        }
+        check_map(context, 0, &shape)?;
         let (values, boxes) = (widened_view(data)?, widened_view(rois)?);
         let mut result = filled::<f64>(shape.elements())?;
         let mut target = result.iter_mut();
@@ -202,10 +162,8 @@ impl Operation for ROIAlign {
                 let plane = &values[(image * channels + c) * height * width..][..height * width];
                 for y in 0..bins_y {
                     for x in 0..bins_x {
-                        let across = &columns.taps[x * columns.per_bin..][..columns.per_bin];
-                        let down = &rows.taps[y * rows.per_bin..][..rows.per_bin];
                         if let Some(target) = target.next() {
-                            *target = self.pool(plane, width, down, across);
+                            *target = self.pool(plane, width, rows.of_bin(y), columns.of_bin(x));
                         }
                     }
                 }
@@ -217,20 +175,6 @@ impl Operation for ROIAlign {
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(self.class_version)
     }
-}
-
-/// Two elements and the weight of the second.
-type Tap = (usize, usize, f64);
-
-/// The image that a region belongs to.
-///
-/// # Errors
-/// When there is no such image.
-pub(crate) fn image_of(index: i64, region: usize, batch: usize, port: usize) -> OpResult<usize> {
-    usize::try_from(index).ok().filter(|i| *i < batch).ok_or_else(|| {
-        let message = format!("batch index {index} of region {region} is out of range [0, {}]", batch as i64 - 1);
-        OpError::index(Blame::Input(port), message)
-    })
 }
 
 fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use ovir_tensor::{Dim, ElementClass, PartialShape, Shape};
 
 use crate::common::memory::{filled, widened_view, write_rounded};
+use crate::common::regions::image_of;
 use crate::common::window::MAX_WINDOW_NUMBER;
-use crate::detection::roi_align::image_of;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
