@@ -53,6 +53,22 @@ class Row:
     axis: int = 0
     state: bool = False
 
+    def layer(self) -> tuple[list[np.ndarray], tuple[int, ...]]:
+        """The inputs of the layer and the ports of those that are constant."""
+        axis = np.array([self.axis], np.int64)
+        if self.kind == "SliceScatter":
+            data, places, updates = self.inputs
+            ends = places[:1], places[-1:] + 1
+            return [data, updates, *ends, np.array([1], np.int64), axis], (2, 3, 4, 5)
+        if self.kind == "ScatterNDUpdate":
+            return self.inputs, ()
+        return [*self.inputs, axis], (3,)
+
+    def given(self) -> list[np.ndarray]:
+        """The inputs that are no constants."""
+        inputs, constant = self.layer()
+        return [array for port, array in enumerate(inputs) if port not in constant]
+
     def limit_us(self, copy_us: float) -> float:
         return copy_us + sum(a.nbytes for a in self.inputs[1:3]) / 20e3
 
@@ -88,6 +104,8 @@ def rows() -> list[Row]:
         update("KV f32", (1, 32, 2048, 128), 2, n)
     update("KV f16", (1, 32, 2048, 128), 2, 1, f16)
     update("KV i64", (1, 32, 1024, 128), 2, 16, i64)
+    cache = [np.ones((1, 32, 2048, 128), f32), np.arange(500, 516, dtype=i64), np.ones((1, 32, 16, 128), f32)]
+    table.append(Row("SliceScatter KV f32 n=16", "SliceScatter", {}, cache, 2))
     wide = (100_000, 64)
     draw = lambda *shape: RANDOM.integers(0, 100_000, shape)
     row = np.repeat(draw(15_625, 1), 64, axis=1)
@@ -125,9 +143,8 @@ Runner = Callable[[], Any]
 
 def ir_of(row: Row, folder: Path) -> Path:
     """The layer as IR, with a constant axis."""
-    inputs = row.inputs if row.kind == "ScatterNDUpdate" else row.inputs + [np.array([row.axis], np.int64)]
-    constant = () if row.kind == "ScatterNDUpdate" else (3,)
-    opset = {"ScatterUpdate": "opset3", "ScatterElementsUpdate": "opset12", "ScatterNDUpdate": "opset15"}[row.kind]
+    inputs, constant = row.layer()
+    opset = {"ScatterUpdate": "opset3", "ScatterElementsUpdate": "opset12"}.get(row.kind, "opset15")
     xml, weights = single_layer(row.kind, opset, row.attributes, inputs, constant)
     path = folder / "model.xml"
     path.write_text(xml)
@@ -140,7 +157,7 @@ def of_openvino(row: Row, path: Path, threads: int) -> Runner | None:
         return None
     options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
     request = openvino.Core().compile_model(path, "CPU", options).create_infer_request()
-    for index, array in enumerate(row.inputs):
+    for index, array in enumerate(row.given()):
         request.set_input_tensor(index, openvino.Tensor(array, shared_memory=True))
     return request.infer
 
@@ -149,7 +166,7 @@ def of_onnxruntime(row: Row, threads: int) -> Runner | None:
     names = {"none": None, "sum": "add"}
     reduction = names[row.attributes.get("reduction", "none")]
     is_racing = row.kind == "ScatterNDUpdate" and reduction and threads > 1
-    if onnxruntime is None or is_racing or row.inputs[0].dtype == np.float16:
+    if onnxruntime is None or is_racing or row.kind == "SliceScatter" or row.inputs[0].dtype == np.float16:
         return None
     from onnx import TensorProto, helper
 
@@ -185,6 +202,9 @@ def of_torch(row: Row) -> Runner | None:
     data, indices, updates = map(torch.from_numpy, row.inputs)
     out = torch.empty_like(data)
     is_sum = row.attributes.get("reduction") == "sum"
+    if row.kind == "SliceScatter":
+        view = out[:, :, int(indices[0]) : int(indices[-1]) + 1]
+        return lambda: (out.copy_(data), view.copy_(updates))
     if row.kind == "ScatterUpdate":
         return lambda: out.copy_(data).index_copy_(row.axis, indices, updates)
     if row.kind == "ScatterNDUpdate":
@@ -202,7 +222,9 @@ def of_numpy(row: Row) -> Runner | None:
     data, indices, updates = row.inputs
     out = np.empty_like(data)
     is_sum = row.attributes.get("reduction") == "sum"
-    if row.kind == "ScatterUpdate":
+    if row.kind == "SliceScatter":
+        place = (slice(None),) * row.axis + (slice(int(indices[0]), int(indices[-1]) + 1),)
+    elif row.kind == "ScatterUpdate":
         place = (slice(None),) * row.axis + (indices,)
     elif row.kind == "ScatterNDUpdate":
         place = tuple(indices.T)
@@ -246,7 +268,7 @@ def show(row: Row, library: Path, threads: int, options: argparse.Namespace, poo
     with tempfile.TemporaryDirectory() as folder:
         path = ir_of(row, Path(folder))
         with CompiledModel(library, path, threads=threads) as model:
-            model.set_inputs({f"x{i}": array for i, array in enumerate(row.inputs)})
+            model.set_inputs({f"x{i}": array for i, array in enumerate(row.given())})
             runners = {
                 "ovir": model.run,
                 "openvino": of_openvino(row, path, threads),

@@ -392,10 +392,7 @@ impl<'a> Cursor<'a> {
 /// The slices differ in length.
 pub fn copy(input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
     check_exact("output", output.len(), input.len())?;
-    let work = nanoseconds_for_bytes(input.len().saturating_mul(2));
-    crate::parallel::parallel_chunks_mut(output, 4 * CHUNK, work, |index, output| {
-        output.copy_from_slice(&input[index * 4 * CHUNK..][..output.len()]);
-    });
+    crate::stream::copy(input, output);
     Ok(())
 }
 

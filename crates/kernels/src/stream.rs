@@ -5,7 +5,7 @@
 pub(crate) const STREAM_BYTES: usize = if cfg!(test) { 1 << 21 } else { 1 << 23 };
 
 /// The bytes that one chunk of a parallel copy covers.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 1 << 18;
 
 /// Copies `source` to `target`, which has the same length, by all threads where that pays.
 ///

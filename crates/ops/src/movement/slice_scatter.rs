@@ -97,7 +97,30 @@ fn sliced(parameters: &Parameters, data: &Shape, updates: &Shape) -> OpResult<Vi
     Err(OpError::shape(Blame::Input(1), message))
 }
 
+/// Where the updates go in the data, counted in elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlicePlaces {
+    /// Size, stride in the dense updates and stride in the data of each axis that is walked, outermost first.
+    pub axes: SmallVec<[(usize, isize, isize); 8]>,
+    /// The place of the first update in the data.
+    pub offset: usize,
+}
+
 impl SliceScatter {
+    /// The places of the updates; `None` where the inputs are not those of the operation.
+    ///
+    /// # Errors
+    /// The rule that start, stop, step or axes violate, or updates that have not the shape of the slice.
+    pub fn places(&self, inputs: &[TensorView<'_>]) -> OpResult<Option<SlicePlaces>> {
+        let [data, updates, parameters @ ..] = inputs else { return Ok(None) };
+        let Some(parameters) = Parameters::of_views(parameters) else { return Ok(None) };
+        let view = sliced(&parameters, data.shape(), updates.shape())?;
+        let dense = Strided::dense(&view.walk);
+        let axes = view.walk.iter().zip(dense.strides.iter().zip(&view.from.strides));
+        let axes = axes.map(|(size, (update, place))| (*size, *update, *place)).collect();
+        Ok(Some(SlicePlaces { axes, offset: view.from.offset }))
+    }
+
     fn propagate(&self, context: &mut InferContext<'_>) -> OpResult {
         let (Some(data), Some(parameters)) = (context.bounds(0), Parameters::known(context, 2)) else {
             return Ok(());

@@ -1,10 +1,12 @@
-//! GatherElements and GatherND.
+//! GatherElements, GatherND and SliceScatter.
 
 use std::sync::Arc;
 
+use ovir_kernels::movement::{StridedCopy, copy};
+use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::scatter::{Gather, IndexType};
-use ovir_ops::movement::{gather_elements::GatherElements, gather_nd::GatherNd};
-use ovir_ops::{Environment, EvaluateContext, OpResult, Operation, OutputSlot, OutputSlots};
+use ovir_ops::movement::{gather_elements::GatherElements, gather_nd::GatherNd, slice_scatter::SliceScatter};
+use ovir_ops::{Blame, Environment, EvaluateContext, OpError, OpResult, Operation, OutputSlot, OutputSlots};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
 
 use super::layout::axis_of;
@@ -26,9 +28,18 @@ struct IndexedKernel {
     index_type: IndexType,
 }
 
-/// Claims gathers of elements and blocks with indices of type i32 or i64.
+/// SliceScatter.
+struct SliceKernel {
+    width: usize,
+}
+
+/// Claims gathers of elements and blocks with indices of type i32 or i64, and SliceScatter.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let operation = &context.node.operation;
+    if operation.downcast_ref::<SliceScatter>().is_some() {
+        let width = context.inputs.first()?.element_type.byte_width()?;
+        return Some(Claim { kernel: Box::new(SliceKernel { width }), packed_inputs: SmallVec::new() });
+    }
     let form = if let Some(gather) = operation.downcast_ref::<GatherElements>() {
         Form::Elements(gather.attributes.axis)
     } else {
@@ -89,5 +100,32 @@ impl Kernel for IndexedKernel {
                 found.map_or(Ok(()), |found| found.map_err(kernel_error))
             }
         }
+    }
+}
+
+impl Kernel for SliceKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.inputs.first() == shapes.outputs.first()
+    }
+
+    fn in_place_inputs(&self, _shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
+        SmallVec::from_slice(&[0])
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let elements: usize = shapes.inputs.iter().take(2).map(|shape| shape.elements()).sum();
+        nanoseconds_for_bytes(elements.saturating_mul(2 * self.width))
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data, updates, ..], [output]) = (io.inputs, &mut *io.outputs) else { return Ok(()) };
+        let misfit = || OpError::shape(Blame::Node, "the inputs are not those of a SliceScatter");
+        let places = SliceScatter.places(io.inputs)?.ok_or_else(misfit)?;
+        let (from, to) = (updates.shape().elements(), data.shape().elements());
+        let moves = StridedCopy::new(&places.axes, 0, places.offset, from, to).map_err(kernel_error)?;
+        if io.in_place != Some(0) {
+            copy(data.bytes(), output.bytes_mut()).map_err(kernel_error)?;
+        }
+        moves.run(self.width, updates.bytes(), output.bytes_mut()).map_err(kernel_error)
     }
 }
