@@ -558,4 +558,38 @@ FACTS: dict[str, Facts] = {
         "sorted index_element_type count_element_type",
         inputs="1-2",
     ),
+    # Images, random classes, segments, groups.
+    **{
+        f"{name}to{order}": Facts("u8|float =0" if name == "NV12" else "u8|float =0 =0", "4", zero=False)
+        for name in ("NV12", "I420")
+        for order in ("RGB", "BGR")
+    },
+    **{
+        f"{order}toNV12": Facts("u8|float", "4", None, {"single_plane": BOOLEAN}, "single_plane", False)
+        for order in ("RGB", "BGR")
+    },
+    "CTCLoss": Facts(
+        "float index index =1 =2",
+        "3",
+        None,
+        {"preprocess_collapse_repeated": BOOLEAN, "ctc_merge_repeated": BOOLEAN, "unique": BOOLEAN},
+        "preprocess_collapse_repeated ctc_merge_repeated unique",
+        False,
+        inputs="4-5",
+    ),
+    "ErfInv": Facts("float"),
+    "FakeConvert": Facts("f16|bf16|f32 =0 =0", enums={"destination_type": "f8e4m3 f8e5m2"}, inputs="2-3"),
+    "GroupedMatMul": Facts("number =0 index", "2-3", inputs="2-3"),
+    "Inverse": Facts("float", "2-5", None, {"adjoint": BOOLEAN}, "adjoint"),
+    "Multinomial": Facts(
+        "float index",
+        "2",
+        None,
+        {"convert_type": "i32 i64", "with_replacement": BOOLEAN, "log_probs": BOOLEAN},
+        "op_seed",
+        False,
+    ),
+    "SegmentMax": Facts("number index index", "1-5", None, {"fill_mode": "zero lowest"}, inputs="2-3"),
+    "SparseFillEmptyRows": Facts("number index =1 =0", "1"),
+    "StringTensorPack": Facts("index =0 u8", "0-5"),
 }

@@ -21,7 +21,7 @@ pub use github::render_github;
 pub use human::render_human;
 pub use json::render_json;
 pub use junit::render_junit;
-pub use nearest::nearest;
+pub use nearest::{nearest, nearest_all};
 pub use report::{Report, Summary};
 pub use sarif::render_sarif;
 pub use source::{Position, SourceText};

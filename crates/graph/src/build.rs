@@ -7,13 +7,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ovir_diagnostics::{Code, Diagnostic, Severity, Span, nearest};
+use ovir_diagnostics::{Code, Diagnostic, Severity, Span};
 use ovir_ir::{
     Attribute, Body, ControlFlow, Document, Layer, Port, PortMap, PortMapEntry, RtAttribute, RtInfo, Text, Weights,
 };
 use ovir_ops::{
-    AttributeReader, BackEdge, BodyPorts, BuildContext, InputMap, OpDef, OpVersion, Operation, OutputMap, RawAttribute,
-    Registry, Resolution, Slicing, infrastructure::constant::Const,
+    AttributeReader, BackEdge, BodyPorts, BuildContext, Category, Guarded, InputMap, OpDef, OpVersion, Operation,
+    OutputMap, RawAttribute, Registry, Resolution, Slicing, infrastructure::constant::Const,
 };
 use ovir_tensor::{ElementType, SmallVec};
 
@@ -45,6 +45,7 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
         diagnostics: Vec::new(),
         nothing: Arc::new(Unresolved { outputs: Vec::new(), attributes: Vec::new() }),
         unchecked: Vec::new(),
+        unknown: Vec::new(),
     };
     let mut model = builder.body(&document.body).model;
     model.name = document.name.value.to_string();
@@ -54,6 +55,7 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
     }
     builder.weights.finish(&mut builder.diagnostics);
     unchecked::report(&builder.unchecked, &mut builder.diagnostics);
+    unknown::report(builder.unknown, registry, &mut builder.diagnostics);
     legacy::apply_preprocessing(document, &mut model, weights, &mut builder.diagnostics);
     Built { model, diagnostics: builder.diagnostics }
 }
@@ -62,6 +64,7 @@ mod constants;
 mod edges;
 mod legacy;
 mod unchecked;
+mod unknown;
 
 struct Builder<'b> {
     weights: constants::Constants<'b>,
@@ -71,6 +74,8 @@ struct Builder<'b> {
     nothing: Arc<dyn Operation>,
     /// Layers of operations that are specified but not implemented.
     unchecked: Vec<unchecked::Unchecked>,
+    /// Layers of types that nobody knows.
+    unknown: Vec<unknown::Unknown>,
 }
 
 /// A body and where its parameters and results stand, by layer id.
@@ -201,13 +206,17 @@ impl Builder<'_> {
             .map(|a: &Attribute<'_>| RawAttribute { name: &a.name.value, value: &a.value.value })
             .collect();
         let mut reader = AttributeReader::new(&raw, version.class_version);
-        node.operation = (definition.build)(&mut BuildContext {
+        let mut context = BuildContext {
             attributes: &mut reader,
             class_version: version.class_version,
             input_count: node.inputs.len(),
             output_count: node.outputs.len(),
             bodies: ports,
-        });
+        };
+        node.operation = match definition.category {
+            Category::User => Guarded::build(definition, &mut context).unwrap_or_else(|| Arc::clone(&self.nothing)),
+            _ => (definition.build)(&mut context),
+        };
         let mut is_sound = true;
         for problem in reader.finish() {
             let diagnostic = diagnose(model, node, &problem);
@@ -261,48 +270,34 @@ impl Builder<'_> {
         fits
     }
 
-    /// Reports why a type and a version mean nothing.
+    /// Reports why a type and a version mean nothing; types that nobody knows are reported at the end.
     fn unresolved(&mut self, layer: &Layer<'_>) {
         // A missing attribute was reported when it was read.
         if layer.type_name.value.is_empty() || layer.version.value.is_empty() {
             return;
         }
-        let reference = layer.reference();
         let specified = unchecked::opsets_of(&layer.type_name.value);
-        let diagnostic = match self.registry.resolve(&layer.type_name.value, &layer.version.value) {
+        let known = match self.registry.resolve(&layer.type_name.value, &layer.version.value) {
             Resolution::WrongOpset { definition } => Some(definition.type_name),
             _ => specified.first().map(|row| row.type_name),
         };
-        self.diagnostics.push(match diagnostic {
-            Some(type_name) => {
-                let message = format!("{reference}: {type_name} is not in \"{}\"", layer.version.as_str());
-                let known: Vec<String> =
-                    specified.iter().map(|s| format!("opset{} to opset{}", s.first_opset, s.last_opset)).collect();
-                let label = if is_opset(&layer.version.value) { "an opset without it" } else { "no opset" };
-                Diagnostic::new(Code::UnknownOpset, message)
-                    .in_layer(reference)
-                    .at(layer.version.span, label)
-                    .note(format!("{type_name} is in {}", known.join(", ")))
-                    .help(
-                        specified.last().map_or(String::new(), |s| format!("write version=\"opset{}\"", s.first_opset)),
-                    )
-            }
-            None => {
-                let message = format!("{reference}: unknown operation \"{}\"", layer.type_name.as_str());
-                let diagnostic = Diagnostic::new(Code::UnknownOperation, message)
-                    .in_layer(reference)
-                    .at(layer.type_name.span, "no opset has it");
-                let names = ovir_ops::SPECIFIED.iter().map(|s| s.type_name);
-                match (nearest(&layer.type_name.value, names), is_opset(&layer.version.value)) {
-                    (Some(near), _) => diagnostic.help(format!("did you mean {near}?")),
-                    (None, true) => diagnostic,
-                    (None, false) => diagnostic.note(format!(
-                        "\"{}\" names an extension; ovir reads and checks the rest of the model, but cannot run it",
-                        layer.version.as_str()
-                    )),
-                }
-            }
-        });
+        let Some(type_name) = known.filter(|_| !unknown::is_of_tokenizers(layer)) else {
+            self.unknown.push(unknown::Unknown::new(layer));
+            return;
+        };
+        let reference = layer.reference();
+        let message = format!("{reference}: {type_name} is not in \"{}\"", layer.version.as_str());
+        let opsets: Vec<String> =
+            specified.iter().map(|s| format!("opset{} to opset{}", s.first_opset, s.last_opset)).collect();
+        let label = if is_opset(&layer.version.value) { "an opset without it" } else { "no opset" };
+        let help = specified.last().map_or(String::new(), |s| format!("write version=\"opset{}\"", s.first_opset));
+        self.diagnostics.push(
+            Diagnostic::new(Code::UnknownOpset, message)
+                .in_layer(reference)
+                .at(layer.version.span, label)
+                .note(format!("{type_name} is in {}", opsets.join(", ")))
+                .help(help),
+        );
     }
 
     /// Gives a Const its tensor. Returns whether the layer is sound.

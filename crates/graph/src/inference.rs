@@ -275,7 +275,7 @@ fn fold(node: &Node, inputs: &[&ValueFacts], outputs: &mut [ValueFacts]) {
     let mut environment = Environment::unlimited();
     let mut outputs_of = OutputSlots(&mut slots);
     let mut context = EvaluateContext::new(&views, &mut outputs_of, &[], &mut environment, false);
-    if node.operation.evaluate(&mut context).is_err() {
+    if context.run(&*node.operation).is_err() {
         return;
     }
     for (output, slot) in outputs.iter_mut().zip(slots) {

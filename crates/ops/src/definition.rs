@@ -88,6 +88,18 @@ pub struct OpDef {
     pub build: fn(&mut BuildContext<'_, '_>) -> Arc<dyn Operation>,
 }
 
+impl OpDef {
+    /// An operation of a user, with any number of ports; [`crate::attributes!`] states its attributes. Where the number of
+    /// ports is fixed, write the structure with one [`OpVersion`]: layers with other numbers are then reported.
+    pub const fn of_user(
+        type_name: &'static str,
+        attributes: &'static [AttributeDef],
+        build: fn(&mut BuildContext<'_, '_>) -> Arc<dyn Operation>,
+    ) -> OpDef {
+        OpDef { type_name, category: Category::User, versions: &[], attributes, build }
+    }
+}
+
 impl fmt::Debug for OpDef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.type_name)
@@ -168,6 +180,12 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
     /// Whether the first output is the first input under another shape, bit for bit (Reshape, Squeeze...).
     fn is_reshape(&self) -> bool {
         false
+    }
+
+    /// Whether `evaluate` reads elements that share bytes (u1 to u6, i4, nf4, f4e2m1) as they are stored. For other operations
+    /// each of them has a byte of its own, in an element type that stands for none.
+    fn takes_packed(&self) -> bool {
+        !self.bodies().is_empty()
     }
 
     /// The port maps of the bodies, for operations that have bodies.

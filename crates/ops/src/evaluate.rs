@@ -2,7 +2,7 @@
 
 use ovir_tensor::{ElementType, NativeElement, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
-use crate::{Blame, Body, Environment, OpError, OpResult};
+use crate::{Blame, Body, Environment, OpError, OpResult, Operation, spread};
 
 /// Where an output goes.
 pub enum OutputSlot<'a> {
@@ -91,11 +91,11 @@ impl Outputs for OutputSlots<'_, '_> {
 
 /// What `evaluate` works with.
 pub struct EvaluateContext<'a> {
-    inputs: &'a [TensorView<'a>],
-    outputs: &'a mut (dyn Outputs + 'a),
-    bodies: &'a [&'a dyn Body],
-    environment: &'a mut Environment,
-    in_place: bool,
+    pub(crate) inputs: &'a [TensorView<'a>],
+    pub(crate) outputs: &'a mut (dyn Outputs + 'a),
+    pub(crate) bodies: &'a [&'a dyn Body],
+    pub(crate) environment: &'a mut Environment,
+    pub(crate) in_place: bool,
 }
 
 impl<'a> EvaluateContext<'a> {
@@ -109,6 +109,19 @@ impl<'a> EvaluateContext<'a> {
         in_place: bool,
     ) -> EvaluateContext<'a> {
         EvaluateContext { inputs, outputs, bodies, environment, in_place }
+    }
+
+    /// Evaluates an operation. Elements that share bytes get a byte each, unless the operation
+    /// [takes them packed](Operation::takes_packed): whoever runs operations calls this, not [`Operation::evaluate`].
+    ///
+    /// # Errors
+    /// Those of the operation, and when memory cannot be had.
+    pub fn run(&mut self, operation: &dyn Operation) -> OpResult {
+        let has_packed = self.inputs.iter().any(|view| spread::is_packed(view.element_type()));
+        if !has_packed || operation.is_reshape() || operation.takes_packed() {
+            return operation.evaluate(self);
+        }
+        spread::evaluate(operation, self)
     }
 
     /// The number of inputs.

@@ -104,6 +104,10 @@ impl Operation for Fused {
         }
         context.set_output(0, results.pop().ok_or_else(broken)?)
     }
+
+    fn takes_packed(&self) -> bool {
+        true
+    }
 }
 
 fn run_stage(stage: &Stage, views: &[TensorView<'_>], environment: &mut Environment) -> OpResult<Tensor> {
@@ -122,7 +126,7 @@ fn run_stage(stage: &Stage, views: &[TensorView<'_>], environment: &mut Environm
     stage.operation.infer(&mut InferContext::new(&facts, &mut outputs, &mut problems, &mut symbols, &[]))?;
     let mut slots = [OutputSlot::Needed(outputs[0].element_type)];
     let mut targets = OutputSlots(&mut slots);
-    stage.operation.evaluate(&mut EvaluateContext::new(views, &mut targets, &[], environment, false))?;
+    EvaluateContext::new(views, &mut targets, &[], environment, false).run(&*stage.operation)?;
     match slots {
         [OutputSlot::Produced(tensor)] => Ok(tensor),
         _ => Err(broken()),

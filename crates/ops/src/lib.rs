@@ -9,9 +9,11 @@ mod definition;
 mod environment;
 mod error;
 mod evaluate;
+mod guarded;
 mod infer;
 mod registry;
 mod specified;
+mod spread;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -48,6 +50,7 @@ pub use definition::{BuildContext, Category, Effects, OpDef, OpVersion, Operatio
 pub use environment::{Environment, Limits, RandomStream};
 pub use error::{Blame, OpError, OpResult};
 pub use evaluate::{EvaluateContext, OutputSlot, OutputSlots, Outputs};
+pub use guarded::Guarded;
 pub use infer::{InferContext, SymbolSource, ValueFacts};
 pub use registry::{Registry, Resolution};
 pub use specified::{OUTLINES, Outline, SPECIFIED, Specified};

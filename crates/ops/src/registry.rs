@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ovir_diagnostics::nearest;
+use ovir_diagnostics::{nearest, nearest_all};
 
 use crate::{Category, OpDef, OpVersion};
 
@@ -76,7 +76,8 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Adds an operation of a user under an opset name of their choice.
+    /// Adds an operation of a user under an opset name of their choice: what layers write as `version`. It goes before an
+    /// operation of ovir with the same type and opset; one that was registered before is replaced.
     pub fn register(&mut self, opset: &str, definition: OpDef) {
         self.user.insert((opset.to_owned(), definition.type_name.to_ascii_lowercase()), Arc::new(definition));
     }
@@ -118,6 +119,15 @@ impl Registry {
         let mut all: Vec<_> = self.by_type.values().copied().collect();
         all.sort_by_key(|d| (d.category, d.type_name));
         all
+    }
+
+    /// The known types that a misspelt one may be meant for, nearest first, operations of users among them.
+    pub fn near(&self, type_name: &str) -> Vec<String> {
+        let users = self.user.values().map(|definition| definition.type_name);
+        let mut names: Vec<&str> = crate::SPECIFIED.iter().map(|s| s.type_name).chain(users).collect();
+        names.sort_unstable();
+        names.dedup();
+        nearest_all(type_name, names).into_iter().map(str::to_owned).collect()
     }
 
     /// Operations that users registered.

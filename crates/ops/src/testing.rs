@@ -228,13 +228,8 @@ fn evaluate(operation: &dyn Operation, inputs: &[Tensor], promised: &[ValueFacts
         });
     }
     let mut environment = Environment::unlimited();
-    operation.evaluate(&mut EvaluateContext::new(
-        &views,
-        &mut OutputSlots(&mut slots),
-        &[],
-        &mut environment,
-        false,
-    ))?;
+    let mut outputs = OutputSlots(&mut slots);
+    EvaluateContext::new(&views, &mut outputs, &[], &mut environment, false).run(operation)?;
     let produced: Vec<Option<Tensor>> = slots
         .into_iter()
         .map(|slot| match slot {

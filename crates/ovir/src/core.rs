@@ -68,7 +68,44 @@ impl Core {
         &self.registry
     }
 
-    /// Adds an operation of your own. Layers with this type and `version="opset"` mean it.
+    /// Adds an operation of your own. Layers with its type and `version="opset"` mean it, in validation as in inference;
+    /// it goes before an operation of ovir of the same type and opset. A panic in it is an error of its layer. The example
+    /// `own_operation` is a whole program.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use ovir::ops::{EvaluateContext, InferContext, OpDef, OpResult, Operation, attributes};
+    ///
+    /// attributes! {
+    ///     /// Attributes of Scale.
+    ///     pub struct ScaleAttributes {
+    ///         /// What elements are multiplied by.
+    ///         factor: f32 = "factor", default "2";
+    ///     }
+    /// }
+    ///
+    /// #[derive(Debug)]
+    /// struct Scale(ScaleAttributes);
+    ///
+    /// impl Operation for Scale {
+    ///     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
+    ///         context.set_output(0, context.element_type(0), context.shape(0).clone());
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
+    ///         let input = context.input(0)?;
+    ///         let output = context.output_slice::<f32>(0, input.shape())?;
+    ///         output.iter_mut().zip(input.slice::<f32>()?).for_each(|(y, x)| *y = x * self.0.factor);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let mut core = ovir::Core::new();
+    /// core.register("my_operations", OpDef::of_user("Scale", ScaleAttributes::DEFINITIONS, |context| {
+    ///     Arc::new(Scale(ScaleAttributes::read(context.attributes)))
+    /// }));
+    /// ```
     pub fn register(&mut self, opset: &str, definition: OpDef) {
         self.registry.register(opset, definition);
     }

@@ -98,7 +98,7 @@ fn evaluate_layer(
     let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| &**b).collect();
     let mut targets = OutputSlots(&mut slots);
     let mut context = EvaluateContext::new(&views, &mut targets, &bodies, environment, false);
-    node.operation.evaluate(&mut context).map_err(|e| RunError::in_node(model, node, &e))?;
+    context.run(&*node.operation).map_err(|e| RunError::in_node(model, node, &e))?;
     let tensors = slots.into_iter().map(|slot| match slot {
         OutputSlot::Produced(tensor) => Ok(tensor),
         _ => Err(missing()),

@@ -81,5 +81,5 @@ fn evaluate(
     }
     let mut slots = [OutputSlot::Given(output.reborrow())];
     let (mut outputs, mut environment) = (OutputSlots(&mut slots), Environment::unlimited());
-    operation.evaluate(&mut EvaluateContext::new(&inputs, &mut outputs, &[], &mut environment, is_in_place))
+    EvaluateContext::new(&inputs, &mut outputs, &[], &mut environment, is_in_place).run(&**operation)
 }

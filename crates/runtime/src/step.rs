@@ -398,7 +398,7 @@ fn evaluate(
     let plans: SmallVec<[&dyn Body; 2]> = plans.iter().map(|p| p as &dyn Body).collect();
     let mut outputs = OutputSlots(slots);
     let mut context = EvaluateContext::new(views, &mut outputs, &plans, environment, in_place);
-    compiled.model.node(step.node).operation.evaluate(&mut context)
+    context.run(&*compiled.model.node(step.node).operation)
 }
 
 /// A step that works on shapes known only now. Its outputs become tensors of their own.

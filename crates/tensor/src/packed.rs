@@ -163,7 +163,8 @@ pub fn decode(element_type: ElementType, code: u8) -> f32 {
     }
 }
 
-/// The code of the value of a storage-only type that is nearest to `value`, ties to the even code.
+/// The code of the value of a storage-only type that is nearest to `value`, ties to the even code. For f8e4m3 and f8e5m2 the
+/// value is rounded to f16 before, as conversions in OpenVINO do.
 ///
 /// Where the value is beyond the type: f8e4m3 and f8e5m2 become NaN and infinity, f4e2m1 and nf4 the largest value of
 /// its sign, f8e8m0 its largest value or, for all that is not positive, its smallest. NaN becomes the largest value in
@@ -178,9 +179,9 @@ pub fn encode(element_type: ElementType, value: f32) -> u8 {
         ElementType::U6 => low_bits(value, 63),
         ElementType::Nf4 => encode_nf4(value),
         ElementType::F4e2m1 => sign(value) >> 4 | encode_small_float(value, 1, 1).min(7),
-        ElementType::F8e4m3 => sign(value) | encode_small_float(value, 3, 7).min(0x7f),
+        ElementType::F8e4m3 => sign(value) | encode_small_float(through_half(value), 3, 7).min(0x7f),
         ElementType::F8e5m2 => {
-            let code = if value.is_nan() { 0x7e } else { encode_small_float(value, 2, 15).min(0x7c) };
+            let code = if value.is_nan() { 0x7e } else { encode_small_float(through_half(value), 2, 15).min(0x7c) };
             sign(value) | code
         }
         ElementType::F8e8m0 => encode_f8e8m0(value),
@@ -274,6 +275,10 @@ fn decode_f8e8m0(code: u8) -> f32 {
         0 => f32::from_bits(1 << 22),
         _ => f32::from_bits(u32::from(code) << 23),
     }
+}
+
+fn through_half(value: f32) -> f32 {
+    half::f16::from_f32(value).to_f32()
 }
 
 fn sign(value: f32) -> u8 {
@@ -440,6 +445,10 @@ mod tests {
             (ElementType::F8e8m0, 3.000_1, 0x81),
             (ElementType::F8e8m0, 8.816_208e-39, 0),
             (ElementType::F8e8m0, 9.403_954e-39, 1),
+            // Rounded to f16 first, both are ties.
+            (ElementType::F8e4m3, 0.656_250_66, 0x32),
+            (ElementType::F8e5m2, 61_439.0, 0x7c),
+            (ElementType::F4e2m1, 2.500_002_4, 5),
             (ElementType::U4, -1.0, 15),
             (ElementType::U4, 15.5, 15),
             (ElementType::U4, 16.0, 0),

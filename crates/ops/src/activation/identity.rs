@@ -43,6 +43,10 @@ impl Operation for Identity {
         Ok(())
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn is_reshape(&self) -> bool {
         true
     }

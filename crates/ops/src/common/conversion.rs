@@ -93,6 +93,9 @@ fn write(wide: &Wide, target: &mut TensorViewMut<'_>, start: usize, length: usiz
     } else {
         let mut codes = [0u8; CHUNK];
         match wide {
+            Wide::Float(wide) if is_packed_integer(element_type) => {
+                codes.iter_mut().zip(wide).for_each(|(c, w)| *c = truncate_to_i64(*w) as u8);
+            }
             Wide::Float(wide) => codes.iter_mut().zip(wide).for_each(|(c, w)| *c = packed::encode(element_type, *w as f32)),
             Wide::Integer(wide) if is_packed_integer(element_type) => {
                 codes.iter_mut().zip(wide).for_each(|(c, w)| *c = *w as u8);

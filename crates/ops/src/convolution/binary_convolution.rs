@@ -132,6 +132,10 @@ impl Operation for BinaryConvolution {
         write_rounded(context.output(0, &shape)?, &result)
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(1)
     }

@@ -51,6 +51,10 @@ impl Operation for Assign {
         Err(OpError::unsupported("a variable lives in an inference request"))
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(3)
     }

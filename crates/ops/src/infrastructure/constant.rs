@@ -79,6 +79,10 @@ impl Operation for Const {
         context.set_output(0, self.tensor.clone().ok_or_else(missing)?)
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn attributes(&self) -> Vec<(&'static str, String)> {
         let mut written = self.attributes.print(1);
         if let Some((_, text)) = written.iter_mut().find(|(name, _)| *name == "shape") {

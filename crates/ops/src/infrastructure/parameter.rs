@@ -54,6 +54,10 @@ impl Operation for Parameter {
         Err(OpError::unsupported("the value of a Parameter is given from outside"))
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn attributes(&self) -> Vec<(&'static str, String)> {
         let shape = PartialShapeAttribute(self.shape.clone()).print().unwrap_or_default();
         vec![("shape", shape), ("element_type", self.element_type.name().to_owned())]

@@ -80,6 +80,10 @@ impl Operation for ReadValue {
         Err(OpError::unsupported("a variable lives in an inference request"))
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(self.class_version)
     }

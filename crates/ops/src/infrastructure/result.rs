@@ -36,6 +36,10 @@ impl Operation for ResultLayer {
         context.set_output(0, tensor)
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn effects(&self) -> Effects {
         Effects::Interface
     }

@@ -71,6 +71,10 @@ impl Operation for ShapeOf {
         Ok(())
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(self.class_version)
     }

@@ -57,6 +57,10 @@ impl Operation for Convert {
         convert(input, &mut output)
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(1)
     }
@@ -163,6 +167,8 @@ mod tests {
         assert_eq!(run("i8", packed.clone()), tensor(&values, [600]));
         let floats: Vec<f32> = values.iter().map(|v| f32::from(*v)).collect();
         assert_eq!(run("f32", packed), tensor(&floats, [600]));
+        let large = tensor(&[2_147_483_000f64, -1.0, 15.9], [3]);
+        assert_eq!(run("u8", run("u4", large)), tensor(&[8u8, 15, 15], [3]));
         let eight = Tensor::from_bytes(ElementType::F8e4m3, [2], &[0x38, 0xc0]).unwrap();
         assert_eq!(run("f32", eight.clone()), tensor(&[1f32, -2.0], [2]));
         assert_eq!(run("f8e4m3", tensor(&[1f32, -2.0], [2])), eight);

@@ -41,6 +41,10 @@ impl Operation for ConvertLike {
         let mut output = context.output(0, input.shape())?;
         convert(input, &mut output)
     }
+
+    fn takes_packed(&self) -> bool {
+        true
+    }
 }
 
 fn build(_context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {

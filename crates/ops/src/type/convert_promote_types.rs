@@ -76,6 +76,10 @@ impl Operation for ConvertPromoteTypes {
         Ok(())
     }
 
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(14)
     }

@@ -96,7 +96,7 @@ impl Kernel for IndexedKernel {
                 let mut slots = [OutputSlot::Given(output.reborrow())];
                 let (mut outputs, mut environment) = (OutputSlots(&mut slots), Environment::unlimited());
                 let mut context = EvaluateContext::new(&inputs, &mut outputs, &[], &mut environment, false);
-                self.operation.evaluate(&mut context)?;
+                context.run(&*self.operation)?;
                 found.map_or(Ok(()), |found| found.map_err(kernel_error))
             }
         }
