@@ -759,12 +759,29 @@ def onnx_graphs(pack: Pack) -> None:
             if operator != "Scatter":
                 (own,) = ReferenceEvaluator(model).run(None, arrays)
                 assert np.array_equal(own, expected), (operator, opset, reduction)
+            served = of_onnxruntime(model.SerializeToString(), arrays)
+            assert served is None or np.array_equal(served, expected), (operator, opset, reduction)
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "model.onnx"
                 onnx.save(model, path)
                 xml, weights = converted(openvino.convert_model(path))
             name = f"onnx{opset}_{operator}_{reduction or 'absent'}_{np.dtype(dtype).name}"
             pack.add(name, xml, weights, arrays, {"out": expected})
+
+
+def of_onnxruntime(model: bytes, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
+    """The output of onnxruntime with one thread, where it is installed and has a kernel."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+        return None
+    return session.run(None, arrays)[0]
 
 
 def torch_graphs(pack: Pack) -> None:

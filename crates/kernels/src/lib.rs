@@ -48,6 +48,7 @@ pub mod widen;
 
 mod math;
 mod simd;
+mod stream;
 #[cfg(test)]
 mod testing;
 mod tile;

@@ -1,7 +1,7 @@
 //! Scatter: a copy of data in which elements or rows are replaced by updates or combined with them.
 //!
 //! Updates are applied in their row-major order, so that the last one wins and sums have the same bits for any number of
-//! threads. All indices are checked before anything is written. There are three ways, chosen by sizes only:
+//! threads. In place, all indices are checked before anything is written. There are three ways:
 //!
 //! * *few updates*: the data are copied by all threads, then the updates are applied one after the other;
 //! * *blocks*: updates and data fall apart into small blocks in the same order (a scatter along one of the last
@@ -13,16 +13,20 @@
 //! updates of a piece by place and combine all that meet at one place before the result is stored, once.
 
 mod bins;
+mod gather;
 mod number;
 mod source;
 #[cfg(test)]
 mod tests;
+
+pub use gather::Gather;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
+use crate::stream::{self, STREAM_BYTES};
 use bins::{Bins, Piece, Units, by_bins};
 use number::{Leaf, Leaves, Number32, Points, Rows as RowUpdates, Width, leaf};
 use source::{Axes, Elements, IndexWord, Resolved, Rows, Signed, Source, Tuples, index_width};
@@ -41,6 +45,9 @@ const RESOLVED: usize = 1 << 12;
 
 /// Bytes of updates below which they are applied one after the other.
 const FEW_BYTES: usize = 1 << 17;
+
+/// The bytes of output that are copied past the caches before updates are applied to them.
+const STREAMED_BYTES: usize = 1 << 19;
 
 /// Blocks of output up to this size are copied and updated while they are in the cache.
 const BLOCK_BYTES: usize = 1 << 19;
@@ -295,7 +302,7 @@ impl Scatter {
     ///
     /// # Errors
     /// A slice that does not fit, a reduction that the type does not have, or an index that addresses nothing
-    /// (argument `indices`); nothing is written then.
+    /// (argument `indices`). Without `data` nothing is written then, with it the output holds anything.
     pub fn run(
         &self,
         data: Option<&[u8]>,
@@ -411,7 +418,7 @@ impl Scatter {
                 let source = Elements { indices, axes };
                 let is_small = axes.block * N <= BLOCK_BYTES && axes.block < job.units.rows;
                 if is_small && axes.is_blockwise && !job.leaf.sorted {
-                    return resolving(&source, job.units.count, scratch, |source| job.blocks(source, &axes, output));
+                    return job.resolving(&source, scratch, |source| job.blocks(source, &axes, output));
                 }
                 job.run(&source, output, scratch)
             }
@@ -456,39 +463,80 @@ struct Job<'a, const N: usize> {
 
 impl<const N: usize> Job<'_, N> {
     fn run(&self, source: &dyn Source, output: &mut [[u8; N]], scratch: &mut [u8]) -> Result<(), KernelError> {
+        let Units { inner, count, .. } = self.units;
         let bins = Bins::new(&self.units, N, self.leaf.sorted);
-        let (count, is_empty) = (self.units.count, self.units.count == 0 || self.units.inner == 0);
+        let is_empty = count == 0 || inner == 0;
         if is_empty || !bins.pays_here() {
-            return resolving(source, count, scratch, |source| {
+            return self.resolving(source, scratch, |source| {
                 self.copy(output);
-                if !is_empty {
-                    self.apply(source, 0..count, 0, output);
-                }
+                is_empty || self.apply(source, 0..count, 0, output)
             });
         }
-        if self.units.inner == 1 {
+        if inner == 1 {
             return by_bins(&bins, source, self.data, output, scratch, &Values(self));
         }
-        by_bins(&bins, source, self.data, output, scratch, &Sources(self))
+        // Where most rows stay as they are, the copy is best made past the caches, and first.
+        let copies_first = self.streams() && 4 * count <= self.units.rows;
+        if copies_first {
+            self.copy(output);
+        }
+        by_bins(&bins, source, self.data.filter(|_| !copies_first), output, scratch, &Sources(self))
+    }
+
+    /// Calls `then` with the places of the updates. What it writes in place it cannot take back, therefore all indices
+    /// are checked first in that case, and their places are kept in scratch memory where they are many. `then` tells
+    /// whether all indices fit.
+    fn resolving(
+        &self,
+        source: &dyn Source,
+        scratch: &mut [u8],
+        then: impl FnOnce(&dyn Source) -> bool,
+    ) -> Result<(), KernelError> {
+        let Units { rows, inner, count } = self.units;
+        // An index that addresses nothing is taken for row 0 of its block, which is there unless the data are empty.
+        if self.data.is_some() && rows * inner > 0 {
+            return if then(source) { Ok(()) } else { Err(out_of_range()) };
+        }
+        if count < RESOLVED {
+            check_all(source, count)?;
+            then(source);
+            return Ok(());
+        }
+        let misfit = AtomicBool::new(false);
+        let places = &mut scratch.as_chunks_mut().0[..count];
+        crate::parallel::parallel_chunks_mut(places, CHECKED, 2 * count as u64, |chunk, places| {
+            if !source.fill(chunk * CHECKED, places) {
+                misfit.store(true, Ordering::Relaxed);
+            }
+        });
+        if misfit.into_inner() {
+            return Err(out_of_range());
+        }
+        then(&Resolved(places));
+        Ok(())
+    }
+
+    /// Whether the copy of the data is too large to stay in the caches.
+    fn streams(&self) -> bool {
+        self.data.is_some_and(|data| data.len() * N >= STREAM_BYTES)
     }
 
     /// Copies all data.
     fn copy(&self, output: &mut [[u8; N]]) {
-        let Some(data) = self.data else { return };
-        let work = nanoseconds_for_bytes(2 * N * output.len());
-        crate::parallel::parallel_chunks_mut(output, BIN_BYTES / N, work, |index, output| {
-            output.copy_from_slice(&data[index * (BIN_BYTES / N)..][..output.len()]);
-        });
+        if let Some(data) = self.data {
+            stream::copy(data.as_flattened(), output.as_flattened_mut());
+        }
     }
 
-    /// Applies updates, one after the other, to the piece of the output that begins at row `base`.
-    fn apply(&self, source: &dyn Source, updates: Range<usize>, base: u32, target: &mut [[u8; N]]) {
+    /// Applies updates, one after the other, to the piece of the output that begins at row `base`, and tells whether
+    /// all their indices fit.
+    fn apply(&self, source: &dyn Source, updates: Range<usize>, base: u32, target: &mut [[u8; N]]) -> bool {
         let (mut places, mut sources) = ([[0; 4]; TILE], [[0; 4]; TILE]);
-        let mut start = updates.start;
+        let (mut start, mut fit) = (updates.start, true);
         while start < updates.end {
             let count = TILE.min(updates.end - start);
             let places = &mut places[..count];
-            source.fill(start, places);
+            fit &= source.fill(start, places);
             if self.units.inner == 1 {
                 let values = &self.updates[start..start + count];
                 (self.leaf.points)(Points { target, base, places, values }, self.use_init);
@@ -500,6 +548,7 @@ impl<const N: usize> Job<'_, N> {
             }
             start += count;
         }
+        fit
     }
 
     fn apply_rows(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], sources: &[Number32]) {
@@ -519,15 +568,19 @@ impl<const N: usize> Job<'_, N> {
         let (block, updates) = (size * inner, count * inner);
         let moved = if self.data.is_some() { 2 * output.len() } else { 2 * updates * outer };
         let grain = (BIN_BYTES / N).div_ceil(block.max(1));
+        let streams = self.streams() && 4 * count <= size;
         let shared = SharedMut::new(output);
         parallel_for(outer, grain, nanoseconds_for_bytes(moved * N), |blocks| {
+            let range = blocks.start * block..blocks.end * block;
             // SAFETY: parallel_for's ranges of blocks are disjoint, and all blocks lie in the output.
-            let target = unsafe { shared.slice(blocks.start * block..blocks.end * block) };
+            let target = unsafe { shared.slice(range.clone()) };
+            match self.data {
+                Some(data) if streams => stream::past_caches(data[range].as_flattened(), target.as_flattened_mut()),
+                Some(data) => target.copy_from_slice(&data[range]),
+                None => {}
+            }
             let mut places = [[0; 4]; TILE];
             for (at, target) in blocks.zip(target.chunks_exact_mut(block.max(1))) {
-                if let Some(data) = self.data {
-                    target.copy_from_slice(&data[at * block..(at + 1) * block]);
-                }
                 let updates = &self.updates[at * updates..(at + 1) * updates];
                 for start in (0..count).step_by(TILE) {
                     let places = &mut places[..TILE.min(count - start)];
@@ -541,21 +594,31 @@ impl<const N: usize> Job<'_, N> {
         });
     }
 
-    /// Elements whose blocks of updates belong to blocks of the data in the same order.
-    fn blocks(&self, source: &dyn Source, axes: &Axes, output: &mut [[u8; N]]) {
-        let (block, updates) = (axes.block.max(1), axes.updates);
+    /// Elements whose blocks of updates belong to blocks of the data in the same order. Tells whether all indices fit.
+    fn blocks(&self, source: &dyn Source, axes: &Axes, output: &mut [[u8; N]]) -> bool {
+        let block = axes.block.max(1);
         let moved = nanoseconds_for_bytes(2 * N * output.len()) + 2 * self.units.count as u64;
-        let grain = (BIN_BYTES / N).div_ceil(block);
+        let streams = self.streams();
+        let grain = (if streams { STREAMED_BYTES } else { BIN_BYTES } / N).div_ceil(block);
+        let misfit = AtomicBool::new(false);
         let shared = SharedMut::new(output);
         parallel_for(shared.len() / block, grain, moved, |blocks| {
+            let updates = blocks.start * axes.updates..blocks.end * axes.updates;
             let range = blocks.start * block..blocks.end * block;
             // SAFETY: parallel_for's ranges of blocks are disjoint, and all blocks lie in the output.
             let target = unsafe { shared.slice(range.clone()) };
-            if let Some(data) = self.data {
-                target.copy_from_slice(&data[range.clone()]);
+            match self.data {
+                Some(data) if streams => {
+                    stream::past_caches(data[range.clone()].as_flattened(), target.as_flattened_mut());
+                }
+                Some(data) => target.copy_from_slice(&data[range.clone()]),
+                None => {}
             }
-            self.apply(source, blocks.start * updates..blocks.end * updates, range.start as u32, target);
+            if !self.apply(source, updates, range.start as u32, target) {
+                misfit.store(true, Ordering::Relaxed);
+            }
         });
+        !misfit.into_inner()
     }
 }
 
@@ -591,33 +654,6 @@ impl<const N: usize> Piece<N, 4> for Sources<'_, '_, N> {
     fn apply_range(&self, target: &mut [[u8; N]], base: u32, source: &Resolved<'_>, updates: Range<usize>) {
         self.0.apply(source, updates, base, target);
     }
-}
-
-/// Checks the indices of all updates, then calls `then` with their places, which are kept in scratch memory where they
-/// are many.
-fn resolving(
-    source: &dyn Source,
-    count: usize,
-    scratch: &mut [u8],
-    then: impl FnOnce(&dyn Source),
-) -> Result<(), KernelError> {
-    if count < RESOLVED {
-        check_all(source, count)?;
-        then(source);
-        return Ok(());
-    }
-    let misfit = AtomicBool::new(false);
-    let places = &mut scratch.as_chunks_mut().0[..count];
-    crate::parallel::parallel_chunks_mut(places, CHECKED, 2 * count as u64, |chunk, places| {
-        if !source.fill(chunk * CHECKED, places) {
-            misfit.store(true, Ordering::Relaxed);
-        }
-    });
-    if misfit.into_inner() {
-        return Err(out_of_range());
-    }
-    then(&Resolved(places));
-    Ok(())
 }
 
 /// Checks the indices of all updates.

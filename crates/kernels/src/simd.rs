@@ -73,6 +73,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// Twice as many bytes are readable.
     unsafe fn load_f16(self, pointer: *const u8) -> Self::F;
+    /// Writes `LANES` values as f16, each rounded to the nearest, halves to even; no alignment is needed.
+    ///
+    /// # Safety
+    /// Twice as many bytes are writable.
+    unsafe fn store_f16(self, pointer: *mut u8, value: Self::F);
     /// The entries of the table that the low four bits of each lane name.
     fn lookup(self, table: &[f32; 16], index: Self::I) -> Self::F;
     /// `a + b`

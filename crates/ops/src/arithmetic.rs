@@ -16,6 +16,7 @@ pub mod cosh;
 pub mod cum_sum;
 pub mod divide;
 pub mod erf;
+pub mod erf_inv;
 pub mod floor;
 pub mod floor_mod;
 pub mod log;
@@ -26,6 +27,7 @@ pub mod multiply;
 pub mod negative;
 pub mod power;
 pub mod round;
+pub mod segment_max;
 pub mod sign;
 pub mod sin;
 pub mod sinh;
@@ -51,6 +53,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &cum_sum::CUM_SUM,
     &divide::DIVIDE,
     &erf::ERF,
+    &erf_inv::ERF_INV,
     &floor::FLOOR,
     &floor_mod::FLOOR_MOD,
     &log::LOG,
@@ -61,6 +64,7 @@ pub static OPERATIONS: &[&OpDef] = &[
     &negative::NEGATIVE,
     &power::POWER,
     &round::ROUND,
+    &segment_max::SEGMENT_MAX,
     &sign::SIGN,
     &sin::SIN,
     &sinh::SINH,

@@ -5,6 +5,7 @@ pub mod axes;
 pub mod bitwise;
 pub mod boxes;
 pub mod broadcast;
+pub mod color;
 pub mod comparison;
 pub mod conversion;
 pub mod convolution;

@@ -2,7 +2,8 @@
 
 use crate::OpDef;
 
+pub mod fake_convert;
 pub mod fake_quantize;
 
 /// The operations of this category.
-pub static OPERATIONS: &[&OpDef] = &[&fake_quantize::FAKE_QUANTIZE];
+pub static OPERATIONS: &[&OpDef] = &[&fake_convert::FAKE_CONVERT, &fake_quantize::FAKE_QUANTIZE];

@@ -4,6 +4,7 @@ use crate::OpDef;
 
 pub mod ctc_greedy_decoder;
 pub mod ctc_greedy_decoder_seq_len;
+pub mod ctc_loss;
 pub mod gru_cell;
 pub mod gru_sequence;
 pub mod lstm_cell;
@@ -17,6 +18,7 @@ pub mod scaled_dot_product_attention;
 pub static OPERATIONS: &[&OpDef] = &[
     &ctc_greedy_decoder::CTC_GREEDY_DECODER,
     &ctc_greedy_decoder_seq_len::CTC_GREEDY_DECODER_SEQ_LEN,
+    &ctc_loss::CTC_LOSS,
     &gru_cell::GRU_CELL,
     &gru_sequence::GRU_SEQUENCE,
     &lstm_cell::LSTM_CELL,

@@ -7,6 +7,7 @@ pub mod embedding_bag_offsets_sum;
 pub mod embedding_bag_packed;
 pub mod embedding_bag_packed_sum;
 pub mod embedding_segments_sum;
+pub mod sparse_fill_empty_rows;
 
 /// The operations of this category.
 pub static OPERATIONS: &[&OpDef] = &[
@@ -15,4 +16,5 @@ pub static OPERATIONS: &[&OpDef] = &[
     &embedding_bag_packed::EMBEDDING_BAG_PACKED,
     &embedding_bag_packed_sum::EMBEDDING_BAG_PACKED_SUM,
     &embedding_segments_sum::EMBEDDING_SEGMENTS_SUM,
+    &sparse_fill_empty_rows::SPARSE_FILL_EMPTY_ROWS,
 ];

@@ -10,6 +10,7 @@ mod chain;
 mod convert;
 mod convolution;
 mod fake_quantize;
+mod indexed;
 mod integer;
 mod interpolate;
 mod layout;
@@ -187,6 +188,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     normalization::claim,
     movement::claim,
     scatter::claim,
+    indexed::claim,
     convert::claim,
     select::claim,
     attention::claim,

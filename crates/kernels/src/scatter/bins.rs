@@ -73,7 +73,7 @@ impl Bins {
         if !self.pays() || self.units.count == 0 {
             return 0;
         }
-        // An update is sorted as the element itself, or as the number of its row.
+        // An update is sorted as its place and the element itself, or the number of its row.
         let value = if self.units.inner == 1 { self.width } else { 4 };
         let copies = if self.sorted { 2 } else { 1 };
         4 * (self.chunks * self.bins + self.bins + 1 + self.units.count) + copies * self.units.count * (4 + value)
@@ -120,19 +120,16 @@ pub(super) fn by_bins<const N: usize, const V: usize>(
     let (starts, scratch) = scratch.split_at_mut(4 * (bins.bins + 1));
     let (counters, scratch) = scratch.split_at_mut(4 * bins.chunks * bins.bins);
     let (resolved, scratch) = scratch.split_at_mut(4 * count);
-    let (places, scratch) = scratch.split_at_mut(4 * count);
-    let (values, spare) = scratch.split_at_mut(V * count);
+    let (items, spare) = scratch.split_at_mut((4 + V) * count);
     let (starts, counters) = (starts.as_chunks_mut().0, counters.as_chunks_mut().0);
-    let (places, values) = (places.as_chunks_mut().0, values.as_chunks_mut().0);
     let resolved = resolved.as_chunks_mut().0;
     let in_order = count_bins(bins, source, counters, resolved)? && !bins.sorted;
     add_up(bins, counters, starts);
     let resolved = Resolved(resolved);
     if !in_order {
-        sort_into_bins(bins, &resolved, &|update| piece.value(update), counters, places, values);
+        sort_into_bins(bins, &resolved, &|update| piece.value(update), counters, items);
     }
-    let (output, places, values, spare) =
-        (SharedMut::new(output), SharedMut::new(places), SharedMut::new(values), SharedMut::new(spare));
+    let (output, items, spare) = (SharedMut::new(output), SharedMut::new(items), SharedMut::new(spare));
     let (inner, starts) = (bins.units.inner, &*starts);
     parallel_for(bins.bins, 1, bins.work_nanoseconds(data.is_some()), |range| {
         for bin in range {
@@ -148,14 +145,25 @@ pub(super) fn by_bins<const N: usize, const V: usize>(
                 piece.apply_range(target, rows.start as u32, &resolved, updates);
                 continue;
             }
+            let bytes = updates.start * (4 + V)..updates.end * (4 + V);
             // SAFETY: bins have disjoint ranges of the sorted updates, which end at their number.
-            let (places, values) = unsafe { (places.slice(updates.clone()), values.slice(updates.clone())) };
-            if bins.sorted && updates.len() > 1 {
+            let items = unsafe { items.slice(bytes.clone()) };
+            if bins.sorted {
                 // SAFETY: as above; scratch_len counts a second copy of all updates where they are sorted.
-                let spare = unsafe { spare.slice(updates.start * (4 + V)..updates.end * (4 + V)) };
-                sort_by_place(rows.start as u32, bins.shift, places, values, spare);
+                let spare = unsafe { spare.slice(bytes) };
+                sort_by_place::<V>(rows.start as u32, bins.shift, items, spare);
+                let (places, values) = spare.split_at_mut(4 * updates.len());
+                let (places, values) = (places.as_chunks_mut().0, values.as_chunks_mut().0);
+                take_apart(items, places, values);
+                piece.apply(target, rows.start as u32, places, values);
+                continue;
             }
-            piece.apply(target, rows.start as u32, places, values);
+            let (mut places, mut values) = ([[0; 4]; TILE], [[0; V]; TILE]);
+            for items in items.chunks(TILE * (4 + V)) {
+                let count = items.len() / (4 + V);
+                take_apart(items, &mut places[..count], &mut values[..count]);
+                piece.apply(target, rows.start as u32, &places[..count], &values[..count]);
+            }
         }
     });
     Ok(())
@@ -227,16 +235,15 @@ fn add_up(bins: &Bins, counters: &mut [Number32], starts: &mut [Number32]) {
     }
 }
 
+/// Sorts updates stably by bin. An item is a place and then a value, so that it is written at once.
 fn sort_into_bins<const V: usize>(
     bins: &Bins,
     source: &dyn Source,
     value: &(impl Fn(usize) -> [u8; V] + Sync),
     positions: &mut [Number32],
-    places: &mut [Number32],
-    values: &mut [[u8; V]],
+    items: &mut [u8],
 ) {
-    let positions = SharedMut::new(positions);
-    let (sorted_places, sorted_values) = (SharedMut::new(places), SharedMut::new(values));
+    let (positions, items) = (SharedMut::new(positions), SharedMut::new(items));
     parallel_for(bins.units.count, bins.chunk, 6 * bins.units.count as u64, |range| {
         let chunk = range.start / bins.chunk;
         // SAFETY: each chunk has positions of its own.
@@ -250,59 +257,58 @@ fn sort_into_bins<const V: usize>(
                 assert!(at < bins.units.count);
                 // SAFETY: the counters gave every update a position of its own, and the indices, which are borrowed,
                 // are the same as when they were counted.
-                unsafe {
-                    sorted_places.slice(at..at + 1)[0] = *place;
-                    sorted_values.slice(at..at + 1)[0] = value(start + offset);
-                }
+                let item = unsafe { items.slice(at * (4 + V)..(at + 1) * (4 + V)) };
+                item[..4].copy_from_slice(place);
+                item[4..].copy_from_slice(&value(start + offset));
             }
         }
     });
 }
 
-/// Sorts the updates of a bin by place, those of one place in the order that they have. `spare` holds as many
-/// updates. A bin covers `1 << bits` rows from `base` on.
-fn sort_by_place<const V: usize>(
-    base: u32,
-    bits: u32,
-    places: &mut [Number32],
-    values: &mut [[u8; V]],
-    spare: &mut [u8],
-) {
+/// Splits items into places and values.
+fn take_apart<const V: usize>(items: &[u8], places: &mut [Number32], values: &mut [[u8; V]]) {
+    for ((place, value), item) in places.iter_mut().zip(values).zip(items.chunks_exact(4 + V)) {
+        place.copy_from_slice(&item[..4]);
+        value.copy_from_slice(&item[4..]);
+    }
+}
+
+/// The place of an item.
+#[inline(always)]
+fn place_of(item: &[u8]) -> u32 {
+    item.first_chunk().map_or(0, |place| u32::from_ne_bytes(*place))
+}
+
+/// Sorts the items of a bin by place, those of one place in the order that they have. `spare` holds as many items. A bin
+/// covers `1 << bits` rows from `base` on.
+fn sort_by_place<const V: usize>(base: u32, bits: u32, items: &mut [u8], spare: &mut [u8]) {
     const DIGIT: u32 = 8;
-    let is_sorted = places.is_sorted_by_key(|place| u32::from_ne_bytes(*place));
-    if is_sorted {
+    if items.chunks_exact(4 + V).is_sorted_by_key(place_of) {
         return;
     }
-    let (spare_places, spare_values) = spare.split_at_mut(4 * places.len());
-    let (spare_places, spare_values) = (spare_places.as_chunks_mut().0, spare_values.as_chunks_mut().0);
     // An even number of passes leaves the result where it was.
     let passes = bits.div_ceil(DIGIT).next_multiple_of(2);
     for pass in 0..passes {
-        let digit = |place: Number32| ((u32::from_ne_bytes(place) - base) >> (pass * DIGIT)) as usize & 0xff;
+        let digit = |item: &[u8]| ((place_of(item) - base) >> (pass * DIGIT)) as usize & 0xff;
         match pass % 2 {
-            0 => distribute(digit, (places, values), (spare_places, spare_values)),
-            _ => distribute(digit, (spare_places, spare_values), (places, values)),
+            0 => distribute::<V>(digit, items, spare),
+            _ => distribute::<V>(digit, spare, items),
         }
     }
 }
 
-fn distribute<const V: usize>(
-    digit: impl Fn(Number32) -> usize,
-    from: (&[Number32], &[[u8; V]]),
-    to: (&mut [Number32], &mut [[u8; V]]),
-) {
+fn distribute<const V: usize>(digit: impl Fn(&[u8]) -> usize, from: &[u8], to: &mut [u8]) {
     let mut positions = [0u32; 256];
-    for place in from.0 {
-        positions[digit(*place)] += 1;
+    for item in from.chunks_exact(4 + V) {
+        positions[digit(item)] += 1;
     }
     let mut total = 0;
     for position in &mut positions {
         total += std::mem::replace(position, total);
     }
-    for (place, value) in from.0.iter().zip(from.1) {
-        let position = &mut positions[digit(*place)];
-        to.0[*position as usize] = *place;
-        to.1[*position as usize] = *value;
+    for item in from.chunks_exact(4 + V) {
+        let position = &mut positions[digit(item)];
+        to[*position as usize * (4 + V)..][..4 + V].copy_from_slice(item);
         *position += 1;
     }
 }

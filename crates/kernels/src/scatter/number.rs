@@ -5,16 +5,21 @@
 
 use std::marker::PhantomData;
 
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
 use super::{Combine, Element};
+use crate::isa::detect;
+use crate::simd::{Kernel, Simd, dispatch};
+use crate::stream::prefetch;
 
 /// A u32 in scratch memory.
 pub(super) type Number32 = [u8; 4];
 
 /// Accumulators of one tile of a row.
-const TILE: usize = 256;
+const TILE: usize = 128;
+
+/// The rows that are fetched ahead.
+const AHEAD: usize = 8;
 
 /// Updates for a piece of the output that begins at row `base`: update `i` goes to row `places[i]`.
 pub(super) struct Points<'a, const N: usize> {
@@ -155,13 +160,15 @@ trait Stored<const N: usize>: 'static {
 
     fn store(value: Self::Value) -> [u8; N];
 
-    fn load_all(bytes: &[[u8; N]], values: &mut [Self::Value]) {
+    #[inline(always)]
+    fn load_all<V: Simd>(_: V, bytes: &[[u8; N]], values: &mut [Self::Value]) {
         for (value, bytes) in values.iter_mut().zip(bytes) {
             *value = Self::load(*bytes);
         }
     }
 
-    fn store_all(values: &[Self::Value], bytes: &mut [[u8; N]]) {
+    #[inline(always)]
+    fn store_all<V: Simd>(_: V, values: &[Self::Value], bytes: &mut [[u8; N]]) {
         for (value, bytes) in values.iter().zip(bytes) {
             *bytes = Self::store(*value);
         }
@@ -323,40 +330,71 @@ impl Stored<1> for Plain<bool> {
     }
 }
 
-macro_rules! halves {
-    ($($rust:ty),*) => {
-        $(impl Stored<2> for Wide<$rust> {
-            type Value = f32;
-            const ROUNDS: bool = true;
+impl Stored<2> for Wide<f16> {
+    type Value = f32;
+    const ROUNDS: bool = true;
 
-            fn load(bytes: [u8; 2]) -> f32 { <$rust>::from_le_bytes(bytes).to_f32() }
+    #[inline(always)]
+    fn load(bytes: [u8; 2]) -> f32 {
+        f16::from_le_bytes(bytes).to_f32()
+    }
 
-            fn store(value: f32) -> [u8; 2] { <$rust>::from_f32(value).to_le_bytes() }
+    #[inline(always)]
+    fn store(value: f32) -> [u8; 2] {
+        f16::from_f32(value).to_le_bytes()
+    }
 
-            // Slices are converted by the machine's instructions where it has them.
-            fn load_all(bytes: &[[u8; 2]], values: &mut [f32]) {
-                let mut bits = [0u16; TILE];
-                for (values, bytes) in values.chunks_mut(TILE).zip(bytes.chunks(TILE)) {
-                    for (bits, bytes) in bits.iter_mut().zip(bytes) {
-                        *bits = u16::from_le_bytes(*bytes);
-                    }
-                    bits[..bytes.len()].reinterpret_cast::<$rust>().convert_to_f32_slice(values);
-                }
+    #[inline(always)]
+    fn load_all<V: Simd>(simd: V, bytes: &[[u8; 2]], values: &mut [f32]) {
+        let count = bytes.len().min(values.len());
+        let whole = count / V::LANES * V::LANES;
+        for start in (0..whole).step_by(V::LANES) {
+            // SAFETY: `start + LANES` is at most the length of both slices.
+            unsafe {
+                let value = simd.load_f16(bytes.as_ptr().add(start).cast());
+                simd.store(values.as_mut_ptr().add(start), value);
             }
+        }
+        for (value, bytes) in values[whole..count].iter_mut().zip(&bytes[whole..]) {
+            *value = Self::load(*bytes);
+        }
+    }
 
-            fn store_all(values: &[f32], bytes: &mut [[u8; 2]]) {
-                let mut halves = [<$rust>::ZERO; TILE];
-                for (values, bytes) in values.chunks(TILE).zip(bytes.chunks_mut(TILE)) {
-                    halves[..values.len()].convert_from_f32_slice(values);
-                    for (bytes, half) in bytes.iter_mut().zip(&halves) {
-                        *bytes = half.to_le_bytes();
-                    }
-                }
+    #[inline(always)]
+    fn store_all<V: Simd>(simd: V, values: &[f32], bytes: &mut [[u8; 2]]) {
+        let count = bytes.len().min(values.len());
+        let whole = count / V::LANES * V::LANES;
+        for start in (0..whole).step_by(V::LANES) {
+            // SAFETY: `start + LANES` is at most the length of both slices.
+            unsafe {
+                let value = simd.load(values.as_ptr().add(start));
+                simd.store_f16(bytes.as_mut_ptr().add(start).cast(), value);
             }
-        })*
-    };
+        }
+        for (value, bytes) in values[whole..count].iter().zip(&mut bytes[whole..]) {
+            *bytes = Self::store(*value);
+        }
+    }
 }
-halves!(f16, bf16);
+
+impl Stored<2> for Wide<bf16> {
+    type Value = f32;
+    const ROUNDS: bool = true;
+
+    #[inline(always)]
+    fn load(bytes: [u8; 2]) -> f32 {
+        f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
+    }
+
+    // Without branches, so that loops over it can be vectorised.
+    #[inline(always)]
+    fn store(value: f32) -> [u8; 2] {
+        let bits = value.to_bits();
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+        let kept = if value.is_nan() { bits | 0x40_0000 } else { rounded };
+        ((kept >> 16) as u16).to_le_bytes()
+    }
+}
 
 fn replace_points<const N: usize>(points: Points<'_, N>, _use_init: bool) {
     for (place, value) in points.places.iter().zip(points.values) {
@@ -381,13 +419,27 @@ fn apply_points<const N: usize, S: Stored<N>, F: Function>(points: Points<'_, N>
 }
 
 fn apply_rows<const N: usize, S: Stored<N>, F: Function>(rows: Rows<'_, N>, _use_init: bool) {
-    let inner = rows.inner;
-    for (place, source) in rows.places.iter().zip(rows.sources) {
-        let to = (u32::from_ne_bytes(*place) - rows.base) as usize * inner;
-        let from = u32::from_ne_bytes(*source) as usize * inner;
-        let updates = &rows.updates[from..from + inner];
-        for (cell, update) in rows.target[to..to + inner].iter_mut().zip(updates) {
-            *cell = S::store(F::combine(S::load(*cell), S::load(*update)));
+    dispatch(detect(), ApplyRows::<N, S, F>(rows, PhantomData));
+}
+
+struct ApplyRows<'a, const N: usize, S, F>(Rows<'a, N>, PhantomData<(S, F)>);
+
+impl<const N: usize, S: Stored<N>, F: Function> Kernel for ApplyRows<'_, N, S, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Simd>(self, _: V) {
+        let Rows { target, base, inner, places, sources, updates } = self.0;
+        for (at, (place, source)) in places.iter().zip(sources).enumerate() {
+            if let (Some(place), Some(source)) = (places.get(at + AHEAD), sources.get(at + AHEAD)) {
+                prefetch(target, (u32::from_ne_bytes(*place) - base) as usize * inner);
+                prefetch(updates, u32::from_ne_bytes(*source) as usize * inner);
+            }
+            let to = (u32::from_ne_bytes(*place) - base) as usize * inner;
+            let from = u32::from_ne_bytes(*source) as usize * inner;
+            for (cell, update) in target[to..to + inner].iter_mut().zip(&updates[from..from + inner]) {
+                *cell = S::store(F::combine(S::load(*cell), S::load(*update)));
+            }
         }
     }
 }
@@ -419,53 +471,76 @@ fn fold_points<const N: usize, S: Stored<N>, F: Function, const MEAN: bool>(poin
 }
 
 fn fold_rows<const N: usize, S: Stored<N>, F: Function, const MEAN: bool>(rows: Rows<'_, N>, use_init: bool) {
-    let inner = rows.inner;
-    let mut start = 0;
-    while start < rows.places.len() {
-        let end = run_end(rows.places, start);
-        let to = (u32::from_ne_bytes(rows.places[start]) - rows.base) as usize * inner;
-        let target = &mut rows.target[to..to + inner];
-        let sources = &rows.sources[start..end];
-        for (tile, target) in target.chunks_mut(TILE).enumerate() {
-            fold_tile::<N, S, F, MEAN>(target, tile * TILE, sources, inner, rows.updates, use_init);
+    dispatch(detect(), FoldRows::<N, S, F, MEAN> { rows, use_init, kind: PhantomData });
+}
+
+struct FoldRows<'a, const N: usize, S, F, const MEAN: bool> {
+    rows: Rows<'a, N>,
+    use_init: bool,
+    kind: PhantomData<(S, F)>,
+}
+
+impl<const N: usize, S: Stored<N>, F: Function, const MEAN: bool> Kernel for FoldRows<'_, N, S, F, MEAN> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Simd>(self, simd: V) {
+        let Rows { target, base, inner, places, sources, updates } = self.rows;
+        let tile = FoldTile::<N, S, F, MEAN> { inner, updates, use_init: self.use_init, kind: PhantomData };
+        let mut start = 0;
+        while start < places.len() {
+            let end = run_end(places, start);
+            for source in sources.iter().take(end + AHEAD).skip(start + AHEAD) {
+                prefetch(updates, u32::from_ne_bytes(*source) as usize * inner);
+            }
+            let to = (u32::from_ne_bytes(places[start]) - base) as usize * inner;
+            for (index, target) in target[to..to + inner].chunks_mut(TILE).enumerate() {
+                tile.run(simd, target, index * TILE, &sources[start..end]);
+            }
+            start = end;
         }
-        start = end;
     }
 }
 
-/// Combines the columns from `column` on of all rows that meet at one place.
-fn fold_tile<const N: usize, S: Stored<N>, F: Function, const MEAN: bool>(
-    target: &mut [[u8; N]],
-    column: usize,
-    sources: &[Number32],
+/// Combines the rows that meet at one place.
+struct FoldTile<'a, const N: usize, S, F, const MEAN: bool> {
     inner: usize,
-    updates: &[[u8; N]],
+    updates: &'a [[u8; N]],
     use_init: bool,
-) {
-    let width = target.len();
-    let (mut values, mut loaded) = ([S::Value::default(); TILE], [S::Value::default(); TILE]);
-    let row = |source: &Number32| &updates[u32::from_ne_bytes(*source) as usize * inner + column..][..width];
-    let rest = match (sources.split_first(), use_init) {
-        (Some((first, rest)), false) => {
-            S::load_all(row(first), &mut values[..width]);
-            rest
+    kind: PhantomData<(S, F)>,
+}
+
+impl<const N: usize, S: Stored<N>, F: Function, const MEAN: bool> FoldTile<'_, N, S, F, MEAN> {
+    /// Combines the columns from `column` on.
+    #[inline(always)]
+    fn run<V: Simd>(&self, simd: V, target: &mut [[u8; N]], column: usize, sources: &[Number32]) {
+        let width = target.len();
+        let (mut values, mut loaded) = ([S::Value::default(); TILE], [S::Value::default(); TILE]);
+        let (values, loaded) = (&mut values[..width], &mut loaded[..width]);
+        let row =
+            |source: &Number32| &self.updates[u32::from_ne_bytes(*source) as usize * self.inner + column..][..width];
+        let rest = match (sources.split_first(), self.use_init) {
+            (Some((first, rest)), false) => {
+                S::load_all(simd, row(first), values);
+                rest
+            }
+            _ => {
+                S::load_all(simd, target, values);
+                sources
+            }
+        };
+        for source in rest {
+            S::load_all(simd, row(source), loaded);
+            for (value, update) in values.iter_mut().zip(&*loaded) {
+                *value = F::combine(*value, *update);
+            }
         }
-        _ => {
-            S::load_all(target, &mut values[..width]);
-            sources
+        if MEAN {
+            let count = sources.len() as u64 + u64::from(self.use_init);
+            for value in values.iter_mut() {
+                *value = value.mean(count);
+            }
         }
-    };
-    for source in rest {
-        S::load_all(row(source), &mut loaded[..width]);
-        for (value, update) in values[..width].iter_mut().zip(&loaded[..width]) {
-            *value = F::combine(*value, *update);
-        }
+        S::store_all(simd, values, target);
     }
-    if MEAN {
-        let count = sources.len() as u64 + u64::from(use_init);
-        for value in &mut values[..width] {
-            *value = value.mean(count);
-        }
-    }
-    S::store_all(&values[..width], target);
 }

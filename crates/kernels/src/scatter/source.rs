@@ -2,6 +2,8 @@
 
 use super::IndexType;
 use super::number::Number32;
+use crate::isa::detect;
+use crate::simd::{Kernel, Simd, dispatch};
 
 /// The most axes that a geometry keeps after collapsing.
 const MOST_AXES: usize = 10;
@@ -46,6 +48,32 @@ fn resolve(index: i64, size: u32, wraps: bool) -> (u32, bool) {
     (if fits { wrapped as u32 } else { 0 }, fits)
 }
 
+/// Resolves indices that lie one after the other on an axis of this size, and tells whether all address an element.
+struct Resolve<'a, const M: usize> {
+    words: &'a [[u8; M]],
+    size: u32,
+    wraps: bool,
+    places: &'a mut [Number32],
+}
+
+impl<const M: usize> Kernel for Resolve<'_, M>
+where
+    Signed: IndexWord<M>,
+{
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<V: Simd>(self, _: V) -> bool {
+        let mut fit = true;
+        for (place, word) in self.places.iter_mut().zip(self.words) {
+            let (index, fits) = resolve(Signed::value(*word), self.size, self.wraps);
+            fit &= fits;
+            *place = index.to_ne_bytes();
+        }
+        fit
+    }
+}
+
 /// Every index names a row: row `(block * size + index)` for update `block * count + k`.
 pub(super) struct Rows<'a, const M: usize> {
     /// The indices; that of update `u` is at `u * step`.
@@ -65,18 +93,48 @@ where
     Signed: IndexWord<M>,
 {
     fn fill(&self, start: usize, places: &mut [Number32]) -> bool {
+        let Rows { indices, step, count, size, wraps } = *self;
         let mut fit = true;
-        let (mut block, mut k) = (start / self.count.max(1), start % self.count.max(1));
-        for (offset, place) in places.iter_mut().enumerate() {
-            let (row, fits) = resolve(Signed::value(self.indices[(start + offset) * self.step]), self.size, self.wraps);
-            fit &= fits;
-            *place = (block as u32 * self.size + row).to_ne_bytes();
-            k += 1;
-            if k == self.count {
-                (block, k) = (block + 1, 0);
+        if step == 1 {
+            let words = &indices[start..start + places.len()];
+            fit = dispatch(detect(), Resolve { words, size, wraps, places: &mut *places });
+        } else {
+            for (place, word) in places.iter_mut().zip(indices[start * step..].iter().step_by(step)) {
+                let (row, fits) = resolve(Signed::value(*word), size, wraps);
+                fit &= fits;
+                *place = row.to_ne_bytes();
             }
         }
+        for_each_line(start, count, places, |block, _, places| add(places, block as u32 * size));
         fit
+    }
+}
+
+/// Calls `body(line, column, places)` for the part of each line of `length` updates that lies in `places`, whose first
+/// is update `start`.
+#[inline(always)]
+pub(super) fn for_each_line(
+    start: usize,
+    length: usize,
+    places: &mut [Number32],
+    mut body: impl FnMut(usize, usize, &mut [Number32]),
+) {
+    let length = length.max(1);
+    let (mut line, mut column, mut done) = (start / length, start % length, 0);
+    while done < places.len() {
+        let run = (length - column).min(places.len() - done);
+        body(line, column, &mut places[done..done + run]);
+        (done, line, column) = (done + run, line + 1, 0);
+    }
+}
+
+/// Adds to all places.
+#[inline(always)]
+pub(super) fn add(places: &mut [Number32], base: u32) {
+    if base != 0 {
+        for place in places {
+            *place = (u32::from_ne_bytes(*place) + base).to_ne_bytes();
+        }
     }
 }
 
@@ -94,23 +152,62 @@ where
 {
     fn fill(&self, start: usize, places: &mut [Number32]) -> bool {
         let depth = self.sizes.len();
-        let mut fit = true;
-        if depth == 0 {
-            places.fill(0u32.to_ne_bytes());
-            return true;
-        }
-        let tuples = self.indices[start * depth..].chunks_exact(depth);
-        for (place, tuple) in places.iter_mut().zip(tuples) {
-            let mut row = 0;
-            for (word, size) in tuple.iter().zip(self.sizes) {
-                let (index, fits) = resolve(Signed::value(*word), *size, true);
-                fit &= fits;
-                row = row * size + index;
+        let words = &self.indices[start * depth..(start + places.len()) * depth];
+        match *self.sizes {
+            [] => {
+                places.fill(0u32.to_ne_bytes());
+                true
             }
-            *place = row.to_ne_bytes();
+            [size] => dispatch(detect(), Resolve { words, size, wraps: true, places }),
+            [first, second] => dispatch(detect(), ResolveTuples { words, sizes: [first, second], places }),
+            [first, second, third] => {
+                dispatch(detect(), ResolveTuples { words, sizes: [first, second, third], places })
+            }
+            _ => resolve_tuples(words.chunks_exact(depth), self.sizes, places),
         }
-        fit
     }
+}
+
+/// Resolves tuples of a number of coordinates that is known.
+struct ResolveTuples<'a, const M: usize, const DEPTH: usize> {
+    words: &'a [[u8; M]],
+    sizes: [u32; DEPTH],
+    places: &'a mut [Number32],
+}
+
+impl<const M: usize, const DEPTH: usize> Kernel for ResolveTuples<'_, M, DEPTH>
+where
+    Signed: IndexWord<M>,
+{
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<V: Simd>(self, _: V) -> bool {
+        let tuples = self.words.as_chunks::<DEPTH>().0;
+        resolve_tuples(tuples.iter().map(|tuple| &tuple[..]), &self.sizes, self.places)
+    }
+}
+
+#[inline(always)]
+fn resolve_tuples<'a, const M: usize>(
+    tuples: impl Iterator<Item = &'a [[u8; M]]>,
+    sizes: &[u32],
+    places: &mut [Number32],
+) -> bool
+where
+    Signed: IndexWord<M>,
+{
+    let mut fit = true;
+    for (place, tuple) in places.iter_mut().zip(tuples) {
+        let mut row = 0;
+        for (word, size) in tuple.iter().zip(sizes) {
+            let (index, fits) = resolve(Signed::value(*word), *size, true);
+            fit &= fits;
+            row = row * size + index;
+        }
+        *place = row.to_ne_bytes();
+    }
+    fit
 }
 
 /// The axes of a scatter of elements: the shape of the indices, walked with the strides of the data.
@@ -190,7 +287,12 @@ impl Axes {
     }
 
     /// Where line `line` of the last axis begins in the data, without the scattered axis.
+    #[inline]
     fn base(&self, line: usize) -> usize {
+        // Nothing lies behind the scattered axis, and before it all axes are whole.
+        if self.is_blockwise && self.axis + 1 == self.rank {
+            return line * self.block;
+        }
         let (mut rest, mut base) = (line, 0);
         for i in (0..self.rank - 1).rev() {
             let (size, stride) = self.axes[i];
@@ -220,23 +322,21 @@ where
 {
     fn fill(&self, start: usize, places: &mut [Number32]) -> bool {
         let axes = &self.axes;
-        let Some(last) = axes.rank.checked_sub(1) else { return true };
-        let length = axes.axes[last].0.max(1);
+        let words = &self.indices[start..start + places.len()];
+        let fit = dispatch(detect(), Resolve { words, size: axes.size, wraps: true, places: &mut *places });
+        let Some(last) = axes.rank.checked_sub(1) else { return fit };
         let stride = axes.axes[axes.axis].1 as u32;
-        let column_stride = if axes.axis == last { 0 } else { axes.axes[last].1 as u32 };
-        let (mut line, mut column) = (start / length, start % length);
-        let (mut at, mut done, mut fit) = (start, 0, true);
-        while done < places.len() {
-            let run = (length - column).min(places.len() - done);
-            let mut base = axes.base(line) as u32 + column as u32 * column_stride;
-            for (place, word) in places[done..done + run].iter_mut().zip(&self.indices[at..at + run]) {
-                let (index, fits) = resolve(Signed::value(*word), axes.size, true);
-                fit &= fits;
-                *place = (base + index * stride).to_ne_bytes();
-                base += column_stride;
-            }
-            (at, done, line, column) = (at + run, done + run, line + 1, 0);
+        if axes.axis == last && stride == 1 {
+            for_each_line(start, axes.axes[last].0, places, |line, _, places| add(places, axes.base(line) as u32));
+            return fit;
         }
+        let step = if axes.axis == last { 0 } else { axes.axes[last].1 as u32 };
+        for_each_line(start, axes.axes[last].0, places, |line, column, places| {
+            let base = axes.base(line) as u32 + column as u32 * step;
+            for (place, offset) in places.iter_mut().zip(0..) {
+                *place = (base + offset * step + u32::from_ne_bytes(*place) * stride).to_ne_bytes();
+            }
+        });
         fit
     }
 }

@@ -223,6 +223,16 @@ fn large_scatters_go_through_bins_and_blocks() {
         to: (0..400 * 500).map(|u| picked[u / 500] * 500 + u % 500).collect(),
     });
     made.push(Case {
+        places: Places::broadcast(1, 1200, 500, 100).unwrap(),
+        indices: picked[..100].iter().map(|i| *i as i64).collect(),
+        to: (0..100 * 500).map(|u| picked[u / 500] * 500 + u % 500).collect(),
+    });
+    made.push(Case {
+        places: Places::slices(3, 400, 500, 20, false).unwrap(),
+        indices: picked[..20].iter().map(|i| (i % 400) as i64).collect(),
+        to: (0..3 * 20 * 500).map(|u| (u / 10_000 * 400 + picked[u / 500 % 20] % 400) * 500 + u % 500).collect(),
+    });
+    made.push(Case {
         places: Places::elements(&shape, &[1200, 70], 1).unwrap(),
         indices: (0..1200 * 70).map(|u| picked[u] as i64 % 500).collect(),
         to: (0..1200 * 70).map(|u| u / 70 * 500 + picked[u] % 500).collect(),
@@ -248,6 +258,10 @@ fn nothing_is_written_where_an_index_addresses_nothing() {
             (Places::tuples(&[2, 5], 1, 2).unwrap(), &tuples),
             (Places::elements(&[5], &[2], 0).unwrap(), &indices),
             (Places::elements(&[5, 2], &[1, 2], 0).unwrap(), &indices),
+            (Places::slices(1, 0, 2, 2, wraps).unwrap(), &indices),
+            (Places::broadcast(1, 0, 2, 2).unwrap(), &indices),
+            (Places::tuples(&[0, 5], 1, 2).unwrap(), &tuples),
+            (Places::elements(&[0], &[2], 0).unwrap(), &indices),
         ];
         for (places, indices) in all {
             if matches!(places.0, Kind::Slices { .. }) || bad != -1 {
@@ -260,6 +274,8 @@ fn nothing_is_written_where_an_index_addresses_nothing() {
                     let error = scatter.run(None, indices, &updates, &mut output, &mut scratch).unwrap_err();
                     assert_eq!(error.argument, "indices");
                     assert!(output.iter().all(|byte| *byte == 7));
+                    let data = output.clone();
+                    assert!(scatter.run(Some(&data), indices, &updates, &mut output, &mut scratch).is_err());
                 }
             }
         }

@@ -72,6 +72,11 @@ impl Simd for Avx2 {
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(pointer.cast())) }
     }
     #[inline(always)]
+    unsafe fn store_f16(self, pointer: *mut u8, value: __m256) {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm_storeu_si128(pointer.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value)) }
+    }
+    #[inline(always)]
     fn lookup(self, table: &[f32; 16], index: __m256i) -> __m256 {
         // SAFETY: the table has sixteen entries, and a value of this type is the proof of the instructions.
         unsafe {

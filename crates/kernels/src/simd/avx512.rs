@@ -69,6 +69,11 @@ impl Simd for Avx512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(pointer.cast())) }
     }
     #[inline(always)]
+    unsafe fn store_f16(self, pointer: *mut u8, value: __m512) {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm256_storeu_si256(pointer.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value)) }
+    }
+    #[inline(always)]
     fn lookup(self, table: &[f32; 16], index: __m512i) -> __m512 {
         // SAFETY: the table has sixteen entries, and a value of this type is the proof of the instructions.
         unsafe { _mm512_permutexvar_ps(index, _mm512_loadu_ps(table.as_ptr())) }

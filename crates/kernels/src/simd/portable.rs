@@ -92,6 +92,11 @@ impl Simd for Portable {
             .map(|pair| half::f16::from_le_bytes(pair).to_f32()))
     }
     #[inline(always)]
+    unsafe fn store_f16(self, pointer: *mut u8, value: F) {
+        // SAFETY: the caller promises eight writable bytes.
+        unsafe { pointer.cast::<[[u8; 2]; 4]>().write_unaligned(value.0.map(|x| half::f16::from_f32(x).to_le_bytes())) }
+    }
+    #[inline(always)]
     fn lookup(self, table: &[f32; 16], index: I) -> F {
         F(index.0.map(|entry| table[(entry & 15) as usize]))
     }

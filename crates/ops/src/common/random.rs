@@ -58,6 +58,16 @@ impl Mersenne {
         Mersenne { state, used: MERSENNE_SIZE }
     }
 
+    /// A generator started as the C++ library does from a `std::seed_seq` of the low 32 bits of some seeds.
+    pub(crate) fn of_sequence(seeds: &[u64]) -> Mersenne {
+        let mut state = Box::new([0u32; MERSENNE_SIZE]);
+        spread(seeds, &mut state);
+        if state[0] & 0x8000_0000 == 0 && state[1..].iter().all(|word| *word == 0) {
+            state[0] = 0x8000_0000;
+        }
+        Mersenne { state, used: MERSENNE_SIZE }
+    }
+
     fn twist(&mut self) {
         for i in 0..MERSENNE_SIZE {
             let (current, next) = (self.state[i], self.state[(i + 1) % MERSENNE_SIZE]);
@@ -68,7 +78,8 @@ impl Mersenne {
         self.used = 0;
     }
 
-    fn next_one(&mut self) -> u32 {
+    /// The next number.
+    pub(crate) fn next_one(&mut self) -> u32 {
         if self.used == MERSENNE_SIZE {
             self.twist();
         }
@@ -87,6 +98,37 @@ impl Generator for Mersenne {
     }
 }
 
+/// Fills a state with bits that depend on all seeds: `std::seed_seq::generate` of the C++ standard.
+fn spread(seeds: &[u64], state: &mut [u32; MERSENNE_SIZE]) {
+    const GAP: usize = (MERSENNE_SIZE - 11) / 2;
+    state.fill(0x8b8b_8b8b);
+    let at = |k: usize| k % MERSENNE_SIZE;
+    let mixed = |x: u32| x ^ (x >> 27);
+    let rounds = MERSENNE_SIZE.max(seeds.len() + 1);
+    for k in 0..rounds {
+        let before = state[at(k + MERSENNE_SIZE - 1)];
+        let first = mixed(state[at(k)] ^ state[at(k + GAP)] ^ before).wrapping_mul(1_664_525);
+        let added = match k {
+            0 => seeds.len() as u32,
+            k if k <= seeds.len() => (at(k) as u32).wrapping_add(split(seeds[k - 1])[0]),
+            k => at(k) as u32,
+        };
+        let second = first.wrapping_add(added);
+        state[at(k + GAP)] = state[at(k + GAP)].wrapping_add(first);
+        state[at(k + GAP + 11)] = state[at(k + GAP + 11)].wrapping_add(second);
+        state[at(k)] = second;
+    }
+    for k in rounds..rounds + MERSENNE_SIZE {
+        let before = state[at(k + MERSENNE_SIZE - 1)];
+        let sum = state[at(k)].wrapping_add(state[at(k + GAP)]).wrapping_add(before);
+        let first = mixed(sum).wrapping_mul(1_566_083_941);
+        let second = first.wrapping_sub(at(k) as u32);
+        state[at(k + GAP)] ^= first;
+        state[at(k + GAP + 11)] ^= second;
+        state[at(k)] = second;
+    }
+}
+
 /// The low and the high half.
 fn split(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
@@ -102,5 +144,12 @@ mod tests {
         // The seed of the authors' reference program.
         let mut generator = Mersenne::new(5489);
         assert_eq!(generator.next(), [3_499_211_612, 581_869_302, 3_890_346_734, 3_586_334_585]);
+    }
+
+    #[test]
+    fn the_first_numbers_of_a_seed_sequence() {
+        // Printed by a C++ program: std::seed_seq{1, 2} seeding std::mt19937.
+        let mut generator = Mersenne::of_sequence(&[1, 2]);
+        assert_eq!(generator.next(), [3_232_623_227, 3_218_984_147, 1_585_538_226, 694_568_912]);
     }
 }

@@ -183,7 +183,7 @@ fn negative(sizes: &[i64]) -> OpError {
 }
 
 /// A number that differs from call to call, from the standard library's source of random keys.
-fn unforeseeable() -> u64 {
+pub(crate) fn unforeseeable() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

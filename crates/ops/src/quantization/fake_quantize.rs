@@ -133,7 +133,7 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 }
 
 /// Whether some shape that `limit` describes is broadcast to some shape that `data` describes.
-fn may_broadcast_to(limit: &PartialShape, data: &PartialShape) -> bool {
+pub(crate) fn may_broadcast_to(limit: &PartialShape, data: &PartialShape) -> bool {
     let (Some(limit), Some(data)) = (limit.dims(), data.dims()) else {
         return true;
     };
@@ -141,7 +141,8 @@ fn may_broadcast_to(limit: &PartialShape, data: &PartialShape) -> bool {
     leading == 0 && data.iter().rev().zip(limit.iter().rev()).all(|(d, l)| l.contains(1) || l.compatible(*d))
 }
 
-fn misfit(port: usize, limit: impl std::fmt::Display, data: impl std::fmt::Display) -> OpError {
+/// The error of a limit or factor that does not fit the data.
+pub(crate) fn misfit(port: usize, limit: impl std::fmt::Display, data: impl std::fmt::Display) -> OpError {
     OpError::shape(Blame::Input(port), format!("shape {limit} cannot be broadcast to shape {data} of input 0"))
 }
 

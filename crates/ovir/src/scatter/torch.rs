@@ -4,16 +4,19 @@
 //! [`index_put_`]; the element types of both tensors are equal; a tensor of no dimensions counts as one of one dimension; a
 //! negative `dim` counts from the end.
 
+mod put;
+
 use std::sync::Arc;
 
 use ovir_ops::Operation;
 use ovir_ops::fused::{Fused, Stage, StageInput};
 use ovir_ops::movement::broadcast::{Broadcast, BroadcastOpAttributes};
 use ovir_ops::movement::scatter_elements_update::ScatterElementsReduction;
-use ovir_ops::movement::scatter_nd_update::ScatterNdReduction;
 use ovir_tensor::{ElementType, Shape, Tensor, TensorError, TensorView, bf16, dispatch, f16};
 
-use super::openvino::{blocks, elements};
+pub use self::put::index_put_;
+
+use super::openvino::elements;
 use super::operand::Held;
 use super::{Function, Operand, OperandMut, Scalar, ScatterError, integer, integers, without_bytes};
 
@@ -227,51 +230,6 @@ pub fn index_copy_<T: OperandMut>(
 ) -> Result<(), ScatterError> {
     const FUNCTION: Function = Function { name: "index_copy_", arguments: &["self", "index", "source", "dim"] };
     index_slices(&FUNCTION, target, dim, &index.hold(), &source.hold(), ScatterElementsReduction::None)
-}
-
-/// Writes `values` to the places that `indices` name, or adds them with `accumulate`.
-///
-/// The tensors of `indices`, one for each leading dimension, are broadcast together to a shape; `values` is broadcast
-/// to that shape followed by the remaining dimensions of `target`. Negative indices count from the end.
-///
-/// ```
-/// use ndarray::{Array2, arr0, array};
-/// use ovir::scatter::torch::index_put_;
-///
-/// let mut target = Array2::<f32>::zeros([3, 2]);
-/// index_put_(&mut target, &[&array![0i64, -1].into_dyn(), &array![[0i64], [1]].into_dyn()], &arr0(1.0f32), false)?;
-/// assert_eq!(target, array![[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]);
-/// index_put_(&mut target, &[&array![1i64, 1]], &array![1.0f32, 2.0], true)?;
-/// assert_eq!(target, array![[1.0, 1.0], [2.0, 4.0], [1.0, 1.0]]);
-/// # Ok::<(), ovir::scatter::ScatterError>(())
-/// ```
-///
-/// # Errors
-/// Arguments that violate the rules above, or an index outside of `[-size, size - 1]`.
-pub fn index_put_<T: OperandMut, I: Operand>(
-    target: &mut T,
-    indices: &[&I],
-    values: &impl Operand,
-    accumulate: bool,
-) -> Result<(), ScatterError> {
-    const FUNCTION: Function = Function { name: "index_put_", arguments: &["self", "indices", "values"] };
-    let (element_type, shape) = (native(&FUNCTION, target)?, target.shape());
-    let indices: Vec<Held<'_>> = indices.iter().map(|index| index.hold()).collect();
-    if indices.is_empty() || indices.len() > shape.rank() {
-        let message = format!("there are {}; {shape} takes 1 to {}", indices.len(), shape.rank());
-        return Err(FUNCTION.error("indices", message));
-    }
-    let tuples = stacked(&FUNCTION, &indices, &shape)?;
-    let place = tuples.shape().split_last().map_or(&[][..], |(_, place)| place);
-    let expected: Shape = place.iter().chain(&shape[indices.len()..]).copied().collect();
-    let values = values.hold();
-    same_type(&FUNCTION, element_type, &values)?;
-    let values = broadcast_to(&FUNCTION, &values, &expected)?;
-    let reduction = if accumulate { ScatterNdReduction::Sum } else { ScatterNdReduction::None };
-    target.change(|view| {
-        let inputs = [without_bytes(element_type, &shape), tuples.view(), values.view()];
-        FUNCTION.in_place(&blocks(reduction), view, &shape, &inputs, 0)
-    })
 }
 
 impl From<TensorError> for ScatterError {
@@ -502,33 +460,6 @@ fn strided(function: &Function, from: &Held<'_>, shape: &Shape, strides: &[usize
     Ok(tensor)
 }
 
-/// Index tensors, broadcast together and stacked to rows of coordinates.
-fn stacked(function: &Function, indices: &[Held<'_>], target: &Shape) -> Result<Tensor, ScatterError> {
-    let rank = indices.iter().map(|index| index.shape().rank()).max().unwrap_or(0);
-    let mut sizes = vec![1; rank];
-    for index in indices {
-        index_type(function, "indices", index)?;
-        for (i, size) in index.shape().iter().rev().enumerate() {
-            let place = &mut sizes[rank - 1 - i];
-            if *place == 1 {
-                *place = *size;
-            } else if *size != 1 && *size != *place {
-                return Err(function.error("indices", "the shapes cannot be broadcast together"));
-            }
-        }
-    }
-    let common: Shape = sizes.iter().copied().collect();
-    let mut rows = vec![0i64; common.elements() * indices.len()];
-    for (dim, index) in indices.iter().enumerate() {
-        check_range(function, "indices", index.view(), |_| (dim, target[dim]), true)?;
-        let broadcast = broadcast_to(function, index, &common)?;
-        for (row, value) in signed(broadcast.view())?.enumerate() {
-            rows[row * indices.len() + dim] = value;
-        }
-    }
-    integers(&rows, common.iter().copied().chain([indices.len()]).collect())
-}
-
 /// A tensor full of a number.
 fn filled(
     function: &Function,
@@ -659,15 +590,5 @@ mod tests {
         assert!(index_add_(&mut target, 0, &array![0i64], &array![[1, 1]], 1).is_err());
         assert!(index_add_(&mut target, 0, &array![0i64], &array![[1, 1, 1]], 1.5).is_err());
         assert_eq!(target, array![[2, 7, 4], [5, 8, 10]]);
-    }
-
-    #[test]
-    fn putting_by_index() {
-        let mut target = Array2::<f32>::zeros([3, 2]);
-        index_put_(&mut target, &[&array![0i32, 0]], &arr0(1.0f32), true).unwrap();
-        assert_eq!(target, array![[2.0, 2.0], [0.0, 0.0], [0.0, 0.0]]);
-        let error = index_put_(&mut target, &[&array![0i64, 3]], &arr0(1.0f32), false).unwrap_err();
-        assert!(error.to_string().contains("index 3 at position [1] is out of bounds for dimension 0 with size 3"));
-        assert!(index_put_(&mut target, &[&array![0i64, 1]], &array![1.0f32, 2.0, 3.0], false).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Scatters of anything, anywhere: they succeed or fail, and a failure changes nothing.
 
-use ovir::scatter::{onnx, openvino, torch};
+use ovir::scatter::{Operand, onnx, openvino, torch};
 use ovir::{ElementType, Shape, Tensor};
 use pretty_assertions::assert_eq;
 use proptest::prelude::*;
@@ -135,8 +135,10 @@ proptest! {
             5 => torch::index_copy_(&mut target, dim, &index, &source),
             _ => {
                 let other = random.indices(&vector);
-                let both = [&index, &other];
-                torch::index_put_(&mut target, &both[..random.below(3)], &source, random.below(2) == 0)
+                let mask = random.tensor(ElementType::Boolean, &vector);
+                let any: [Option<&dyn Operand>; 4] = [Some(&index), Some(&other), Some(&mask), None];
+                let picked = [random.pick(&any), random.pick(&any), random.pick(&any)];
+                torch::index_put_(&mut target, &picked[..random.below(4)], &source, random.below(2) == 0)
             }
         };
         prop_assert_eq!(target.shape(), &shape);

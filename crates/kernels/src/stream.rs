@@ -1,0 +1,103 @@
+//! Copies past the caches.
+
+/// Outputs from this size on are copied past the caches: they would not stay in them, and a store past the caches saves
+/// the trip that fetches a line before it is overwritten. Tests need not make such large ones.
+pub(crate) const STREAM_BYTES: usize = if cfg!(test) { 1 << 21 } else { 1 << 23 };
+
+/// The bytes that one chunk of a parallel copy covers.
+const CHUNK: usize = 1 << 20;
+
+/// Copies `source` to `target`, which has the same length, by all threads where that pays.
+///
+/// # Panics
+/// The lengths differ.
+pub(crate) fn copy(source: &[u8], target: &mut [u8]) {
+    let (len, work) = (target.len(), crate::parallel::nanoseconds_for_bytes(2 * target.len()));
+    crate::parallel::parallel_chunks_mut(target, CHUNK, work, |index, target| {
+        let source = &source[index * CHUNK..][..target.len()];
+        if len >= STREAM_BYTES { past_caches(source, target) } else { target.copy_from_slice(source) }
+    });
+}
+
+/// Copies `source` to `target`, which has the same length, without leaving the target in the caches.
+///
+/// # Panics
+/// The lengths differ.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn past_caches(source: &[u8], target: &mut [u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+
+    assert_eq!(source.len(), target.len());
+    let head = target.as_ptr().align_offset(64).min(target.len());
+    let (first, rest) = target.split_at_mut(head);
+    first.copy_from_slice(&source[..head]);
+    let (lines, _) = rest.as_chunks_mut::<64>();
+    let (from, _) = source[head..].as_chunks::<64>();
+    for (line, from) in lines.iter_mut().zip(from) {
+        let (line, from) = (line.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
+        // SAFETY: both point to 64 bytes, and the target's are aligned to 64.
+        unsafe {
+            let parts = [0, 1, 2, 3].map(|i| _mm_loadu_si128(from.add(i)));
+            for (i, part) in parts.into_iter().enumerate() {
+                _mm_stream_si128(line.add(i), part);
+            }
+        }
+    }
+    let tail = head + 64 * lines.len();
+    target[tail..].copy_from_slice(&source[tail..]);
+    // SAFETY: every x86-64 has the instruction. It orders these stores before all later ones, such as those by which
+    // another thread learns that the copy is done.
+    unsafe { _mm_sfence() };
+}
+
+/// Copies `source` to `target`, which has the same length.
+///
+/// # Panics
+/// The lengths differ.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn past_caches(source: &[u8], target: &mut [u8]) {
+    target.copy_from_slice(source);
+}
+
+/// Begins to fetch an element that will be read or written soon; does nothing where there is none.
+#[inline(always)]
+pub(crate) fn prefetch<T>(values: &[T], index: usize) {
+    let Some(value) = values.get(index) else { return };
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and the address is that of an element.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn copies_of_any_length_and_alignment() {
+        let source: Vec<u8> = (0..700u32).map(|i| (i * 7 % 251) as u8).collect();
+        for offset in [0, 1, 15, 63, 64] {
+            for len in [0, 1, 63, 64, 65, 127, 128, 500] {
+                let mut target = vec![0xee; 700];
+                past_caches(&source[3..3 + len], &mut target[offset..offset + len]);
+                assert_eq!(target[offset..offset + len], source[3..3 + len]);
+                assert!(target[..offset].iter().chain(&target[offset + len..]).all(|byte| *byte == 0xee));
+            }
+        }
+    }
+
+    #[test]
+    fn large_copies_are_split() {
+        let source: Vec<u8> = (0..STREAM_BYTES + 77).map(|i| (i % 253) as u8).collect();
+        for len in [CHUNK + 5, source.len()] {
+            let mut target = vec![0; len];
+            crate::testing::in_pool(2, || copy(&source[..len], &mut target));
+            assert!(target == source[..len]);
+        }
+    }
+}

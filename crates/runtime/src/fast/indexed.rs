@@ -1,0 +1,93 @@
+//! GatherElements and GatherND.
+
+use std::sync::Arc;
+
+use ovir_kernels::scatter::{Gather, IndexType};
+use ovir_ops::movement::{gather_elements::GatherElements, gather_nd::GatherNd};
+use ovir_ops::{Environment, EvaluateContext, OpResult, Operation, OutputSlot, OutputSlots};
+use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
+
+use super::layout::axis_of;
+use super::parts::kernel_error;
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+enum Form {
+    /// GatherElements along this axis.
+    Elements(i64),
+    /// GatherND with so many batch axes.
+    Tuples(usize),
+}
+
+struct IndexedKernel {
+    form: Form,
+    /// The gather, which says what is wrong with indices.
+    operation: Arc<dyn Operation>,
+    width: usize,
+    index_type: IndexType,
+}
+
+/// Claims gathers of elements and blocks with indices of type i32 or i64.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let operation = &context.node.operation;
+    let form = if let Some(gather) = operation.downcast_ref::<GatherElements>() {
+        Form::Elements(gather.attributes.axis)
+    } else {
+        let gather = operation.downcast_ref::<GatherNd>()?;
+        Form::Tuples(usize::try_from(gather.attributes.batch_dims).ok()?)
+    };
+    let index_type = match context.inputs.get(1)?.element_type {
+        ElementType::I32 => IndexType::I32,
+        ElementType::I64 => IndexType::I64,
+        _ => return None,
+    };
+    let width = context.inputs.first()?.element_type.byte_width()?;
+    let kernel = Box::new(IndexedKernel { form, operation: operation.clone(), width, index_type });
+    Some(Claim { kernel, packed_inputs: SmallVec::new() })
+}
+
+impl IndexedKernel {
+    fn gather(&self, data: &Shape, indices: &Shape) -> Option<Gather> {
+        match self.form {
+            Form::Elements(axis) => {
+                let axis = axis_of(axis, data.rank())?;
+                Gather::elements(data, indices, axis, self.width, self.index_type).ok()
+            }
+            Form::Tuples(batch) => {
+                let (depth, rows) = indices.split_last()?;
+                let (sizes, inner) = (data.get(batch..batch + depth)?, data.get(batch + depth..)?);
+                let (batches, inner) = (data.get(..batch)?.iter().product(), inner.iter().product());
+                let count = rows.get(batch..)?.iter().product();
+                Gather::tuples(batches, sizes, inner, count, self.width, self.index_type).ok()
+            }
+        }
+    }
+}
+
+impl Kernel for IndexedKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!(shapes.inputs, [data, indices, ..] if self.gather(data, indices).is_some())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let [data, indices, ..] = shapes.inputs else { return 0 };
+        self.gather(data, indices).map_or(0, |gather| gather.work_nanoseconds())
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data, indices, ..], [output]) = (io.inputs, &mut *io.outputs) else { return Ok(()) };
+        let gather = self.gather(data.shape(), indices.shape());
+        let run = |gather: Gather| gather.run(data.bytes(), indices.bytes(), output.bytes_mut());
+        match gather.map(run) {
+            Some(Ok(())) => Ok(()),
+            found => {
+                // The operation finds the index that addresses nothing, and has the words for it.
+                let inputs: SmallVec<[TensorView<'_>; 4]> = SmallVec::from_slice(io.inputs);
+                let mut slots = [OutputSlot::Given(output.reborrow())];
+                let (mut outputs, mut environment) = (OutputSlots(&mut slots), Environment::unlimited());
+                let mut context = EvaluateContext::new(&inputs, &mut outputs, &[], &mut environment, false);
+                self.operation.evaluate(&mut context)?;
+                found.map_or(Ok(()), |found| found.map_err(kernel_error))
+            }
+        }
+    }
+}
