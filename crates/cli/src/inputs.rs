@@ -23,7 +23,8 @@ pub struct InputArguments {
     pub input: Vec<String>,
     #[command(flatten)]
     pub image: ImageOptions,
-    /// Fills inputs that are not given with random values from this seed.
+    /// Fills inputs that are not given with random values from this seed, which also seeds random layers without a seed
+    /// of their own.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }

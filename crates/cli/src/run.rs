@@ -124,6 +124,7 @@ pub fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<(), Failure>
     request.set_memory_limit(arguments.memory_limit.unwrap_or(0))?;
     request.set_time_limit(arguments.timeout)?;
     request.set_profiling(arguments.profile)?;
+    request.set_seed(arguments.inputs.seed.unwrap_or(0))?;
     let mut dump = Dump::new(arguments, inputs.count());
     let results = infer_all(arguments, &model, &inputs, first, &mut request, &mut dump, terminal)?;
     let profile = request.profile()?;

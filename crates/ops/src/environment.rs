@@ -23,6 +23,8 @@ pub struct Limits {
 /// The position of a random stream; it advances from inference to inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RandomStream {
+    /// The seed of a layer that has none of its own. It differs from layer to layer, but not from run to run.
+    pub seed: u64,
     /// Two numbers whose meaning is the generator's.
     pub state: [u64; 2],
 }

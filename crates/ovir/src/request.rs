@@ -225,6 +225,15 @@ impl InferRequest {
         Ok(())
     }
 
+    /// Sets the seed of random layers whose own seeds are all 0, which is 0 otherwise, and begins their streams anew.
+    ///
+    /// # Errors
+    /// When the request is running.
+    pub fn set_seed(&mut self, seed: u64) -> Result<(), Error> {
+        self.lock()?.set_seed(seed);
+        Ok(())
+    }
+
     /// Begins to measure the time of every step, or ends it.
     ///
     /// # Errors

@@ -68,7 +68,8 @@ pub(crate) struct State {
 impl Request {
     /// A request for a compiled model.
     pub fn new(compiled: Arc<Compiled>) -> Request {
-        let state = State::new(&compiled);
+        let mut state = State::new(&compiled);
+        state.set_seed(&compiled, 0);
         Request { compiled, state, limits: Arc::new(Limits::default()), time_limit: None, profile: None }
     }
 
@@ -205,6 +206,11 @@ impl Request {
         self.profile = on.then(Profile::default);
     }
 
+    /// Sets the seed of random layers whose own seeds are all 0, which is 0 otherwise, and begins their streams anew.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.state.set_seed(&self.compiled, seed);
+    }
+
     /// The times measured so far.
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
@@ -237,6 +243,21 @@ impl State {
         }
     }
 
+    /// Begins all random streams anew, with seeds that differ from layer to layer.
+    fn set_seed(&mut self, compiled: &Compiled, seed: u64) {
+        for (step, (stream, bodies)) in compiled.steps.iter().zip(self.streams.iter_mut().zip(&mut self.bodies)) {
+            let name = compiled.model.node(step.node).friendly_name.as_bytes();
+            // FNV-1a, which is the same everywhere.
+            let hash = name.iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash: u64, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+            *stream = RandomStream { seed: hash, ..RandomStream::default() };
+            for (body, state) in step.bodies.iter().zip(bodies) {
+                state.set_seed(body, seed);
+            }
+        }
+    }
+
     /// Sets an input without checking it.
     pub fn set_input(&mut self, index: usize, tensor: Tensor) {
         if let Some(slot) = self.memory.inputs.get_mut(index) {
@@ -253,7 +274,9 @@ impl State {
         for variable in &mut self.memory.variables {
             variable.current = None;
         }
-        self.streams.fill(RandomStream::default());
+        for stream in &mut self.streams {
+            stream.state = RandomStream::default().state;
+        }
         for state in self.bodies.iter_mut().flatten() {
             state.reset();
         }

@@ -9,14 +9,15 @@
 //! | in 1 | num_samples | i32, i64 | one element |
 //! | out 0 | | `convert_type` | `[batch, num_samples]` |
 //!
-//! The specification leaves the generator open. As in OpenVINO's CPU plugin it is MT19937 started anew for each inference from both seeds
-//! (as `std::seed_seq`), numbers are divided by 2^32, and sums are made in f32. Two seeds of 0 ask for classes that cannot be foretold.
+//! The specification leaves the generator open. As in OpenVINO's CPU plugin it is MT19937 started anew for each inference
+//! from both seeds (as `std::seed_seq`), numbers are divided by 2^32, and sums are made in f32. Two seeds of 0 ask for
+//! classes that cannot be foretold; they get those of a seed that follows from the layer's friendly name and from the seed
+//! of the request.
 
 use std::sync::Arc;
 
 use ovir_tensor::{Dim, ElementClass, ElementType, PartialShape, Shape, Value};
 
-use super::random_uniform::unforeseeable;
 use crate::common::memory::{filled, widened_view};
 use crate::common::random::Mersenne;
 use crate::condition::non_zero::check_index_type;
@@ -90,7 +91,7 @@ impl Operation for Multinomial {
         }
         let values = widened_view(probs)?;
         let shape = Shape::from([batch, samples]);
-        let mut generator = self.generator();
+        let mut generator = self.generator(context.environment().random.seed);
         let mut draw_all = |write: &mut dyn FnMut(usize, usize)| -> OpResult {
             if samples == 0 {
                 return Ok(());
@@ -133,9 +134,9 @@ impl Operation for Multinomial {
 }
 
 impl Multinomial {
-    fn generator(&self) -> Mersenne {
+    fn generator(&self, seed: u64) -> Mersenne {
         match (self.attributes.global_seed, self.attributes.op_seed) {
-            (0, 0) => Mersenne::of_sequence(&[unforeseeable(), unforeseeable()]),
+            (0, 0) => Mersenne::of_sequence(&[seed]),
             (global, op) => Mersenne::of_sequence(&[global, op]),
         }
     }

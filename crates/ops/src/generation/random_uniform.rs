@@ -12,9 +12,9 @@
 //!
 //! With `alignment` TENSORFLOW the generator is Philox. Its stream goes on from inference to inference: 256 positions an
 //! element are skipped, as in OpenVINO's CPU plugin. With PYTORCH it is MT19937, which starts anew each time. Two seeds
-//! of 0 ask for numbers that cannot be foretold.
+//! of 0 ask for numbers that cannot be foretold; they get those of a seed that follows from the layer's friendly name and
+//! from the seed of the request, which is 0 unless it is set, so that every run yields the same.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use ovir_tensor::{Dim, ElementClass, ElementType, MAX_RANK, NativeElement, PartialShape, Shape, Value, bf16, f16};
@@ -23,7 +23,7 @@ use crate::common::elementwise::unsupported;
 use crate::common::random::{Generator, Mersenne, Philox};
 use crate::{
     Blame, BuildContext, Category, Effects, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion,
-    Operation,
+    Operation, RandomStream,
 };
 
 /// How many positions of the Philox stream are skipped for each element.
@@ -94,9 +94,9 @@ impl Operation for RandomUniform {
         match self.attributes.alignment {
             RandomAlignment::PyTorch => self.fill(context, &shape, Mersenne::new(self.attributes.global_seed)),
             RandomAlignment::TensorFlow => {
-                let [position, carried] = context.environment().random.state;
+                let RandomStream { seed, state: [position, carried] } = context.environment().random;
                 let RandomUniformAttributes { global_seed, op_seed, .. } = self.attributes;
-                let key = if global_seed == 0 && op_seed == 0 { unforeseeable() } else { global_seed };
+                let key = if global_seed == 0 && op_seed == 0 { seed } else { global_seed };
                 let counter = if carried > 0 { carried } else { op_seed };
                 self.fill(context, &shape, Philox { key, counter, position })?;
                 let skip = (shape.elements() as u64).wrapping_mul(SKIPPED);
@@ -180,11 +180,6 @@ fn infer_shape(context: &InferContext<'_>) -> OpResult<PartialShape> {
 
 fn negative(sizes: &[i64]) -> OpError {
     OpError::value(Blame::Input(0), format!("the shape {sizes:?} has a negative dimension"))
-}
-
-/// A number that differs from call to call, from the standard library's source of random keys.
-pub(crate) fn unforeseeable() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 /// The lower and the upper limit.

@@ -37,7 +37,7 @@ impl Text {
         let outputs: String =
             (output..output + count).map(|id| format!("<port id=\"{id}\" precision=\"{precision}\"/>")).collect();
         let opset = match kind {
-            "Gather" | "MaxPool" => "opset8",
+            "Gather" | "MaxPool" | "RandomUniform" => "opset8",
             "HSwish" | "Interpolate" | "Swish" => "opset4",
             "NonZero" => "opset3",
             _ => "opset1",
@@ -80,6 +80,16 @@ impl Text {
     }
 
     pub fn run(&self, inputs: &[Tensor], reference_only: bool) -> (Tensor, Vec<ProfileEntry>) {
+        let mut request = self.request(reference_only);
+        request.set_profiling(true);
+        for (index, input) in inputs.iter().enumerate() {
+            request.set_input(index, input.clone()).unwrap();
+        }
+        request.infer().unwrap();
+        (request.output(0).unwrap().clone(), request.profile().unwrap().entries.clone())
+    }
+
+    pub fn request(&self, reference_only: bool) -> Request {
         let xml = format!(
             "<?xml version=\"1.0\"?><net name=\"case\" version=\"11\"><layers>{}</layers><edges>{}</edges></net>",
             self.layers, self.edges
@@ -92,13 +102,7 @@ impl Text {
         // The reference too, so that f16 graphs are promoted in both; that of a fused layer is its parts one by one.
         let validated = optimize(validated, &Options::default());
         let compiled = Compiled::new(validated, &CompileOptions { threads: 2, reference_only }).unwrap();
-        let mut request = Request::new(Arc::new(compiled));
-        request.set_profiling(true);
-        for (index, input) in inputs.iter().enumerate() {
-            request.set_input(index, input.clone()).unwrap();
-        }
-        request.infer().unwrap();
-        (request.output(0).unwrap().clone(), request.profile().unwrap().entries.clone())
+        Request::new(Arc::new(compiled))
     }
 
     pub fn check(&self, inputs: &[Tensor], what: &str) {
