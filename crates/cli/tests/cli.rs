@@ -19,6 +19,9 @@ use std::process::{Command, Stdio};
 
 use pretty_assertions::StrComparison;
 
+/// Codes that no file shows: all operations that are specified are implemented.
+const UNSHOWN: &[&str] = &["OV303"];
+
 /// What a test has printed.
 #[derive(Default)]
 struct Printed {
@@ -71,7 +74,7 @@ fn every_code_has_a_snapshot() {
     let missing: Vec<&str> = ovir::diagnostics::CODES
         .iter()
         .map(|card| card.name)
-        .filter(|name| !snapshots.contains(&format!("[{name}]")))
+        .filter(|name| !UNSHOWN.contains(name) && !snapshots.contains(&format!("[{name}]")))
         .collect();
     assert!(missing.is_empty(), "no model in tests/cli/codes shows {missing:?}");
 }

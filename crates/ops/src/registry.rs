@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ovir_diagnostics::{nearest, nearest_all};
 
-use crate::{Category, OpDef, OpVersion};
+use crate::{OpDef, OpVersion};
 
 /// All operations that come with ovir, in the order of the categories.
 pub static BUILT_IN: &[&[&OpDef]] = &[
@@ -36,6 +36,19 @@ pub static BUILT_IN: &[&[&OpDef]] = &[
 
 /// The newest opset whose operations are known.
 const NEWEST_OPSET: u8 = 17;
+
+/// The operations that OpenVINO reads by the names `experimental` and `extension` too, as old files write them; opset6
+/// took the last of them over.
+const EARLY_OPERATIONS: [&str; 8] = [
+    "ExperimentalDetectronDetectionOutput",
+    "ExperimentalDetectronGenerateProposalsSingleImage",
+    "ExperimentalDetectronPriorGridGenerator",
+    "ExperimentalDetectronROIFeatureExtractor",
+    "ExperimentalDetectronTopKROIs",
+    "GRUCell",
+    "Proposal",
+    "RNNCell",
+];
 
 /// A set of operations: those that come with ovir and those that a user adds.
 #[derive(Debug, Clone)]
@@ -138,9 +151,8 @@ impl Registry {
 
 /// The class version of `definition` that `opset` means: the newest that is not newer than the opset.
 fn resolve_version(definition: &OpDef, opset: &str) -> Option<OpVersion> {
-    // OpenVINO accepts `experimental` for the ExperimentalDetectron family, which opset6 took over.
     let number: u8 = match opset {
-        "experimental" if definition.category == Category::Detection => 6,
+        "experimental" | "extension" if EARLY_OPERATIONS.contains(&definition.type_name) => 6,
         _ => opset.strip_prefix("opset")?.parse().ok().filter(|n| (1..=NEWEST_OPSET).contains(n))?,
     };
     let accepts = |v: &&OpVersion| v.first_opset <= number && number <= v.last_opset;

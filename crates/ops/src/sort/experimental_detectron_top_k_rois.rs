@@ -114,6 +114,14 @@ mod tests {
     }
 
     #[test]
+    fn old_files_name_no_opset() {
+        for version in ["experimental", "extension"] {
+            let case = Case::new("ExperimentalDetectronTopKROIs", version).attribute("max_rois", "3");
+            assert_eq!(case.infer(&["f32[?,4]", "f32[?]"]), ["f32[3,4]"]);
+        }
+    }
+
+    #[test]
     fn violations_are_named() {
         assert_eq!(
             case("1").infer_error(&["f32[7,4]", "f32[8]"]),
