@@ -13,7 +13,7 @@ const OPAQUE: ElementType = ElementType::F8e8m0;
 
 /// Whether elements of a type share bytes.
 pub(crate) fn is_packed(element_type: ElementType) -> bool {
-    element_type.bits() % 8 != 0
+    !element_type.bits().is_multiple_of(8)
 }
 
 /// Evaluates an operation with a byte for each packed element, and packs what it yields.

@@ -115,8 +115,12 @@ impl Operation for SegmentMax {
                 }
                 let is_first = slice == 0 || ids.get(slice - 1) as usize != id;
                 for (target, value) in target[id * size..][..size].iter_mut().zip(values) {
-                    // A comparison with NaN is false, so NaN stays where it is and replaces what is no NaN.
-                    if is_first || !(*value <= *target) && *target == *target {
+                    // NaN, which is not even comparable with itself, stays where it is and replaces what is no NaN.
+                    let is_larger = match value.partial_cmp(target) {
+                        Some(order) => order.is_gt(),
+                        None => target.partial_cmp(target).is_some(),
+                    };
+                    if is_first || is_larger {
                         *target = *value;
                     }
                 }

@@ -105,7 +105,7 @@ impl DeformablePSROIPooling {
         let Some(channels) = shape.dim(1).get() else { return Ok(()) };
         let classes = channels / 2;
         let outputs = self.attributes.output_dim.max(0) as usize;
-        if channels % 2 == 0 && classes > 0 && outputs % classes == 0 {
+        if channels % 2 == 0 && classes > 0 && outputs.is_multiple_of(classes) {
             return Ok(());
         }
         let message =

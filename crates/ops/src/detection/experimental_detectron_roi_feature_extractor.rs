@@ -160,8 +160,7 @@ impl Operation for ExperimentalDetectronROIFeatureExtractor {
 fn level_of(region: &[f64], levels: usize) -> Option<usize> {
     let side = |i: usize| region[i + 2] as f32 - region[i] as f32;
     let area = side(0) * side(1);
-    // NaN is no area.
-    if !(area > 0.0) {
+    if area.is_nan() || area <= 0.0 {
         return None;
     }
     // The summand keeps the logarithm finite, as in OpenVINO.

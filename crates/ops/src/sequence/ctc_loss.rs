@@ -118,7 +118,8 @@ impl CtcLoss {
             })?;
             let is_repeated = previous.replace(label) == Some(label);
             let is_known = self.attributes.unique && std::mem::replace(&mut seen[label], true);
-            if !is_known && !(is_repeated && self.attributes.preprocess_collapse_repeated) {
+            let is_collapsed = is_repeated && self.attributes.preprocess_collapse_repeated;
+            if !is_known && !is_collapsed {
                 target.push(label);
             }
         }
