@@ -118,7 +118,7 @@ impl Operation for SegmentMax {
                     // NaN, which is not even comparable with itself, stays where it is and replaces what is no NaN.
                     let is_larger = match value.partial_cmp(target) {
                         Some(order) => order.is_gt(),
-                        None => target.partial_cmp(target).is_some(),
+                        None => (*target).partial_cmp(target).is_some(),
                     };
                     if is_first || is_larger {
                         *target = *value;
