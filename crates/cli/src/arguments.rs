@@ -36,6 +36,7 @@ pub enum Verb {
     Ops(crate::ops::OpsArguments),
     Compare(crate::compare::CompareArguments),
     Diff(crate::diff::DiffArguments),
+    Graph(crate::graph::GraphArguments),
     Bench(crate::bench::BenchArguments),
     Explain(crate::explain::ExplainArguments),
     Reshape(crate::reshape::ReshapeArguments),

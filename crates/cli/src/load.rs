@@ -76,10 +76,20 @@ pub fn check_with(core: &Core, path: &Path, options: &ReadOptions) -> Result<Val
         .read_to_end(&mut xml)
         .map_err(|error| Failure::file(Path::new("standard input"), &error))?;
     let weights = match &options.weights {
-        Some(file) => Some(Weights::map(file).map_err(|error| Failure::file(file, &error))?),
+        Some(file) => Some(read_weights(file).map_err(|error| Failure::file(file, &error))?),
         None => None,
     };
     Ok(core.validate_memory_with(&xml, weights.as_ref(), options))
+}
+
+#[cfg(feature = "mmap")]
+fn read_weights(file: &Path) -> std::io::Result<Weights> {
+    Weights::map(file)
+}
+
+#[cfg(not(feature = "mmap"))]
+fn read_weights(file: &Path) -> std::io::Result<Weights> {
+    Weights::read(file)
 }
 
 /// Reads the model at `path`; its defects are rendered on standard error.

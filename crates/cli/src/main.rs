@@ -8,6 +8,7 @@ mod compare;
 mod diff;
 mod explain;
 mod failure;
+mod graph;
 mod image_input;
 mod info;
 mod inputs;
@@ -61,6 +62,7 @@ fn run() -> u8 {
         Verb::Ops(arguments) => ops::ops(&arguments, &terminal),
         Verb::Compare(arguments) => compare::compare(&arguments, &terminal),
         Verb::Diff(arguments) => diff::diff(&arguments, &terminal),
+        Verb::Graph(arguments) => graph::graph(&arguments, &terminal),
         Verb::Bench(arguments) => bench::bench(&arguments, &terminal),
         Verb::Explain(arguments) => explain::explain(&arguments, &terminal),
         Verb::Reshape(arguments) => reshape::reshape(&arguments, &terminal),

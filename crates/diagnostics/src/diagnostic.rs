@@ -60,7 +60,7 @@ pub struct Label {
 }
 
 /// The layer a finding is about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct LayerReference {
     /// Its friendly name.
     pub name: String,

@@ -95,10 +95,14 @@ fn check_variables(model: &Model, inference: &Inference, diagnostics: &mut Vec<D
     // A reader whose own variable_id is missing may be the one that is looked for.
     let is_unknown = |(_, n): (NodeId, &crate::Node)| n.is("ReadValue") && n.operation.variable_id().is_none();
     let has_unknown = model.iter().any(is_unknown);
+    let mut writers: HashMap<&str, NodeId> = HashMap::new();
     for (id, node) in model.iter().filter(|(_, n)| n.is("Assign")) {
         let Some(variable) = node.operation.variable_id() else { continue };
         let reference = node.reference();
         let span = node.location.as_ref().map(|l| l.layer).unwrap_or_default();
+        if let Some(first) = writers.insert(variable, id) {
+            diagnostics.push(second_assign(node, model.node(first), variable));
+        }
         let Some(reader) = readers.get(variable) else {
             if !has_unknown {
                 diagnostics.push(lone_assign(node, variable, readers.keys().copied()));
@@ -122,6 +126,15 @@ fn check_variables(model: &Model, inference: &Inference, diagnostics: &mut Vec<D
         }
         diagnostics.push(diagnostic);
     }
+}
+
+/// Which of two values stays is nowhere said, and OpenVINO's processor plugin fails at the first inference.
+fn second_assign(node: &crate::Node, first: &crate::Node, variable: &str) -> Diagnostic {
+    let place = |node: &crate::Node| node.location.as_ref().map(|l| l.layer).unwrap_or_default();
+    let message = format!("{}: variable \"{variable}\" is written by another Assign already", node.reference());
+    let diagnostic = Diagnostic::new(Code::InvalidVariable, message).in_layer(node.reference());
+    let diagnostic = diagnostic.at(place(node), "the second").also(place(first), "the first");
+    diagnostic.help("keep one of them, or give each a variable of its own")
 }
 
 fn lone_assign<'r>(node: &crate::Node, variable: &str, readers: impl Iterator<Item = &'r str>) -> Diagnostic {

@@ -41,6 +41,7 @@ impl Operation for GatherTree {
         context.require_class(0, ElementClass::Numeric)?;
         let element_type = context.require_same_type(&[0, 1, 2, 3])?;
         context.require_rank(0, 3..=3)?;
+        context.require_rank(1, 3..=3)?;
         context.require_rank(2, 1..=1)?;
         context.require_one_element(3)?;
         let (steps, parents, lengths) = (context.shape(0), context.shape(1), context.shape(2));

@@ -112,8 +112,10 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 
 fn view(shape: &Shape, reversed: &[bool]) -> View {
     let mut from = Strided::dense(shape);
+    // Nothing is read of a tensor without elements, whose other sizes may be so large that strides overflow.
+    let is_empty = shape.iter().any(|size| *size == 0);
     for (axis, reversed) in reversed.iter().enumerate() {
-        if *reversed {
+        if *reversed && !is_empty {
             from.offset += shape[axis].saturating_sub(1) * from.strides[axis] as usize;
             from.strides[axis] = -from.strides[axis];
         }
