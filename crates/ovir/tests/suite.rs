@@ -1,6 +1,6 @@
 //! Golden cases and models against what oracles said of them.
 //!
-//! Damaged files are validated as well (`damaged.rs`); hostile scatters are in `hostile.rs`.
+//! Damaged files are validated as well (`damaged.rs`, `fuzz.rs`); hostile scatters are in `hostile.rs`.
 //!
 //! `OVIR_FILTER=substring cargo test -p ovir --test suite` runs the cases whose name holds the substring.
 
@@ -9,6 +9,7 @@
 mod suite {
     pub mod compare;
     pub mod damaged;
+    pub mod fuzz;
     pub mod golden;
     pub mod hostile;
     pub mod models;
