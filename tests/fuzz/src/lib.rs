@@ -325,14 +325,12 @@ impl Layer {
                 layers,
                 "<layer id=\"{index}\" name=\"in{index}\" type=\"{kind}\" version=\"opset1\">\
                  <data element_type=\"{element_type}\" shape=\"{shape}\"{data}/>\
-                 <output><port id=\"0\" precision=\"{}\">{}</port></output></layer>\n",
+                 <output><port id=\"0\" precision=\"{}\">{}</port></output></layer>",
                 escape(&port.precision()),
                 port.dims()
             );
-            let _ = write!(
-                edges,
-                "<edge from-layer=\"{index}\" from-port=\"0\" to-layer=\"{own}\" to-port=\"{index}\"/>\n"
-            );
+            let _ =
+                write!(edges, "<edge from-layer=\"{index}\" from-port=\"0\" to-layer=\"{own}\" to-port=\"{index}\"/>");
         }
         let _ = write!(
             layers,
@@ -353,17 +351,16 @@ impl Layer {
             let _ =
                 write!(layers, "<port id=\"{id}\" precision=\"{}\">{}</port>", escape(&port.precision()), port.dims());
         }
-        layers.push_str("</output></layer>\n");
+        layers.push_str("</output></layer>");
         for (index, port) in self.outputs.iter().enumerate() {
             let (id, from) = (own + 1 + index, own + index);
             let _ = write!(
                 layers,
                 "<layer id=\"{id}\" name=\"out{index}\" type=\"Result\" version=\"opset1\">\
-                 <input><port id=\"0\">{}</port></input></layer>\n",
+                 <input><port id=\"0\">{}</port></input></layer>",
                 port.dims()
             );
-            let _ =
-                write!(edges, "<edge from-layer=\"{own}\" from-port=\"{from}\" to-layer=\"{id}\" to-port=\"0\"/>\n");
+            let _ = write!(edges, "<edge from-layer=\"{own}\" from-port=\"{from}\" to-layer=\"{id}\" to-port=\"0\"/>");
         }
         (format!("<net name=\"fuzz\" version=\"11\"><layers>\n{layers}</layers><edges>\n{edges}</edges></net>"), bytes)
     }
