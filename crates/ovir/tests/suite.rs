@@ -1,6 +1,6 @@
 //! Golden cases and models against what oracles said of them.
 //!
-//! Damaged files are validated as well (`damaged.rs`); hostile scatters are in `hostile.rs`.
+//! Damaged files are validated as well (`damaged.rs`, `fuzz.rs`); hostile scatters are in `hostile.rs`.
 //!
 //! `OVIR_FILTER=substring cargo test -p ovir --test suite` runs the cases whose name holds the substring.
 
@@ -10,6 +10,7 @@ mod suite {
     pub mod compare;
     pub mod damaged;
     pub mod extensions;
+    pub mod fuzz;
     pub mod golden;
     pub mod hostile;
     pub mod models;

@@ -112,11 +112,11 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 
 fn view(shape: &Shape, reversed: &[bool]) -> View {
     let mut from = Strided::dense(shape);
-    // Nothing is read of a tensor without elements, whose other sizes may be so large that strides overflow.
-    let is_empty = shape.iter().any(|size| *size == 0);
     for (axis, reversed) in reversed.iter().enumerate() {
-        if *reversed && !is_empty {
-            from.offset += shape[axis].saturating_sub(1) * from.strides[axis] as usize;
+        if *reversed {
+            // Sizes that a file claims may overflow; no tensor of them has elements to be read.
+            let last = shape[axis].saturating_sub(1).saturating_mul(from.strides[axis] as usize);
+            from.offset = from.offset.saturating_add(last);
             from.strides[axis] = -from.strides[axis];
         }
     }
