@@ -9,6 +9,7 @@
 mod suite {
     pub mod compare;
     pub mod damaged;
+    pub mod element_types;
     pub mod extensions;
     pub mod fuzz;
     pub mod golden;
