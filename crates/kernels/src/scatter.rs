@@ -289,7 +289,7 @@ impl Scatter {
     #[must_use]
     pub fn work_nanoseconds(&self, in_place: bool) -> u64 {
         let width = self.element.width();
-        let copy = if in_place { 0 } else { nanoseconds_for_bytes(self.places.data_elements() * width * 2) };
+        let copy = if in_place { 0 } else { stream::copy_nanoseconds(self.places.data_elements() * width) };
         let updates = self.places.update_elements();
         let per_update = match self.places.0 {
             Kind::Elements { .. } => 4 * updates as u64,

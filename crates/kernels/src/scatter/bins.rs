@@ -61,11 +61,12 @@ impl Bins {
         self.sorted || (self.bins > 1 && self.units.count * self.units.inner * self.width >= FEW_BYTES)
     }
 
-    /// Whether it pays on the threads at hand: one thread alone finds random places fast enough in a tensor that a
-    /// last-level cache holds. The result is the same either way.
+    /// Whether it pays on the threads at hand: in a tensor that a last-level cache holds, one thread alone finds random
+    /// places fast enough, and single elements faster than several threads sort them. The result is the same either way.
     pub fn pays_here(&self) -> bool {
         let bytes = self.units.rows * self.units.inner * self.width;
-        self.sorted || (self.pays() && (threads() > 1 || bytes > CACHE_BYTES))
+        let is_parallel = threads() > 1 && self.units.inner > 1;
+        self.sorted || (self.pays() && (is_parallel || bytes > CACHE_BYTES))
     }
 
     /// The bytes of scratch for [`by_bins`].
