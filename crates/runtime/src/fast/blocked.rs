@@ -12,6 +12,7 @@ use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::{concat_part, split_part};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
+use ovir_kernels::quantized::CodeLayout;
 use ovir_kernels::reduce::{ReduceOp, reduce};
 use ovir_ops::movement::{
     concat::Concat,
@@ -87,7 +88,8 @@ pub(crate) fn candidate(
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
     channels(outputs.first()?)?;
-    convolution_candidate(node, inputs, outputs, is_constant)
+    quantized_candidate(node, inputs, outputs, is_constant)
+        .or_else(|| convolution_candidate(node, inputs, outputs, is_constant))
         .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
         .or_else(|| plane_candidate(node, inputs, outputs, is_constant))
         .or_else(|| channel_candidate(node, inputs, outputs, is_constant))
@@ -95,7 +97,8 @@ pub(crate) fn candidate(
 
 /// Claims a layer that the plan has put on blocks.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    claim_convolution(context)
+    super::quantized::claim_blocked(context)
+        .or_else(|| claim_convolution(context))
         .or_else(|| super::chain::claim(context))
         .or_else(|| super::unary::claim(context))
         .or_else(|| claim_pooling(context))
@@ -185,6 +188,26 @@ fn convolution_candidate(
         Way::Depthwise => nominal_elements(&output.shape) * taps as f64 * TAP_GAIN * use_of_lanes(output_channels),
     };
     Some(Candidate { inputs: layouts, output: Layout::Blocked, gain })
+}
+
+/// A convolution of quantised data.
+fn quantized_candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    let (parts, layout) = super::quantized::convolution_data(node, inputs)?;
+    let data = *parts.inputs.first()?;
+    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
+    if layout == CodeLayout::Blocks {
+        layouts[data] = Layout::Blocked;
+    }
+    if let Some(port) = parts.residual.or(parts.bias.filter(|port| !is_constant(*port))) {
+        layouts[port] = Layout::Blocked;
+    }
+    channels(outputs.first()?)?;
+    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain: super::quantized::GAIN })
 }
 
 /// A convolution into blocks.
