@@ -1,8 +1,8 @@
 //! Brings FakeQuantize next to each convolution and product that can be computed in bytes.
 //!
 //! A layer that reads a quantised value gets a FakeQuantize of its own, which `fuse_epilogue` takes into it: the kernel
-//! then makes codes of the data and multiplies them with the stored codes of its constant. A MaxPool commutes with
-//! FakeQuantize and is moved before it.
+//! then makes codes of the data and multiplies them with the stored codes of its constant. What stands between the two
+//! and commutes with a FakeQuantize of whole tensors, such as a MaxPool or a Reshape, is moved before it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,19 +24,43 @@ const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 /// The most layers between stored codes and a value.
 const MOST_LAYERS: usize = 6;
 
+/// Layers that commute with a FakeQuantize of whole tensors at their first input.
+const MOVERS: &[&str] = &["MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"];
+
+/// A value that a layer reads, and the FakeQuantize that the layer gets for it.
+type Split = (Source, NodeId);
+
 /// Splits all such layers; `None` if there is none.
 pub(crate) fn run(validated: &Validated) -> Option<Model> {
-    let pools = pools(validated);
-    let mut model = validated.model().clone();
-    for (quantizer, pool) in &pools {
-        swap(&mut model, *quantizer, *pool);
+    let model = validated.model();
+    let uses = Uses::new(model);
+    let mut splits: HashMap<NodeId, Vec<Split>> = HashMap::new();
+    let mut moved: HashMap<NodeId, NodeId> = HashMap::new();
+    for (id, node) in model.iter().filter(|(_, node)| node.is("FakeQuantize")) {
+        let Some(zero) = zero_code(model, node) else { continue };
+        let is_wanted = |reader: NodeId, value: Source| {
+            let (reader, shape) = (model.node(reader), &validated.inference().get(value).shape);
+            reads_once(reader, value) && is_byte_product(validated, reader, shape, zero)
+        };
+        let value = Source { node: id, port: 0 };
+        if let Some(mover) = uses.only_reader(id).filter(|reader| is_mover(model.node(*reader), value)) {
+            let value = Source { node: mover, port: 0 };
+            let readers: HashSet<NodeId> = uses.of(mover).iter().copied().collect();
+            if readers.iter().any(|reader| is_wanted(*reader, value)) {
+                moved.insert(mover, id);
+                readers.into_iter().for_each(|reader| splits.entry(reader).or_default().push((value, id)));
+            }
+        } else if uses.of(id).len() > 1 {
+            for reader in uses.of(id).iter().filter(|reader| is_wanted(**reader, value)) {
+                splits.entry(*reader).or_default().push((value, id));
+            }
+        }
     }
-    // Where FakeQuantize and MaxPool changed places, the reader of the one reads the other now.
-    let splits = splits(validated, &model, &pools);
-    if pools.is_empty() && splits.is_empty() {
-        return None;
-    }
-    Some(split(model, &splits))
+    (!splits.is_empty()).then(|| split(model, &splits, &moved))
+}
+
+fn is_mover(node: &Node, value: Source) -> bool {
+    MOVERS.iter().any(|kind| node.is(kind)) && node.outputs.len() == 1 && reads_once(node, value)
 }
 
 /// Whether the convolution or product `reader` of the FakeQuantize `quantizer` can be computed in bytes.
@@ -127,75 +151,32 @@ fn scale_shape(validated: &Validated, value: Source, shape: &Shape) -> Option<Sh
     None
 }
 
-/// FakeQuantize layers that only one MaxPool reads, and that MaxPool, where what reads it can be computed in bytes.
-fn pools(validated: &Validated) -> Vec<(NodeId, NodeId)> {
-    let model = validated.model();
-    let uses = Uses::new(model);
-    let mut found = Vec::new();
-    for (id, node) in model.iter().filter(|(_, node)| node.is("FakeQuantize")) {
-        let Some(zero) = zero_code(model, node) else { continue };
-        let Some(pool) = uses.only_reader(id).filter(|reader| model.node(*reader).is("MaxPool")) else { continue };
-        let (value, pool_node) = (Source { node: pool, port: 0 }, model.node(pool));
-        let is_wanted = uses.of(pool).iter().any(|reader| {
-            let reader = model.node(*reader);
-            reads_once(reader, value)
-                && is_byte_product(validated, reader, &validated.inference().get(value).shape, zero)
-        });
-        if pool_node.outputs.len() == 1 && is_wanted {
-            found.push((id, pool));
-        }
-    }
-    found
-}
-
-/// `FakeQuantize → MaxPool` becomes `MaxPool → FakeQuantize`. Both keep their places, so that the order stays right.
-fn swap(model: &mut Model, quantizer: NodeId, pool: NodeId) {
-    let (mut first, mut second) = (model.node(pool).clone(), model.node(quantizer).clone());
-    first.inputs[0] = second.inputs[0];
-    second.inputs[0] = Source { node: quantizer, port: 0 };
-    std::mem::swap(&mut first.outputs, &mut second.outputs);
-    model.nodes[quantizer.index()] = first;
-    model.nodes[pool.index()] = second;
-}
-
-/// The readers that get a FakeQuantize of their own, and the one they read now.
-fn splits(validated: &Validated, model: &Model, pools: &[(NodeId, NodeId)]) -> HashMap<NodeId, NodeId> {
-    let moved: HashSet<NodeId> = pools.iter().map(|(_, pool)| *pool).collect();
-    let uses = Uses::new(model);
-    let mut splits = HashMap::new();
-    for (id, node) in model.iter().filter(|(_, node)| node.is("FakeQuantize")) {
-        let Some(zero) = zero_code(model, node) else { continue };
-        let value = Source { node: id, port: 0 };
-        debug_assert!(!moved.contains(&id) || validated.model().node(id).is("MaxPool"));
-        // The value at this place has the shape that it had: MaxPool and FakeQuantize changed places together.
-        let shape = &validated.inference().get(value).shape;
-        let readers = uses.of(id);
-        for reader in readers {
-            let reads = model.node(*reader);
-            if readers.len() > 1 && reads_once(reads, value) && is_byte_product(validated, reads, shape, zero) {
-                splits.insert(*reader, id);
-            }
-        }
-    }
-    splits
-}
-
-/// Puts a copy of the FakeQuantize in front of each reader, and removes those that nobody reads any more.
-fn split(model: Model, splits: &HashMap<NodeId, NodeId>) -> Model {
+/// Puts a copy of the FakeQuantize in front of each reader, lets those that were moved read what it read, and removes
+/// those that nobody reads any more.
+fn split(model: &Model, splits: &HashMap<NodeId, Vec<Split>>, moved: &HashMap<NodeId, NodeId>) -> Model {
     let mut changed = Model { nodes: Vec::with_capacity(model.nodes.len() + splits.len()), ..model.clone() };
     let mut places: Vec<NodeId> = Vec::with_capacity(model.nodes.len());
-    let moved = |node: &Node, places: &[NodeId]| {
+    let placed = |source: Source, places: &[NodeId]| Source { node: places[source.node.index()], port: source.port };
+    for (id, node) in model.iter() {
         let mut node = node.clone();
         for source in &mut node.inputs {
-            source.node = places[source.node.index()];
+            let quantizer = splits.get(&id).and_then(|splits| splits.iter().find(|(value, _)| value == source));
+            let Some((value, quantizer)) = quantizer.copied() else {
+                *source = placed(*source, &places);
+                continue;
+            };
+            let mut copy = model.node(quantizer).clone();
+            // A value that was moved is quantised itself, another one is what the FakeQuantize makes of its data.
+            if value.node != quantizer {
+                copy.inputs[0] = value;
+            }
+            copy.inputs.iter_mut().for_each(|source| *source = placed(*source, &places));
+            *source = Source { node: NodeId(changed.nodes.len() as u32), port: 0 };
+            copy.outputs.clone_from(&model.node(value.node).outputs);
+            changed.nodes.push(copy);
         }
-        node
-    };
-    for (id, node) in model.iter() {
-        let mut node = moved(node, &places);
-        if let Some(quantizer) = splits.get(&id) {
-            node.inputs[0] = Source { node: NodeId(changed.nodes.len() as u32), port: 0 };
-            changed.nodes.push(moved(model.node(*quantizer), &places));
+        if let Some(quantizer) = moved.get(&id) {
+            node.inputs[0] = placed(model.node(*quantizer).inputs[0], &places);
         }
         places.push(NodeId(changed.nodes.len() as u32));
         changed.nodes.push(node);
@@ -204,7 +185,8 @@ fn split(model: Model, splits: &HashMap<NodeId, NodeId>) -> Model {
         *id = places[id.index()];
     }
     let uses = Uses::new(&changed);
-    let unread = splits.values().map(|id| places[id.index()]).filter(|id| uses.of(*id).is_empty()).collect();
+    let quantizers = splits.values().flatten().map(|(_, quantizer)| places[quantizer.index()]);
+    let unread = quantizers.filter(|id| uses.of(*id).is_empty()).collect();
     remove(&mut changed, &unread);
     changed
 }
