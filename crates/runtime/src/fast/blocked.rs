@@ -101,6 +101,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .or_else(|| claim_convolution(context))
         .or_else(|| super::chain::claim(context))
         .or_else(|| super::unary::claim(context))
+        .or_else(|| super::fake_quantize::claim(context))
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
         .or_else(|| claim_pad(context))
@@ -326,7 +327,7 @@ fn elementwise_candidate(
         && (1..inputs.len()).all(is_constant)
         && rest.iter().all(|facts| facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1))
         && is_blockable(data)
-        && super::parts::unary_op(&*node.operation, &vec![1.0; rest.len()]).is_some()
+        && (super::parts::unary_op(&*node.operation, &vec![1.0; rest.len()]).is_some() || node.is("FakeQuantize"))
     {
         return Some(Candidate::of_first(inputs.len()));
     }
