@@ -6,6 +6,8 @@
 mod blocked;
 #[path = "graphs/elementwise.rs"]
 mod elementwise;
+#[path = "graphs/initialisers.rs"]
+mod initialisers;
 #[path = "graphs/random.rs"]
 mod random;
 #[path = "graphs/stored.rs"]
