@@ -499,10 +499,9 @@ impl Job<'_> {
             if let (Activation::Unary(op), true) = (self.epilogue.activation, part.needs_pass()) {
                 for (block, place) in (0..blocks).flat_map(|block| (0..count).map(move |place| (block, place))) {
                     let line = tile.output.wrapping_add(block * self.block_stride + place * self.position_stride);
+                    let stored = BLOCK.min(self.channels - channel - block * BLOCK);
                     // SAFETY: the tile's lines lie in the output.
-                    unsafe {
-                        unary::apply(self.isa, op, line, line, BLOCK.min(self.channels - channel - block * BLOCK))
-                    };
+                    unsafe { unary::apply(self.isa, op, line, line, stored) };
                 }
             }
             position += count;

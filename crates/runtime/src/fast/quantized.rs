@@ -119,7 +119,7 @@ fn common(
         return None;
     }
     let matrix = stored.matrix(k, n, transposed).filter(|matrix| matrix.group == k)?;
-    let scales = matrix.scales.map_or_else(|| vec![1.0; n], |scales| scales);
+    let scales = matrix.scales.unwrap_or_else(|| vec![1.0; n]);
     let scales = scales.iter().map(|scale| (f64::from(*scale) * step) as f32).collect();
     let epilogue = parts.epilogue(context, n)?;
     let key = context.key(weights_port, &stored.codes);
