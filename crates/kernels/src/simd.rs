@@ -10,7 +10,9 @@ mod avx2;
 mod avx512;
 mod portable;
 
-use crate::isa::{Isa, Tier};
+use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Tier;
 
 /// A kernel body, compiled for each tier.
 pub(crate) trait Kernel {
