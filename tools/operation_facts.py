@@ -485,15 +485,6 @@ FACTS: dict[str, Facts] = {
     "BatchNormInference-opset1": Facts("float =0 =0 =0 =0", "1", zero=False),
     "BatchNormInference": Facts("float =0 =0 =0 =0", "2-5", zero=False),
     "GRN": Facts("float", "2-4", zero=False),
-    "CTCLoss": Facts(
-        "float index index =1 =2",
-        "3",
-        None,
-        {"preprocess_collapse_repeated": BOOLEAN, "ctc_merge_repeated": BOOLEAN, "unique": BOOLEAN},
-        "preprocess_collapse_repeated ctc_merge_repeated unique",
-        False,
-        inputs="4-5",
-    ),
     "DeformablePSROIPooling": Facts(
         "float =0 =0",
         "4",
@@ -548,8 +539,6 @@ FACTS: dict[str, Facts] = {
     ),
     "ROIAlignRotated": Facts("float =0 integer", "4", None, {"clockwise_mode": BOOLEAN}, "clockwise_mode", False),
     "SearchSorted": Facts("number =0", "1-5", None, {"right_mode": BOOLEAN, **OUTPUT_INDEX}, "right_mode output_type"),
-    "SegmentMax": Facts("number index index", "1-5", None, {"fill_mode": "zero lowest"}, "", False, inputs="2-3"),
-    "SparseFillEmptyRows": Facts("number index =1 =0", "1", zero=False),
     "Unique": Facts(
         "any index",
         "0-5",

@@ -110,6 +110,17 @@ def segment_max(p: Pack) -> None:
             constant=(1,),
             reference=reference,
         )
+    halves = p.normal(4, 2).astype(np.float16)
+    lowest = np.full((1, 2), np.finfo(np.float16).min)
+    p.case(
+        "lowest_of_f16",
+        [halves, np.array([0, 0, 2, 2])],
+        {"fill_mode": "lowest"},
+        constant=(1,),
+        reference=lambda x, ids: np.concatenate([x[:2].max(0)[None], lowest, x[2:].max(0)[None]]).astype(x.dtype),
+        example=True,
+        note="the lowest number of f16, not of the f32 that the plugin computes in",
+    )
     p.case(
         "fewer",
         [p.normal(4, 2), np.array([0, 1, 2, 3]), np.array(2)],

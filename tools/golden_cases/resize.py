@@ -114,6 +114,30 @@ def complete(**given):
     }
 
 
+def bicubic_pillow(x: np.ndarray, sizes: list[int], coefficient: float) -> np.ndarray:
+    """Resize the last two axes with Pillow's antialiased cubic filter."""
+
+    def weight(distance: float) -> float:
+        d, a = abs(distance), coefficient
+        if d < 1:
+            return ((a + 2) * d - (a + 3)) * d * d + 1
+        return (((d - 5) * d + 8) * d - 4) * a if d < 2 else 0.0
+
+    def matrix(source: int, target: int) -> np.ndarray:
+        scale = source / target
+        stretch = max(scale, 1.0)
+        rows = np.zeros((target, source))
+        for i, row in enumerate(rows):
+            center = (i + 0.5) * scale
+            low, high = max(int(center - 2 * stretch + 0.5), 0), min(int(center + 2 * stretch + 0.5), source)
+            row[low:high] = [weight((k - center + 0.5) / stretch) for k in range(low, high)]
+            row /= row.sum()
+        return rows
+
+    down, across = (matrix(source, target) for source, target in zip(x.shape[-2:], sizes))
+    return (down @ x.astype(np.float64) @ across.T).astype(x.dtype)
+
+
 @pack("Interpolate-opset4", "Interpolate-opset11")
 def resize(p: Pack) -> None:
     new = p.version == "opset11"
@@ -218,6 +242,15 @@ def resize(p: Pack) -> None:
         for mode in ("bilinear_pillow", "bicubic_pillow"):
             add(f"{mode}_down", (1, 2, 8, 9), axes, sizes=(3, 4), mode=mode, cube_coeff=-0.5, reference=False)
             add(f"{mode}_up", (1, 2, 4, 5), axes, sizes=(7, 9), mode=mode, cube_coeff=-0.5, reference=False)
+        p.case(
+            "bicubic_pillow_coefficient",
+            [p.normal(1, 1, 8, 9), np.array([3, 12], I64), np.array(axes, I64)],
+            complete(mode="bicubic_pillow", cube_coeff=-0.75),
+            constant=(1, 2),
+            tolerance=tolerance,
+            reference=lambda x, sizes, axes: bicubic_pillow(x, [int(size) for size in sizes], -0.75),
+            note="the plugin takes -0.5, as Pillow does, whatever the attribute says",
+        )
     dynamic = complete(mode="linear_onnx")
     sizes, scales = np.array([7, 9], I64), np.array([1.75, 1.8], F32)
     inputs = [p.normal(*image), *([sizes] if new else [sizes, scales]), np.array(axes, I64)]

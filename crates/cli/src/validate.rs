@@ -214,7 +214,8 @@ fn check_one(arguments: &ValidateArguments, core: &Core, path: &Path, terminal: 
     let mut checked = Checked { file, xml, diagnostics };
     let Some(text) = &arguments.shape else {
         // The process ends soon; taking a large graph apart before would be a part of its time.
-        std::mem::forget(result.filter(|_| arguments.models.len() == 1));
+        let is_only = arguments.models.len() == 1 && arguments.models.iter().any(|model| model == path);
+        std::mem::forget(result.filter(|_| is_only));
         return Ok(checked);
     };
     if !is_valid {

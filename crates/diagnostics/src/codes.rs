@@ -113,9 +113,9 @@ codes! {
     UnknownOpset, "OV302", Error, "the opset does not have this operation",
         "The version attribute names the opset from which the operation is taken; it must contain the operation.",
         "<layer type=\"Gelu\" version=\"opset1\"/>";
-    NotImplemented, "OV303", Error, "the operation is not implemented yet",
-        "The operation is known, but this version of ovir cannot run it. Validation checks its ports and the names of its attributes and trusts its declared shapes, which is a note; to run the model is an error.",
-        "<layer type=\"...\"/>";
+    NotImplemented, "OV303", Error, "the operation is not implemented for these inputs",
+        "The specification allows these element types or values, but this version of ovir cannot compute with them. Validation accepts the model; to run it is an error.",
+        "<layer type=\"Sort\"/> of strings";
     UnknownAttribute, "OV304", Warning, "an unknown attribute",
         "The operation has no attribute of this name; it is ignored, and a default may apply in its stead.",
         "<data axs=\"1\"/>";

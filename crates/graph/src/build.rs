@@ -13,7 +13,7 @@ use ovir_ir::{
 };
 use ovir_ops::{
     AttributeReader, BackEdge, BodyPorts, BuildContext, Category, Guarded, InputMap, OpDef, OpVersion, Operation,
-    OutputMap, RawAttribute, Registry, Resolution, Slicing, infrastructure::constant::Const,
+    OutputMap, RawAttribute, Registry, Resolution, SPECIFIED, Slicing, infrastructure::constant::Const,
 };
 use ovir_tensor::{ElementType, SmallVec};
 
@@ -44,7 +44,6 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
         registry,
         diagnostics: Vec::new(),
         nothing: Arc::new(Unresolved { outputs: Vec::new(), attributes: Vec::new() }),
-        unchecked: Vec::new(),
         unknown: Vec::new(),
     };
     let mut model = builder.body(&document.body).model;
@@ -54,7 +53,6 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
         legacy::widen_interface(&mut model);
     }
     builder.weights.finish(&mut builder.diagnostics);
-    unchecked::report(&builder.unchecked, &mut builder.diagnostics);
     unknown::report(builder.unknown, registry, &mut builder.diagnostics);
     legacy::apply_preprocessing(document, &mut model, weights, &mut builder.diagnostics);
     Built { model, diagnostics: builder.diagnostics }
@@ -63,7 +61,6 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
 mod constants;
 mod edges;
 mod legacy;
-mod unchecked;
 mod unknown;
 
 struct Builder<'b> {
@@ -72,8 +69,6 @@ struct Builder<'b> {
     diagnostics: Vec<Diagnostic>,
     /// What a layer is until its operation is known.
     nothing: Arc<dyn Operation>,
-    /// Layers of operations that are specified but not implemented.
-    unchecked: Vec<unchecked::Unchecked>,
     /// Layers of types that nobody knows.
     unknown: Vec<unknown::Unknown>,
 }
@@ -181,10 +176,7 @@ impl Builder<'_> {
             }
             Resolution::WrongOpset { .. } | Resolution::Unknown { .. } => {
                 leave_unresolved(layer, &mut node);
-                match unchecked::find(layer, &mut self.diagnostics) {
-                    Some(found) => self.unchecked.push(found),
-                    None => self.unresolved(layer),
-                }
+                self.unresolved(layer);
             }
         }
         node
@@ -276,7 +268,8 @@ impl Builder<'_> {
         if layer.type_name.value.is_empty() || layer.version.value.is_empty() {
             return;
         }
-        let specified = unchecked::opsets_of(&layer.type_name.value);
+        let type_name = &layer.type_name.value;
+        let specified: Vec<_> = SPECIFIED.iter().filter(|s| s.type_name.eq_ignore_ascii_case(type_name)).collect();
         let known = match self.registry.resolve(&layer.type_name.value, &layer.version.value) {
             Resolution::WrongOpset { definition } => Some(definition.type_name),
             _ => specified.first().map(|row| row.type_name),

@@ -4,7 +4,9 @@
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
 use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention};
-use ovir_kernels::blocked::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_depthwise};
+use ovir_kernels::blocked::{
+    BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise,
+};
 use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, Operand, run_chain};
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary};
@@ -106,8 +108,9 @@ fn convolution_rows(isa: Isa, filter: &str) {
         });
         let layout = if inputs < 16 { BlockedInput::Plain } else { BlockedInput::Blocked };
         let packed = BlockedConvolution::pack(&geometry, layout, &weights).unwrap();
+        let mut scratch = vec![0.0; blocked_convolution_scratch_len(&geometry, layout)];
         report(filter, &format!("conv blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
-            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue, &mut scratch).unwrap();
         });
     }
 }

@@ -23,6 +23,9 @@ pub const MOST_INPUTS: usize = 16;
 /// The most axes a collapsed geometry keeps.
 const MOST_AXES: usize = 8;
 
+/// Innermost axes up to here are too short for a line; they are joined with the axis around them.
+pub const SHORT_LINE: usize = 64;
+
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 14;
 
@@ -122,6 +125,8 @@ pub struct ChainGeometry {
     lens: [usize; MOST_INPUTS],
     /// The elements after which an input repeats along the innermost axis; 0 for the others.
     periods: [usize; MOST_INPUTS],
+    /// A multiple of all periods. Tiles and chunks begin at multiples of it.
+    unit: usize,
     inputs: usize,
     len: usize,
 }
@@ -154,6 +159,7 @@ impl ChainGeometry {
             strides,
             lens,
             periods: [0; MOST_INPUTS],
+            unit: 1,
             inputs: inputs.len(),
             len,
         };
@@ -176,7 +182,34 @@ impl ChainGeometry {
             strides[..rank].reverse();
         }
         geometry.rank = rank;
+        geometry.join_short_line();
         Ok(geometry)
+    }
+
+    /// Joins a short innermost axis with the one around it where every input is dense along both, or the same at every
+    /// place of the outer one: it then repeats.
+    fn join_short_line(&mut self) {
+        let Some(outer) = self.rank.checked_sub(2) else { return };
+        let (last, size) = (outer + 1, self.sizes[outer + 1]);
+        let strides = &self.strides[..self.inputs];
+        let is_dense = |s: &[usize; MOST_AXES]| s[outer] == s[last].saturating_mul(size);
+        let repeats = |s: &[usize; MOST_AXES]| s[last] == 1 && s[outer] == 0;
+        let count = strides.iter().filter(|s| repeats(s)).count();
+        if size > SHORT_LINE || count > MOST_REPEATING || !strides.iter().all(|s| is_dense(s) || repeats(s)) {
+            return;
+        }
+        for (strides, period) in self.strides[..self.inputs].iter_mut().zip(&mut self.periods) {
+            if repeats(strides) {
+                *period = size;
+                strides[last] = 0;
+            }
+            strides[outer] = strides[last];
+            strides[last] = 0;
+        }
+        self.unit = size;
+        self.sizes[outer] = self.sizes[outer].saturating_mul(size);
+        self.sizes[last] = 1;
+        self.rank = last;
     }
 
     /// The same geometry with an input that has `period` elements where its shape has one, and repeats them along the
@@ -191,6 +224,7 @@ impl ChainGeometry {
             && self.strides[input][last] == 0
             && matches!(period, 1 | 2 | 4 | 8 | 16 | 32)
             && self.sizes[last].is_multiple_of(period)
+            && (self.unit.is_multiple_of(period) || period.is_multiple_of(self.unit))
             && self.periods.iter().filter(|period| **period > 0).count() < MOST_REPEATING;
         if !fits {
             return Err(KernelError::invalid("inputs", "the input cannot repeat along the innermost axis"));
@@ -200,6 +234,7 @@ impl ChainGeometry {
             *stride *= period;
         }
         self.periods[input] = period;
+        self.unit = self.unit.max(period);
         Ok(self)
     }
 
@@ -259,7 +294,8 @@ pub fn run_chain(
         return Ok(());
     }
     let inner = geometry.sizes[geometry.rank - 1];
-    let pieces = inner.div_ceil(CHUNK);
+    let chunk = CHUNK / geometry.unit * geometry.unit;
+    let pieces = inner.div_ceil(chunk);
     let lines = geometry.len / inner;
     let work = (geometry.len as u64).saturating_mul(chain.picoseconds) / 1000 + lines as u64 * 10;
     let shared = SharedMut::new(output);
@@ -268,8 +304,8 @@ pub fn run_chain(
         let mut tiles = MaybeUninit::<[[f32; TILE]; SLOTS + MOST_REPEATING]>::uninit();
         let tiles = tiles.as_mut_ptr().cast::<f32>();
         for index in range {
-            let (line, start) = (index / pieces, index % pieces * CHUNK);
-            let end = if pieces == 1 { inner } else { inner.min(start + CHUNK) };
+            let (line, start) = (index / pieces, index % pieces * chunk);
+            let end = if pieces == 1 { inner } else { inner.min(start + chunk) };
             // SAFETY: lengths were checked, and the pieces of lines are disjoint parts of the output.
             unsafe { job.line(line, start, end, shared.pointer(), tiles) };
         }
@@ -305,13 +341,14 @@ impl Job<'_> {
             }
         }
         // Inputs that repeat are spread over a tile once for the line.
+        let length = TILE / geometry.unit * geometry.unit;
         let mut spread = [std::ptr::null::<f32>(); MOST_INPUTS];
         let repeating = (0..geometry.inputs).filter(|input| geometry.periods[*input] > 0);
         for (slot, input) in repeating.enumerate() {
             let tile = bases.wrapping_add((SLOTS + slot) * TILE);
             let period = geometry.periods[input];
-            for place in (0..TILE).step_by(period) {
-                // SAFETY: the period divides the tile, and the input has a period of elements here.
+            for place in (0..length).step_by(period) {
+                // SAFETY: the period divides the length, and the input has a period of elements here.
                 unsafe {
                     let from = self.pointers[input].add(offsets[input]);
                     std::ptr::copy_nonoverlapping(from, tile.add(place), period);
@@ -323,7 +360,7 @@ impl Job<'_> {
         let output = unsafe { output.add(line * geometry.sizes[last]) };
         let mut position = start;
         while position < end {
-            let count = TILE.min(end - position);
+            let count = length.min(end - position);
             for (place, step) in self.chain.steps.iter().enumerate() {
                 let target = if place + 1 == self.chain.steps.len() {
                     output.wrapping_add(position)

@@ -1,6 +1,5 @@
 //! Resizing of f32 planes by tables of positions and weights computed once per size.
 
-use crate::blocked::BLOCK;
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
@@ -130,75 +129,85 @@ pub fn interpolate(
     Ok(())
 }
 
-/// Resizes `planes` planes of [`BLOCK`] channels that lie side by side; otherwise as [`interpolate`]. No scratch is
+/// Resizes `planes` planes of `lanes` channels that lie side by side; otherwise as [`interpolate`]. No scratch is
 /// needed.
 ///
 /// # Errors
 /// A slice has the wrong length.
-pub fn blocked_interpolate(
+pub fn interpolate_lanes(
     isa: Isa,
     planes: usize,
+    lanes: usize,
     rows: &InterpolationTable,
     columns: &InterpolationTable,
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    check_exact("input", input.len(), product("input", &[planes, rows.input, columns.input, BLOCK])?)?;
-    check_exact("output", output.len(), product("output", &[planes, rows.output(), columns.output(), BLOCK])?)?;
+    check_exact("input", input.len(), product("input", &[planes, rows.input, columns.input, lanes])?)?;
+    check_exact("output", output.len(), product("output", &[planes, rows.output(), columns.output(), lanes])?)?;
     if output.is_empty() {
         return Ok(());
     }
-    let (lines, line) = (rows.output(), columns.output() * BLOCK);
+    let (lines, line) = (rows.output(), columns.output() * lanes);
     let work = output.len() as u64 / 4;
     let shared = SharedMut::new(output);
     parallel_for(planes * lines, CHUNK.div_ceil(line), work, |range| {
         for index in range {
             let (plane, y) = (index / lines, index % lines);
             let source = |row: u32| {
-                &input[(plane * rows.input + row as usize) * columns.input * BLOCK..][..columns.input * BLOCK]
+                &input[(plane * rows.input + row as usize) * columns.input * lanes..][..columns.input * lanes]
             };
             // SAFETY: lines are disjoint.
             let target = unsafe { shared.slice(index * line..(index + 1) * line) };
             let (first, second) = (source(rows.first[y]), source(rows.second[y]));
-            dispatch(isa, BlockedLine { columns, first, second, weight: rows.weight[y], output: target });
+            dispatch(isa, LanesLine { columns, lanes, first, second, weight: rows.weight[y], output: target });
         }
     });
     Ok(())
 }
 
-/// One line of the result, sixteen channels a position.
-struct BlockedLine<'a> {
+/// One line of the result, some channels a position.
+struct LanesLine<'a> {
     columns: &'a InterpolationTable,
+    lanes: usize,
     first: &'a [f32],
     second: &'a [f32],
     weight: f32,
     output: &'a mut [f32],
 }
 
-impl Kernel for BlockedLine<'_> {
+impl Kernel for LanesLine<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let BlockedLine { columns, first, second, weight, output } = self;
+        let LanesLine { columns, lanes, first, second, weight, output } = self;
         let (near, far) = (s.splat(1.0 - weight), s.splat(weight));
-        for (x, target) in output.chunks_exact_mut(BLOCK).enumerate() {
-            let (left, right) = (columns.first[x] as usize * BLOCK, columns.second[x] as usize * BLOCK);
+        for (x, target) in output.chunks_exact_mut(lanes).enumerate() {
+            let (left, right) = (columns.first[x] as usize * lanes, columns.second[x] as usize * lanes);
             let (here, beyond) = (s.splat(1.0 - columns.weight[x]), s.splat(columns.weight[x]));
-            for lane in (0..BLOCK).step_by(S::LANES) {
-                // SAFETY: the table was checked to name positions inside the lines, which have `BLOCK` values each.
+            for lane in (0..lanes).step_by(S::LANES) {
+                let count = S::LANES.min(lanes - lane);
+                // SAFETY: the table was checked to name positions inside the lines, which have `lanes` values each.
                 unsafe {
+                    let load = |line: &[f32], at: usize| match count == S::LANES {
+                        true => s.load(line.as_ptr().add(at + lane)),
+                        false => s.load_partial(line.as_ptr().add(at + lane), count),
+                    };
                     let column = |at: usize| {
-                        let value = s.load(first.as_ptr().add(at + lane));
+                        let value = load(first, at);
                         if weight == 0.0 {
                             return value;
                         }
-                        s.add(s.mul(value, near), s.mul(s.load(second.as_ptr().add(at + lane)), far))
+                        s.add(s.mul(value, near), s.mul(load(second, at), far))
                     };
                     let mut value = column(left);
                     if columns.weight[x] != 0.0 {
                         value = s.add(s.mul(value, here), s.mul(column(right), beyond));
                     }
-                    s.store(target.as_mut_ptr().add(lane), value);
+                    match count == S::LANES {
+                        true => s.store(target.as_mut_ptr().add(lane), value),
+                        false => s.store_partial(target.as_mut_ptr().add(lane), value, count),
+                    }
                 }
             }
         }
@@ -257,6 +266,28 @@ mod tests {
     use super::*;
     use crate::testing::{Random, assert_close, in_pool};
     use pretty_assertions::assert_eq;
+
+    #[test]
+    fn lanes_are_interpolated_as_planes_are() {
+        let (planes, high, wide) = (2, 4, 5);
+        let rows = InterpolationTable::linear(high, &[0.0, 0.25, 1.5, 2.75, 3.0]).unwrap();
+        let columns = InterpolationTable::linear(wide, &[0.5, 4.0, 3.125]).unwrap();
+        for lanes in [2, 3, 16, 21] {
+            let input = Random::new(3).values(planes * high * wide * lanes);
+            for isa in Isa::available() {
+                let mut output = vec![f32::NAN; planes * 5 * 3 * lanes];
+                interpolate_lanes(isa, planes, lanes, &rows, &columns, &input, &mut output).unwrap();
+                for lane in 0..lanes {
+                    let plane: Vec<f32> = input.iter().skip(lane).step_by(lanes).copied().collect();
+                    let mut expected = vec![f32::NAN; planes * 5 * 3];
+                    let mut scratch = vec![0.0; interpolate_scratch_len(planes, &rows, &columns)];
+                    interpolate(isa, planes, &rows, &columns, &plane, &mut expected, &mut scratch).unwrap();
+                    let result: Vec<f64> = output.iter().skip(lane).step_by(lanes).map(|v| f64::from(*v)).collect();
+                    assert_close(&expected, &result, 4, "lanes");
+                }
+            }
+        }
+    }
 
     #[test]
     fn linear_and_nearest() {

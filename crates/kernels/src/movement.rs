@@ -11,6 +11,15 @@ const MOST_AXES: usize = 10;
 /// Bytes a parallel chunk covers at least.
 const CHUNK: usize = 1 << 16;
 
+/// Tiles of so few rows or columns are moved directly.
+const NARROW: usize = 4;
+
+/// The length of the strips that planes with a narrow side are moved in.
+const STRIP: usize = 1024;
+
+/// Indices up to here are resolved once where many blocks are gathered by them.
+const MOST_RESOLVED: usize = 32;
+
 /// The side of the square tiles that a transposition works in.
 const TILE: usize = 16;
 
@@ -234,17 +243,20 @@ impl StridedCopy {
         }
         let others = &others[..count];
         let outer: usize = others.iter().map(|axis| axis.size).product();
-        let bands = across_axis.size.div_ceil(TILE);
-        let grain = CHUNK.div_ceil(TILE * inner.size * size_of::<T>());
+        // Planes with a narrow side, such as images of three channels, go by long strips of the other one.
+        let is_narrow = across_axis.size <= NARROW || inner.size <= NARROW;
+        let side = if is_narrow { STRIP } else { TILE };
+        let bands = across_axis.size.div_ceil(side);
+        let grain = CHUNK.div_ceil(side.min(across_axis.size) * inner.size * size_of::<T>());
         parallel_for(outer * bands, grain, work, |range| {
             for index in range {
                 let cursor = Cursor::new(others, index / bands);
-                let first = index % bands * TILE;
-                let high = TILE.min(across_axis.size - first);
+                let first = index % bands * side;
+                let high = side.min(across_axis.size - first);
                 let input = cursor.input + first as isize;
                 let output = cursor.output + first as isize * across_axis.output;
-                for start in (0..inner.size).step_by(TILE) {
-                    let wide = TILE.min(inner.size - start);
+                for start in (0..inner.size).step_by(side) {
+                    let wide = side.min(inner.size - start);
                     let input = input + start as isize * inner.input;
                     let output = output + start as isize;
                     // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
@@ -279,8 +291,9 @@ struct Pointers<T> {
 unsafe impl<T> Sync for Pointers<T> {}
 
 impl<T: Copy> Pointers<T> {
-    /// Moves a tile of `high` rows and `wide` columns, at most [`TILE`] each: rows are contiguous in the output and
-    /// columns in the input. It passes through the stack, so that every line of memory is visited once.
+    /// Moves a tile of `high` rows and `wide` columns, at most [`TILE`] each or one of them at most [`NARROW`]: rows are
+    /// contiguous in the output and columns in the input. It passes through the stack, so that every line of memory is
+    /// visited once.
     ///
     /// # Safety
     /// The tile lies inside both slices, which do not overlap.
@@ -302,6 +315,15 @@ impl<T: Copy> Pointers<T> {
                     let from = from.offset(column as isize * input_step).add(row).cast::<f32>();
                     let to = to.offset(row as isize * output_step).add(column).cast::<f32>();
                     transpose(isa, from, input_step as usize, to, output_step as usize);
+                }
+                return;
+            }
+            if high <= NARROW || wide <= NARROW {
+                for row in 0..high {
+                    let (line, target) = (from.add(row), to.offset(row as isize * output_step));
+                    for column in 0..wide {
+                        target.add(column).write_unaligned(line.offset(column as isize * input_step).read_unaligned());
+                    }
                 }
                 return;
             }
@@ -485,6 +507,13 @@ pub fn gather<I: Index>(
         return Ok(());
     }
     let work = nanoseconds_for_bytes(output.len().saturating_mul(2)).saturating_add(indices.len() as u64);
+    match inner {
+        1 => return gather_elements([outer, axis, count], data.as_chunks::<1>().0, indices, output, work),
+        2 => return gather_elements([outer, axis, count], data.as_chunks::<2>().0, indices, output, work),
+        4 => return gather_elements([outer, axis, count], data.as_chunks::<4>().0, indices, output, work),
+        8 => return gather_elements([outer, axis, count], data.as_chunks::<8>().0, indices, output, work),
+        _ => {}
+    }
     let shared = SharedMut::new(output);
     parallel_for(batch * outer * count, CHUNK.div_ceil(inner), work, |range| {
         for place in range {
@@ -494,11 +523,58 @@ pub fn gather<I: Index>(
             let from = &data[(block * axis + position) * inner..][..inner];
             // SAFETY: places are disjoint.
             let to = unsafe { shared.slice(place * inner..(place + 1) * inner) };
-            match inner {
-                4 => to.copy_from_slice(&from[..4]),
-                8 => to.copy_from_slice(&from[..8]),
-                _ => to.copy_from_slice(from),
+            to.copy_from_slice(from);
+        }
+    });
+    Ok(())
+}
+
+/// [`gather`] of blocks that are one element. The indices were checked.
+fn gather_elements<I: Index, const WIDTH: usize>(
+    [outer, axis, count]: [usize; 3],
+    data: &[[u8; WIDTH]],
+    indices: &[I],
+    output: &mut [u8],
+    work: u64,
+) -> Result<(), KernelError> {
+    // Whole rows of indices where they are short, such as the three channels of an image, else pieces of a row.
+    let rows = CHUNK.div_ceil(count * WIDTH);
+    let piece = if rows > 1 { rows * count } else { CHUNK / WIDTH };
+    // Indices that serve many blocks are resolved once.
+    let mut resolved = [0usize; MOST_RESOLVED];
+    let is_resolved = indices.len() == count && count <= MOST_RESOLVED;
+    if is_resolved {
+        for (target, index) in resolved.iter_mut().zip(indices) {
+            *target = index.position(axis).unwrap_or(0);
+        }
+    }
+    crate::parallel::parallel_chunks_mut(output, piece * WIDTH, work, |chunk, output| {
+        let (mut block, mut place) = (chunk * piece / count, chunk * piece % count);
+        let mut rest = output.as_chunks_mut::<WIDTH>().0;
+        if let (true, 3, 3) = (is_resolved, count, axis) {
+            let [red, green, blue] = [resolved[0] % 3, resolved[1] % 3, resolved[2] % 3];
+            let rows = data[block * axis..].as_chunks::<3>().0;
+            for (line, row) in rest.as_chunks_mut::<3>().0.iter_mut().zip(rows) {
+                *line = [row[red], row[green], row[blue]];
             }
+            return;
+        }
+        if is_resolved && place == 0 {
+            for (line, row) in rest.chunks_exact_mut(count).zip(data[block * axis..].chunks_exact(axis)) {
+                for (target, position) in line.iter_mut().zip(&resolved) {
+                    *target = row[*position];
+                }
+            }
+            return;
+        }
+        while !rest.is_empty() {
+            let (line, after) = rest.split_at_mut((count - place).min(rest.len()));
+            let row = &data[block * axis..][..axis];
+            let indices = &indices[block / outer * count + place..][..line.len()];
+            for (target, index) in line.iter_mut().zip(indices) {
+                *target = row[index.position(axis).unwrap_or(0)];
+            }
+            (block, place, rest) = (block + 1, 0, after);
         }
     });
     Ok(())
@@ -690,6 +766,29 @@ mod tests {
     use crate::testing::Random;
     use pretty_assertions::assert_eq;
     use proptest::prelude::*;
+
+    #[test]
+    fn single_elements_gather_as_blocks_do() {
+        for (width, axis, count, outer) in
+            [(1, 3, 3, 5000), (2, 4, 3, 40), (4, 7, 40, 3), (8, 3, 2, 700), (1, 9, 20_000, 2)]
+        {
+            let data = bytes(2 * outer * axis, width);
+            for batch in [1, 2] {
+                let indices: Vec<i64> = (0..batch * count).map(|i| (i * 5 % (2 * axis)) as i64 - axis as i64).collect();
+                let outer = 2 * outer / batch;
+                let expected: Vec<u8> = (0..batch * outer * count)
+                    .flat_map(|place| {
+                        let (block, index) = (place / count, indices[place / count / outer * count + place % count]);
+                        let at = block * axis + index.rem_euclid(axis as i64) as usize;
+                        data[at * width..(at + 1) * width].to_vec()
+                    })
+                    .collect();
+                let mut output = vec![0; expected.len()];
+                gather([batch, outer, axis, count], width, &data, &indices, &mut output).unwrap();
+                assert!(output == expected, "{width} {axis} {count} {batch}");
+            }
+        }
+    }
 
     fn bytes(count: usize, width: usize) -> Vec<u8> {
         (0..count)

@@ -22,6 +22,7 @@ pub mod movement;
 pub mod normalization;
 pub mod number;
 pub mod pooling;
+pub mod priors;
 pub mod proposals;
 pub mod random;
 pub mod ranges;

@@ -53,4 +53,4 @@ pub use evaluate::{EvaluateContext, OutputSlot, OutputSlots, Outputs};
 pub use guarded::Guarded;
 pub use infer::{InferContext, SymbolSource, ValueFacts};
 pub use registry::{Registry, Resolution};
-pub use specified::{OUTLINES, Outline, SPECIFIED, Specified};
+pub use specified::{SPECIFIED, Specified};

@@ -39,6 +39,26 @@ pub(crate) fn evaluate(operation: &dyn Operation, context: &mut EvaluateContext<
     outputs.pack(context.environment)
 }
 
+/// A tensor of the same shape that gives each element of a packed tensor a byte.
+///
+/// # Errors
+/// When memory cannot be had.
+pub(crate) fn spread_out(tensor: &Tensor) -> OpResult<Tensor> {
+    let mut spread = Tensor::zeros(OPAQUE, tensor.shape().clone())?;
+    packed::unpack_codes(tensor.element_type(), tensor.bytes(), spread.bytes_mut()?)?;
+    Ok(spread)
+}
+
+/// The packed tensor of `element_type` that [`spread_out`] was given.
+///
+/// # Errors
+/// When memory cannot be had.
+pub(crate) fn pack(spread: &Tensor, element_type: ElementType) -> OpResult<Tensor> {
+    let mut tensor = Tensor::zeros(element_type, spread.shape().clone())?;
+    packed::pack_codes(element_type, spread.bytes(), tensor.bytes_mut()?)?;
+    Ok(tensor)
+}
+
 /// Outputs of packed types as tensors of a byte for each element.
 struct Spread<'o, 'p> {
     packed: &'o mut (dyn Outputs + 'p),

@@ -31,6 +31,11 @@ impl Uses {
         readers.is_some_and(|readers| readers.iter().all(|reader| group.contains(reader)))
     }
 
+    /// The layers that read the first output of `node`, once for each input that does.
+    pub fn of(&self, node: NodeId) -> &[NodeId] {
+        self.readers.get(&Source { node, port: 0 }).map_or(&[], Vec::as_slice)
+    }
+
     /// The only layer that reads the first output of `node`, if there is just one that reads it once.
     pub fn only_reader(&self, node: NodeId) -> Option<NodeId> {
         match self.readers.get(&Source { node, port: 0 })?.as_slice() {

@@ -92,11 +92,13 @@ fn remove_unread(model: &mut Model, widening: Vec<NodeId>) {
 }
 
 /// Layers that stay as they are: variables and results, bodies, and layers whose attributes or inputs name the type that
-/// they yield (RandomUniform, Range, Eye, ConvertLike...).
+/// they yield (RandomUniform, Range, Eye, ConvertLike...). The lowest number that SegmentMax fills with is that of its type:
+/// that of f32 would become an infinity.
 fn keeps_type(node: &Node) -> bool {
+    let names_type = |text: &str| text == "f16" || text == "bf16" || (node.is("SegmentMax") && text == "LOWEST");
     matches!(&*node.type_name, "Result" | "Assign" | "ReadValue" | "ConvertLike")
         || !node.bodies.is_empty()
-        || node.operation.attributes().iter().any(|(_, text)| text == "f16" || text == "bf16")
+        || node.operation.attributes().iter().any(|(_, text)| names_type(text))
 }
 
 /// Layers that change few elements of a tensor, and round each of these once: they stay as they are where their inputs

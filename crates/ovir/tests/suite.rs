@@ -15,6 +15,7 @@ mod suite {
     pub mod golden;
     pub mod hostile;
     pub mod models;
+    pub mod operations;
     pub mod scatter;
     pub mod shapes;
 }

@@ -11,6 +11,7 @@ use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 use crate::decompression;
 use crate::eager::{Known, compute};
 use crate::fast::{Claim, ClaimContext, Kernel, PackStore, claim};
+use crate::initialisers::initialisers;
 use crate::layout::{Layout, Lowered, lower};
 use crate::pool::Pool;
 use crate::{RunError, VariableInfo};
@@ -45,6 +46,8 @@ pub struct Compiled {
     pub(crate) assigned: Vec<(Source, usize)>,
     /// For each variable, the ReadValue layers that read it.
     pub(crate) readers: Vec<Vec<NodeId>>,
+    /// The plan of initialisers with work of their own, and the variables that its results are for.
+    pub(crate) initialisers: Option<Box<(Compiled, Vec<usize>)>>,
     pub(crate) pool: Pool,
     /// Whether layers may run in kernels.
     pub(crate) uses_kernels: bool,
@@ -163,6 +166,7 @@ fn compile(
     environment: &Environment,
     is_body: bool,
 ) -> Result<Compiled, RunError> {
+    let initialisers = compile_initialisers(&model, options, &pool, packed)?;
     let (Lowered { model, layouts }, inference) = lowered(model, options, is_body);
     let mut first_value = Vec::with_capacity(model.nodes.len());
     let mut value_count = 0u32;
@@ -220,6 +224,7 @@ fn compile(
         variables,
         assigned,
         readers,
+        initialisers,
         pool,
         uses_kernels: !options.reference_only,
         is_static,
@@ -227,6 +232,20 @@ fn compile(
         inference,
         model,
     })
+}
+
+fn compile_initialisers(
+    model: &Model,
+    options: &CompileOptions,
+    pool: &Pool,
+    packed: &mut PackStore,
+) -> Result<Option<Box<(Compiled, Vec<usize>)>>, RunError> {
+    if options.reference_only || !model.nodes.iter().any(|node| node.is("ReadValue") && !node.inputs.is_empty()) {
+        return Ok(None);
+    }
+    let Some(found) = initialisers(model) else { return Ok(None) };
+    let compiled = compile(found.model, options, pool.clone(), packed, false)?;
+    Ok(Some(Box::new((compiled, found.variables))))
 }
 
 /// The model with layouts chosen and reorders inserted, and what is known of its values.

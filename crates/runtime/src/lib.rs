@@ -10,6 +10,7 @@ mod decompression;
 mod eager;
 mod error;
 mod fast;
+mod initialisers;
 mod instance;
 mod layout;
 mod pool;

@@ -343,6 +343,7 @@ impl State {
         if self.memory.variables.iter().all(|v| v.current.is_some()) {
             return Ok(());
         }
+        self.run_initialisers(compiled, environment)?;
         let mut known = Known::new();
         for (index, id) in compiled.model.parameters.iter().enumerate() {
             if let Some(tensor) = &self.memory.inputs[index] {
@@ -357,6 +358,21 @@ impl State {
                 let value = initial_value(compiled, index, &mut known, environment)?;
                 self.memory.variables[index].current = Some(value);
             }
+        }
+        Ok(())
+    }
+
+    /// Runs the plan of initialisers. Its memory is given back, because it runs once in a while.
+    fn run_initialisers(&mut self, compiled: &Compiled, environment: &mut Environment) -> Result<(), RunError> {
+        let Some((plan, variables)) = compiled.initialisers.as_deref() else { return Ok(()) };
+        if variables.iter().all(|index| self.memory.variables[*index].current.is_some()) {
+            return Ok(());
+        }
+        let mut state = State::new(plan);
+        state.memory.inputs.clone_from(&self.memory.inputs);
+        state.infer(plan, environment, None, None)?;
+        for (index, value) in variables.iter().zip(state.take_outputs().unwrap_or_default()) {
+            self.memory.variables[*index].current.get_or_insert(value);
         }
         Ok(())
     }

@@ -613,6 +613,24 @@ fn movements() {
 }
 
 #[test]
+fn pads() {
+    many(21, 48, |random, round| {
+        let rank = random.between(1, 4);
+        let shape: Vec<usize> = (0..rank).map(|_| random.between(1, 7)).collect();
+        let mode = ["constant", "edge", "reflect", "symmetric"][round % 4];
+        let mut pads = || -> Vec<i64> {
+            let most = |size: usize| if mode == "reflect" { size - 1 } else { size.min(4) };
+            shape.iter().map(|size| random.between(0, most(*size)) as i64).collect()
+        };
+        let (begin, end) = (pads(), pads());
+        let element_type = [ElementType::F32, ElementType::U8, ElementType::I64][random.between(0, 2)];
+        let case = Case::new("opset12", "Pad").attribute("pad_mode", mode).input(random.tensor(element_type, &shape));
+        let case = case.integers(&begin).integers(&end);
+        if round % 3 == 0 { case } else { case.input(random.tensor(element_type, &[])) }
+    });
+}
+
+#[test]
 fn gathers() {
     many(12, 36, |random, round| {
         let rank = random.between(1, 4);
@@ -874,7 +892,12 @@ fn recurrent_sequences() {
 #[test]
 fn interpolations() {
     many(17, 60, |random, round| {
-        let shape = [random.between(1, 2), random.between(1, 5), random.between(1, 9), random.between(1, 9)];
+        let mut shape = [random.between(1, 2), random.between(1, 5), random.between(1, 9), random.between(1, 9)];
+        // Images whose channels come last too.
+        let axes = if round % 4 == 0 { [1, 2] } else { [2, 3] };
+        if round % 4 == 0 {
+            shape.swap(1, 3);
+        }
         let target = [random.between(1, 20) as i64, random.between(1, 20) as i64];
         let mode = ["nearest", "linear_onnx", "linear"][round % 3];
         let coordinates = ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"][random.between(0, 3)];
@@ -883,7 +906,7 @@ fn interpolations() {
             .attribute("coordinate_transformation_mode", coordinates)
             .attribute("nearest_mode", ["round_prefer_floor", "floor", "ceil", "simple"][random.between(0, 3)]);
         let scales = [random.between(1, 3) as f32, random.between(2, 9) as f32 / 4.0];
-        let (by_scales, axes) = (random.between(0, 1) == 1, [2, 3]);
+        let by_scales = random.between(0, 1) == 1;
         let case = case.attribute("shape_calculation_mode", if by_scales { "scales" } else { "sizes" });
         let case = case.input(random.tensor(ElementType::F32, &shape));
         let case =

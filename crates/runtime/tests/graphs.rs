@@ -6,6 +6,10 @@
 mod blocked;
 #[path = "graphs/elementwise.rs"]
 mod elementwise;
+#[path = "graphs/initialisers.rs"]
+mod initialisers;
+#[path = "graphs/quantized.rs"]
+mod quantized;
 #[path = "graphs/random.rs"]
 mod random;
 #[path = "graphs/stored.rs"]

@@ -8,16 +8,19 @@ use super::{BLOCK, blocked_len};
 use crate::convolution::ConvolutionEpilogue;
 use crate::convolution::ConvolutionGeometry;
 use crate::epilogue::{Activation, Channelwise};
-use crate::error::{KernelError, check_exact};
+use crate::error::{KernelError, check_exact, check_len};
 use crate::gemm::Value;
 use crate::isa::{Isa, Tier};
-use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
+use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::unary;
 use std::ops::Range;
 
 /// The most positions a tile holds.
 const MOST_POSITIONS: usize = 14;
+
+/// Elements that a padded plane may have besides twice its own.
+const MOST_PADDING: usize = 1 << 12;
 
 /// The layout of a convolution's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +76,12 @@ impl BlockedConvolution {
         Ok(Self { input, shape, values })
     }
 
+    /// The layout of the input that they are for.
+    #[must_use]
+    pub fn input(&self) -> BlockedInput {
+        self.input
+    }
+
     /// Bytes the packed form holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -80,8 +89,67 @@ impl BlockedConvolution {
     }
 }
 
+/// Elements of scratch that [`blocked_convolution`] needs: a padded copy of a plain input. Checking every tap of so few
+/// channels would take longer than multiplying.
+#[must_use]
+pub fn blocked_convolution_scratch_len(geometry: &ConvolutionGeometry, input: BlockedInput) -> usize {
+    match (input, padded(geometry)) {
+        (BlockedInput::Plain, Some([high, wide])) => {
+            let [_, _, inputs, ..] = geometry.channels_and_kernel();
+            [geometry.plane().batch, inputs, high, wide]
+                .iter()
+                .fold(1, |total: usize, size| total.saturating_mul(*size))
+        }
+        _ => 0,
+    }
+}
+
+/// The height and width that all windows together cover.
+fn covered(geometry: &ConvolutionGeometry) -> [usize; 2] {
+    let (view, [_, _, _, high, wide]) = (geometry.plane(), geometry.channels_and_kernel());
+    let reach = |axis: usize, taps: usize| {
+        view.output[axis].saturating_sub(1) * view.stride[axis] + (taps - 1) * view.dilation[axis] + 1
+    };
+    [reach(0, high), reach(1, wide)]
+}
+
+/// Whether all windows lie inside the input.
+fn is_inside(geometry: &ConvolutionGeometry) -> bool {
+    let (view, covered) = (geometry.plane(), covered(geometry));
+    (0..2).all(|axis| view.pad[axis] == 0 && covered[axis] <= view.input[axis])
+}
+
+/// The size of the copy of a plane that all windows lie in, if they leave the input and the copy is not much larger.
+fn padded(geometry: &ConvolutionGeometry) -> Option<[usize; 2]> {
+    let (view, covered) = (geometry.plane(), covered(geometry));
+    let is_small = covered[0].saturating_mul(covered[1]) <= 2 * view.input[0] * view.input[1] + MOST_PADDING;
+    (is_small && !is_inside(geometry)).then_some(covered)
+}
+
+/// Copies each plane into zeros of the size `[high, wide]`, behind the padding before its axes.
+fn pad_planes(view: &PlaneView, [high, wide]: [usize; 2], input: &[f32], output: &mut [f32]) {
+    let ([lines, columns], [top, left]) = (view.input, view.pad);
+    let (first, last) = (left.min(wide), (left + columns).min(wide));
+    let work = nanoseconds_for_bytes(output.len().saturating_mul(8));
+    parallel_chunks_mut(output, high * wide, work, |first_plane, planes| {
+        for (offset, plane) in planes.chunks_exact_mut(high * wide).enumerate() {
+            let source = &input[(first_plane + offset) * lines * columns..][..lines * columns];
+            for (y, line) in plane.chunks_exact_mut(wide).enumerate() {
+                let Some(row) = y.checked_sub(top).filter(|row| *row < lines) else {
+                    line.fill(0.0);
+                    continue;
+                };
+                line[..first].fill(0.0);
+                line[first..last].copy_from_slice(&source[row * columns..][..last - first]);
+                line[last..].fill(0.0);
+            }
+        }
+    });
+}
+
 /// Convolves into the blocked layout. `input` has the layout the weights were packed for; `output` and a residual of
-/// the epilogue are blocked. Bias and slopes are indexed by channel. No scratch is needed.
+/// the epilogue are blocked. Bias and slopes are indexed by channel. `scratch` has
+/// [`blocked_convolution_scratch_len`] elements.
 ///
 /// # Errors
 /// A slice has the wrong length, or the weights were packed for another shape.
@@ -92,8 +160,9 @@ pub fn blocked_convolution(
     input: &[f32],
     output: &mut [f32],
     epilogue: &ConvolutionEpilogue<'_>,
+    scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    let view = geometry.plane();
+    let mut view = geometry.plane();
     let [groups, outputs, inputs, high, wide] = weights.shape;
     if weights.shape != shape(geometry) || geometry.has_depth() {
         return Err(KernelError::invalid("weights", "packed for another shape"));
@@ -106,8 +175,17 @@ pub fn blocked_convolution(
     check_exact("input", input.len(), input_len)?;
     check_exact("output", output.len(), blocked_len(view.batch, outputs, positions))?;
     epilogue.check(outputs, output.len())?;
+    check_len("scratch", scratch.len(), blocked_convolution_scratch_len(geometry, weights.input))?;
     if output.is_empty() {
         return Ok(());
+    }
+    let mut input = input;
+    let mut is_dense = weights.input == BlockedInput::Plain && is_inside(geometry);
+    if let (BlockedInput::Plain, Some(covered)) = (weights.input, padded(geometry)) {
+        let copy = &mut scratch[..view.batch * inputs * covered[0] * covered[1]];
+        pad_planes(&view, covered, input, copy);
+        (input, view.input, view.pad) = (copy, covered, [0, 0]);
+        is_dense = true;
     }
     let inputs = inputs / groups;
     let job = Job {
@@ -116,6 +194,7 @@ pub fn blocked_convolution(
         epilogue,
         input,
         view,
+        is_dense,
         inputs,
         taps: [high, wide],
         blocks: outputs.div_ceil(BLOCK),
@@ -128,7 +207,9 @@ pub fn blocked_convolution(
         Tier::Avx2 => (6, 1),
         Tier::Avx512 => (MOST_POSITIONS, 2),
     };
-    let tile = positions.div_ceil(positions.div_ceil(most));
+    // Tiles of plain inputs end with their lines, so that neighbouring positions read at one distance.
+    let span = if weights.input == BlockedInput::Plain { view.output[1] } else { positions };
+    let tile = span.div_ceil(span.div_ceil(most));
     let pairs = job.per_group.div_ceil(wide_tile);
     let tile_flops = 2 * tile * wide_tile * BLOCK * inputs * high * wide;
     let tiles = positions.div_ceil(tile);
@@ -178,6 +259,8 @@ struct Job<'a> {
     epilogue: &'a ConvolutionEpilogue<'a>,
     input: &'a [f32],
     view: PlaneView,
+    /// Whether every tap lies inside a plain input.
+    is_dense: bool,
     /// Input channels of one group.
     inputs: usize,
     taps: [usize; 2],
@@ -224,7 +307,10 @@ impl Job<'_> {
         let block_stride = self.positions * BLOCK;
         let mut position = span.start;
         while position < span.end {
-            let count = tile.min(span.end - position);
+            let mut count = tile.min(span.end - position);
+            if self.weights.input == BlockedInput::Plain {
+                count = count.min(self.view.output[1] - position % self.view.output[1]);
+            }
             let offset = (image * self.blocks + block) * block_stride + position * BLOCK;
             let call = Call {
                 input: self.input[source..].as_ptr(),
@@ -244,7 +330,13 @@ impl Job<'_> {
                 limits: part.limits(),
             };
             // SAFETY: the tile lies inside the output, and everything it reads inside the slices that were checked.
-            unsafe { run_tile(self.isa, count, blocks, call) };
+            unsafe {
+                match (self.is_dense, self.view.stride[1]) {
+                    (true, 1) => run_tile::<1>(self.isa, count, blocks, call),
+                    (true, 2) => run_tile::<2>(self.isa, count, blocks, call),
+                    _ => run_tile::<0>(self.isa, count, blocks, call),
+                }
+            }
             if let (Activation::Unary(op), true) = (self.epilogue.activation, part.needs_pass()) {
                 for block in 0..blocks {
                     let line = call.output.wrapping_add(block * block_stride);
@@ -281,15 +373,18 @@ struct Call {
 
 /// A tile with its number of positions and output blocks known to the compiler; `VECTORS` is the number of vectors
 /// that hold those blocks.
-struct Fixed<const POSITIONS: usize, const VECTORS: usize>(Call);
+struct Fixed<const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(Call);
 
+/// Computes a tile. Where `STEP` is not 0, the tile lies in one line of a plain input, neighbouring positions read that
+/// far apart, and every tap lies inside.
+///
 /// # Safety
 /// The call's pointers cover what the geometry asks for.
-unsafe fn run_tile(isa: Isa, positions: usize, blocks: usize, call: Call) {
+unsafe fn run_tile<const STEP: usize>(isa: Isa, positions: usize, blocks: usize, call: Call) {
     macro_rules! call {
         ($vectors:literal: $($positions:literal)*) => {
             match positions {
-                $($positions => dispatch(isa, Fixed::<$positions, $vectors>(call)),)*
+                $($positions => dispatch(isa, Fixed::<$positions, $vectors, STEP>(call)),)*
                 _ => debug_assert!(false, "no tile of {positions} positions"),
             }
         };
@@ -302,7 +397,7 @@ unsafe fn run_tile(isa: Isa, positions: usize, blocks: usize, call: Call) {
     }
 }
 
-impl<const POSITIONS: usize, const VECTORS: usize> Kernel for Fixed<POSITIONS, VECTORS> {
+impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for Fixed<POSITIONS, VECTORS, STEP> {
     type Output = ();
 
     #[inline(always)]
@@ -314,9 +409,73 @@ impl<const POSITIONS: usize, const VECTORS: usize> Kernel for Fixed<POSITIONS, V
         }
         // SAFETY: `run_tile` was promised that the pointers cover what the geometry asks for.
         unsafe {
-            let sums = accumulate::<S, POSITIONS, VECTORS>(s, &call);
+            let sums = match STEP {
+                0 => accumulate::<S, POSITIONS, VECTORS>(s, &call),
+                _ => along_line::<S, POSITIONS, VECTORS, STEP>(s, &call),
+            };
             finish(s, &call, sums);
         }
+    }
+}
+
+/// The bias of each vector, for every position.
+///
+/// # Safety
+/// The bias has a value for each lane.
+#[inline(always)]
+unsafe fn biases<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+    for vector in 0..VECTORS {
+        // SAFETY: the caller's promise.
+        let bias = unsafe { s.load(call.bias.add(vector * S::LANES)) };
+        for position in 0..POSITIONS {
+            sums[position][vector] = bias;
+        }
+    }
+    sums
+}
+
+/// The sums of a tile in one line of a plain input, whose positions read `STEP` elements apart.
+///
+/// # Safety
+/// As of [`run_tile`].
+#[inline(always)]
+unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(
+    s: S,
+    call: &Call,
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let view = &call.view;
+    let per_block = BLOCK / S::LANES;
+    let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = biases::<S, POSITIONS, VECTORS>(s, call);
+        let first = call.input.add(y * view.stride[0] * view.input[1] + x * view.stride[1]);
+        let mut weights = call.weights;
+        for ky in 0..call.taps[0] {
+            for kx in 0..call.taps[1] {
+                let tap = first.add(ky * view.dilation[0] * view.input[1] + kx * view.dilation[1]);
+                for channel in 0..call.channels {
+                    let from = tap.add(channel * call.channel_step);
+                    let mut right = [s.splat(0.0); VECTORS];
+                    for vector in 0..VECTORS {
+                        let place = vector / per_block * call.weights_block + vector % per_block * S::LANES;
+                        right[vector] = s.load(weights.add(place));
+                    }
+                    for position in 0..POSITIONS {
+                        let left = s.splat(*from.add(position * STEP));
+                        for vector in 0..VECTORS {
+                            sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
+                        }
+                    }
+                    weights = weights.add(BLOCK);
+                }
+            }
+        }
+        sums
     }
 }
 
@@ -330,14 +489,8 @@ unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let places = Places::<POSITIONS>::new(call);
-    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
-    for vector in 0..VECTORS {
-        // SAFETY: the bias has a value for each lane.
-        let bias = unsafe { s.load(call.bias.add(vector * S::LANES)) };
-        for position in 0..POSITIONS {
-            sums[position][vector] = bias;
-        }
-    }
+    // SAFETY: the bias has a value for each lane.
+    let mut sums = unsafe { biases::<S, POSITIONS, VECTORS>(s, call) };
     if places.interior {
         // SAFETY: every tap of every position lies inside the input.
         return unsafe { interior::<S, POSITIONS, VECTORS>(s, call, &places.pointers, sums) };

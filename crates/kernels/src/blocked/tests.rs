@@ -80,7 +80,9 @@ fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Opti
         match input_layout {
             Some(layout) => {
                 let packed = BlockedConvolution::pack(geometry, layout, &weights).unwrap();
-                blocked_convolution(isa, geometry, &packed, &blocked_input, &mut output, &epilogue).unwrap();
+                let mut scratch = vec![f32::NAN; blocked_convolution_scratch_len(geometry, layout)];
+                blocked_convolution(isa, geometry, &packed, &blocked_input, &mut output, &epilogue, &mut scratch)
+                    .unwrap();
             }
             None => blocked_depthwise(isa, geometry, &weights, &blocked_input, &mut output, &epilogue).unwrap(),
         }
@@ -171,7 +173,8 @@ fn layouts_and_threads() {
     for isa in Isa::available() {
         let run = || {
             let mut output = vec![0.0; 96 * 900];
-            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &ConvolutionEpilogue::default()).unwrap();
+            let epilogue = ConvolutionEpilogue::default();
+            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue, &mut []).unwrap();
             output
         };
         assert_eq!(run(), in_pool(3, run));

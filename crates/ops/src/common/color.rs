@@ -243,10 +243,11 @@ fn clipped<T: Number>(value: f64) -> T {
     T::from_f64(clipped_value::<T>(value))
 }
 
-/// The value in 0 to 255, an integer where the type is one; NaN stays.
+/// The value in 0 to 255, an integer where the type is one; NaN stays. OpenVINO computes in f32 and rounds ties to even,
+/// which decides what 76.5 becomes.
 fn clipped_value<T: Number>(value: f64) -> f64 {
     let value = super::unary::clamp(value, 0.0, 255.0);
-    if T::IS_FLOAT { value } else { value.round() }
+    if T::IS_FLOAT { value } else { f64::from((value as f32).round_ties_even()) }
 }
 
 fn merge_type(context: &InferContext<'_>, port: usize, known: ElementType) -> OpResult<ElementType> {

@@ -7,13 +7,15 @@ use super::elementwise::{infer_binary, propagate_binary, unsupported};
 use super::number::Number;
 use crate::{EvaluateContext, InferContext, OpResult};
 
-/// Two inputs of one type, broadcast; the output is boolean. `decide` compares bounds.
+/// Two inputs of one type, numbers, booleans or strings, broadcast; the output is boolean. `decide` compares bounds.
 pub(crate) fn infer_comparison(
     context: &mut InferContext<'_>,
     attributes: &BroadcastAttributes,
     decide: impl Fn(Value, Value) -> Value,
 ) -> OpResult {
-    infer_binary(context, attributes, ElementClass::Native, Some(ElementType::Boolean))?;
+    let are_strings = [0, 1].iter().any(|port| context.element_type(*port) == ElementType::String);
+    let class = if are_strings { ElementClass::Any } else { ElementClass::Native };
+    infer_binary(context, attributes, class, Some(ElementType::Boolean))?;
     propagate_binary(context, attributes, decide);
     Ok(())
 }

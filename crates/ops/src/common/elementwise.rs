@@ -154,6 +154,13 @@ pub(crate) fn evaluate_comparison(
     let pairs = Pairs::new(attributes, a.shape(), b.shape())?;
     let mut output = context.output(0, &pairs.shape)?;
     let target = output.slice_mut::<u8>()?;
+    if let (Some(x), Some(y)) = (a.strings(), b.strings()) {
+        // Strings are ordered by their bytes, which is the order of their code points.
+        return pairs.visit(|k, i, j| {
+            target[k] = u8::from((function.integer)(&(x[i].cmp(&y[j]) as i128), &0));
+            Ok(())
+        });
+    }
     dispatch!(element_type, T in [native] => {
         let (x, y) = (a.slice::<T>()?, b.slice::<T>()?);
         pairs.visit(|k, i, j| {

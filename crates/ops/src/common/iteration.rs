@@ -3,7 +3,8 @@
 use ovir_tensor::{Dim, ElementType, INFINITE, PartialShape, Shape, Tensor};
 
 use crate::infer::normalize_axis;
-use crate::{Blame, Body, BodyPorts, Environment, InferContext, OpError, OpResult, Slicing, ValueFacts};
+use crate::spread::{is_packed, pack, spread_out};
+use crate::{Blame, Body, BodyPorts, Environment, InferContext, InputMap, OpError, OpResult, Slicing, ValueFacts};
 
 /// How often inference may walk around a body before shapes that still grow are given up as unbounded.
 const MAX_INFERENCE_ROUNDS: usize = 4;
@@ -86,7 +87,7 @@ pub(crate) fn gathered_shape(
     Ok(whole)
 }
 
-/// The part of `tensor` that iteration `index` takes.
+/// The part of `tensor` that iteration `index` takes. Elements must fill whole bytes, see [`in_bytes`].
 ///
 /// # Errors
 /// When the part lies outside of the tensor.
@@ -111,7 +112,8 @@ pub(crate) fn slice(tensor: &Tensor, slicing: &Slicing, index: usize, port: usiz
     Ok(part)
 }
 
-/// Puts the iterations of an output together along its axis, in the order in which they lie.
+/// Puts the iterations of an output together along its axis, in the order in which they lie. Elements must fill whole
+/// bytes, see [`in_bytes`].
 ///
 /// # Errors
 /// When the parts differ in shape off the axis.
@@ -217,13 +219,14 @@ impl Rounds<'_> {
         condition: bool,
         environment: &mut Environment,
     ) -> OpResult<Vec<Option<Tensor>>> {
+        let sources = self.sliced_inputs()?;
         let mut collected: Vec<Vec<Tensor>> = vec![Vec::new(); self.ports.outputs.len()];
         let mut last: Vec<Tensor> = Vec::new();
         let mut goes_on = condition;
         let mut iteration = 0usize;
         while goes_on && limit.is_none_or(|limit| iteration < limit) {
             environment.poll()?;
-            self.set_parameters(iteration)?;
+            self.set_parameters(iteration, &sources)?;
             last = self.body.run(&self.parameters, environment)?;
             for (output, parts) in self.ports.outputs.iter().zip(&mut collected) {
                 if output.slicing.is_some() {
@@ -247,17 +250,24 @@ impl Rounds<'_> {
         self.outputs(&collected, &last)
     }
 
-    fn set_parameters(&mut self, iteration: usize) -> OpResult {
+    /// The inputs that are cut, by the order of the port map; packed ones are spread once, not in every iteration.
+    fn sliced_inputs(&self) -> OpResult<Vec<Option<Tensor>>> {
+        let sliced = |input: &InputMap| self.inputs.get(input.external).filter(|_| input.slicing.is_some());
+        self.ports.inputs.iter().map(|input| sliced(input).map(in_bytes).transpose()).collect()
+    }
+
+    fn set_parameters(&mut self, iteration: usize, sources: &[Option<Tensor>]) -> OpResult {
         if let Some(port) = self.ports.special.current_iteration
             && let Some(parameter) = self.parameters.get_mut(port)
         {
             *parameter = iteration_number(parameter, iteration)?;
         }
-        for input in &self.ports.inputs {
-            let Some(slicing) = &input.slicing else { continue };
+        for (input, source) in self.ports.inputs.iter().zip(sources) {
+            let (Some(slicing), Some(source)) = (&input.slicing, source) else { continue };
             let Some(tensor) = self.inputs.get(input.external) else { continue };
             if let Some(parameter) = self.parameters.get_mut(input.parameter) {
-                *parameter = slice(tensor, slicing, iteration, input.external)?;
+                let part = slice(source, slicing, iteration, input.external)?;
+                *parameter = in_type(part, tensor.element_type())?;
             }
         }
         Ok(())
@@ -268,7 +278,7 @@ impl Rounds<'_> {
         let mut outputs = Vec::new();
         for (output, parts) in self.ports.outputs.iter().zip(collected) {
             let value = match &output.slicing {
-                Some(slicing) => gather(parts, slicing, output.external)?,
+                Some(slicing) => gather_parts(parts, slicing, output.external)?,
                 None => last.get(output.result).cloned().or_else(|| self.initial(output.result)),
             };
             if outputs.len() <= output.external {
@@ -318,6 +328,25 @@ pub(crate) fn first_facts(body: &dyn Body, ports: &BodyPorts, context: &InferCon
         };
     }
     Ok(facts)
+}
+
+/// `tensor`, or where its elements share bytes a tensor of the same shape that gives each a byte of its own.
+fn in_bytes(tensor: &Tensor) -> OpResult<Tensor> {
+    if is_packed(tensor.element_type()) { spread_out(tensor) } else { Ok(tensor.clone()) }
+}
+
+/// Undoes [`in_bytes`].
+fn in_type(tensor: Tensor, element_type: ElementType) -> OpResult<Tensor> {
+    if is_packed(element_type) { pack(&tensor, element_type) } else { Ok(tensor) }
+}
+
+/// Puts iterations together, whatever their elements are.
+fn gather_parts(parts: &[Tensor], slicing: &Slicing, port: usize) -> OpResult<Option<Tensor>> {
+    let Some(element_type) = parts.first().map(Tensor::element_type).filter(|t| is_packed(*t)) else {
+        return gather(parts, slicing, port);
+    };
+    let spread = parts.iter().map(spread_out).collect::<OpResult<Vec<_>>>()?;
+    gather(&spread, slicing, port)?.map(|whole| pack(&whole, element_type)).transpose()
 }
 
 /// Whether the single element of a boolean tensor is true.
@@ -376,6 +405,7 @@ fn whole_bytes(element_type: ElementType) -> OpResult<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ovir_tensor::packed;
     use pretty_assertions::assert_eq;
 
     fn cut(start: i64, end: i64, stride: i64, part_size: i64) -> Slicing {
@@ -393,6 +423,24 @@ mod tests {
         assert_eq!(slice(&tensor, &backward, 0, 0).unwrap().slice::<f32>().unwrap(), [2.0, 5.0]);
         let parts: Vec<Tensor> = (0..3).map(|i| slice(&tensor, &backward, i, 0).unwrap()).collect();
         assert_eq!(gather(&parts, &backward, 0).unwrap().unwrap(), tensor);
+    }
+
+    #[test]
+    fn cuts_elements_that_share_bytes() {
+        let codes: Vec<u8> = (0..10).collect();
+        for element_type in [ElementType::I4, ElementType::U3, ElementType::Nf4, ElementType::U1] {
+            let mask = (1u8 << element_type.bits()) - 1;
+            let codes: Vec<u8> = codes.iter().map(|code| code & mask).collect();
+            let mut whole = Tensor::zeros(element_type, [2, 5]).unwrap();
+            packed::pack_codes(element_type, &codes, whole.bytes_mut().unwrap()).unwrap();
+            let spread = in_bytes(&whole).unwrap();
+            let part = |i| in_type(slice(&spread, &cut(0, -1, 1, 1), i, 0).unwrap(), element_type).unwrap();
+            let parts: Vec<Tensor> = (0..5).map(part).collect();
+            let mut column = [0; 2];
+            packed::unpack_codes(element_type, parts[3].bytes(), &mut column).unwrap();
+            assert_eq!(column, [codes[3], codes[8]], "{element_type}");
+            assert_eq!(gather_parts(&parts, &cut(0, -1, 1, 1), 0).unwrap(), Some(whole), "{element_type}");
+        }
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::{Blame, EvaluateContext, OpError, OpResult};
 /// The most samples along one axis of a region. Larger regions than any feature map would only repeat zeros.
 const MAX_SAMPLES: usize = 1 << 22;
 
+/// The most samples of one element of the output: all elements of the largest maps there are.
+const MAX_GRID: usize = 1 << 26;
+
 /// Two elements along an axis and the weight of the second.
 pub(crate) type Tap = (usize, usize, f64);
 
@@ -41,6 +44,23 @@ impl Samples {
     pub(crate) fn of_bin(&self, bin: usize) -> &[Option<Tap>] {
         &self.taps[bin * self.per_bin..][..self.per_bin]
     }
+}
+
+/// Checks that a bin has not more samples within the map than can be computed.
+///
+/// # Errors
+/// When it has.
+pub(crate) fn check_grid(rows: &Samples, columns: &Samples) -> OpResult {
+    let inside = |samples: &Samples| {
+        let in_bin = |bin: &[Option<Tap>]| bin.iter().flatten().count();
+        samples.taps.chunks(samples.per_bin.max(1)).map(in_bin).max().unwrap_or(0)
+    };
+    let count = inside(rows).saturating_mul(inside(columns));
+    if count <= MAX_GRID {
+        return Ok(());
+    }
+    let message = format!("a region needs {count} samples of one element of the output");
+    Err(OpError::value(Blame::Input(1), message).note(format!("the limit is {MAX_GRID}")))
 }
 
 /// The samples along one axis of a bin of `extent` elements.
@@ -118,6 +138,15 @@ mod tests {
         assert_eq!(tap(1.25, 4), Some((1, 2, 0.25)));
         assert_eq!(tap(3.75, 4), Some((3, 3, 0.0)));
         assert_eq!(tap(f32::NAN, 4), None);
+    }
+
+    #[test]
+    fn too_many_samples_of_an_element_are_an_error() {
+        let samples = |extent| Samples::new(0.0, extent, 1, 1 << 14, 1 << 14).unwrap();
+        assert!(check_grid(&samples(100.0), &samples(100.0)).is_err());
+        // Only those within the map count.
+        let far = Samples::new(1e6, 100.0, 1, 1 << 14, 1 << 14).unwrap();
+        assert!(check_grid(&samples(100.0), &far).is_ok());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! | port | name | types | shape |
 //! |---|---|---|---|
-//! | in 0 | a | any numeric type, boolean | any |
+//! | in 0 | a | any numeric type, boolean, string | any |
 //! | in 1 | b | that of `a` | broadcastable with `a` |
 //! | out 0 | | boolean | broadcast of `a` and `b` |
 //!

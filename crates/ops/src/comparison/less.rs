@@ -5,7 +5,7 @@
 //!
 //! | port | name | types | shape |
 //! |---|---|---|---|
-//! | in 0 | a | any numeric type, boolean | any |
+//! | in 0 | a | any numeric type, boolean, string | any |
 //! | in 1 | b | that of `a` | broadcastable with `a` |
 //! | out 0 | | boolean | broadcast of `a` and `b` |
 //!
@@ -57,6 +57,7 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 #[cfg(test)]
 mod tests {
     use crate::testing::{Case, booleans, tensor};
+    use ovir_tensor::Tensor;
     use pretty_assertions::assert_eq;
 
     #[test]
@@ -82,6 +83,20 @@ mod tests {
         let inputs = [tensor(&[f32::NAN, 1.0, f32::NAN], [3]), tensor(&[1f32, f32::NAN, f32::NAN], [3])];
         let output = Case::new("Less", "opset1").run(&inputs).unwrap();
         assert_eq!(output[0], booleans(&[false, false, false], [3]));
+    }
+
+    #[test]
+    fn strings_are_ordered_by_their_bytes() {
+        let strings = |values: &[&str], shape: &[usize]| {
+            Tensor::from_strings(values.iter().map(|v| (*v).to_owned()).collect(), shape).unwrap()
+        };
+        let (a, b) = (strings(&["", "ab", "b", "\u{e9}"], &[2, 2]), strings(&["b", "ab"], &[2]));
+        let run = |name: &str| Case::new(name, "opset1").run(&[a.clone(), b.clone()]).unwrap().remove(0);
+        assert_eq!(run("Less"), booleans(&[true, false, false, false], [2, 2]));
+        assert_eq!(run("Equal"), booleans(&[false, true, true, false], [2, 2]));
+        assert_eq!(run("GreaterEqual"), booleans(&[false, true, true, true], [2, 2]));
+        let error = Case::new("Less", "opset1").infer_error(&["string[2]", "i32[2]"]);
+        assert!(error.contains("string") && error.contains("i32"), "{error}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::common::elementwise::unsupported;
 use crate::common::memory::{filled, widened_view, write_rounded};
 use crate::common::number::Number;
 use crate::common::ranges::{check_integer, check_number, check_positive};
-use crate::common::regions::{Tap, check_map, image_of, sample};
+use crate::common::regions::{Tap, check_map, checked_samples, image_of, sample};
 use crate::common::window::MAX_WINDOW_NUMBER;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -191,6 +191,10 @@ impl Operation for DeformablePSROIPooling {
         let shape = Shape::from([rois.len() / 5, self.attributes.output_dim as usize, groups, groups]);
         context.output(0, &shape)?;
         check_map(context, 0, &shape)?;
+        // The samples of a part are held at once, and their number is in no shape.
+        let bins = [self.attributes.spatial_bins_x, self.attributes.spatial_bins_y];
+        let [bins_x, bins_y] = bins.map(|bins| usize::try_from(bins).unwrap_or(usize::MAX));
+        checked_samples(bins_x, bins_y, height.max(width) as f32)?;
         let (offsets, classes) = match context.input_count() {
             0..=2 => (Vec::new(), 0),
             _ => (widened_view(context.input(2)?)?, context.input(2)?.shape()[1] / 2),
@@ -278,6 +282,14 @@ mod tests {
             [at(0.0, 0.0), at(0.5, 0.25), at(1.0, 0.75), at(2.0, 0.0), at(-0.25, 0.0)],
             [0.0, 0.5, 5.5, 3.0, 0.0]
         );
+    }
+
+    #[test]
+    fn too_many_samples_are_an_error() {
+        let rois = tensor(&[0f32, 0.0, 0.0, 1.0, 1.0], [1, 5]);
+        let case = case("1", "1").attribute("spatial_bins_x", "2147483647").attribute("spatial_bins_y", "2");
+        let error = case.run(&[tensor(&[0f32; 4], [1, 1, 2, 2]), rois]).unwrap_err().to_string();
+        assert!(error.contains("needs 4294967294 samples"), "{error}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::common::boxes::{common_dim, require_last};
 use crate::common::elementwise::unsupported;
 use crate::common::memory::{filled, widened_view, write_rounded};
 use crate::common::ranges::check_integer;
-use crate::common::regions::{Samples, check_map, sample};
+use crate::common::regions::{Samples, check_grid, check_map, sample};
 use crate::common::window::{MAX_WINDOW_NUMBER, check_range};
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -84,6 +84,7 @@ impl ExperimentalDetectronROIFeatureExtractor {
         let (height, width) = (layer.shape()[2], layer.shape()[3]);
         let columns = self.samples(level, region[0], region[2], width)?;
         let rows = self.samples(level, region[1], region[3], height)?;
+        check_grid(&rows, &columns)?;
         let (size, count) = (self.size(), (rows.per_bin * columns.per_bin) as f64);
         let element_type = layer.element_type();
         dispatch!(element_type, T in [float] => {
@@ -91,7 +92,10 @@ impl ExperimentalDetectronROIFeatureExtractor {
             for (plane, target) in planes.zip(features.chunks_exact_mut((size * size).max(1))) {
                 for (i, target) in target.iter_mut().enumerate() {
                     let (down, across) = (rows.of_bin(i / size), columns.of_bin(i % size));
-                    let values = down.iter().flat_map(|y| across.iter().map(|x| sample(plane, width, *y, *x)));
+                    // Samples outside of the map are zero.
+                    let across = || across.iter().flatten();
+                    let down = down.iter().flatten();
+                    let values = down.flat_map(|y| across().map(|x| sample(plane, width, Some(*y), Some(*x))));
                     *target = values.sum::<f64>() / count;
                 }
             }

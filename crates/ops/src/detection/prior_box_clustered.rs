@@ -13,12 +13,11 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{Dim, ElementClass, ElementType, INFINITE, PartialShape, Shape};
+use ovir_tensor::Shape;
 
 use crate::common::memory::{filled, write_rounded};
-use crate::{
-    Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
-};
+use crate::common::priors::{height_and_width, infer_priors, variance};
+use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation};
 
 /// The definition of PriorBoxClustered.
 pub static PRIOR_BOX_CLUSTERED: OpDef = OpDef {
@@ -63,48 +62,16 @@ impl PriorBoxClustered {
     pub fn boxes_of_cell(&self) -> usize {
         self.attributes.width.len()
     }
-
-    fn variance(&self, i: usize) -> f64 {
-        match self.attributes.variance.as_slice() {
-            [] => f64::from(0.1f32),
-            [one] => f64::from(*one),
-            list => f64::from(list[i % 4]),
-        }
-    }
 }
 
 impl Operation for PriorBoxClustered {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
-        for port in [0, 1] {
-            context.require_class(port, ElementClass::Integer)?;
-            context.require_rank(port, 1..=1)?;
-            if !context.shape(port).dim(0).contains(2) {
-                let message = format!("shape {} must be [2]: height and width", context.shape(port));
-                return Err(OpError::shape(Blame::Input(port), message));
-            }
-        }
-        let per_cell = Dim::fixed(self.boxes_of_cell().saturating_mul(4));
-        let size = match context.bounds(0).map(|b| &b.values[..]) {
-            Some([height, width]) if height.max < 0 || width.max < 0 => {
-                return Err(OpError::value(Blame::Input(0), "height and width cannot be negative"));
-            }
-            Some([height, width]) => height.to_dim() * width.to_dim() * per_cell,
-            _ => context.new_dim(0, INFINITE),
-        };
-        context.set_output(0, ElementType::F32, PartialShape::from_dims([Dim::fixed(2), size]));
-        Ok(())
+        infer_priors(context, self.boxes_of_cell())
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        let read = |port: usize| -> OpResult<(usize, usize)> {
-            let values = context.integers(port)?;
-            let size = |i: usize| values.get(i).and_then(|v| usize::try_from(*v).ok());
-            size(0)
-                .zip(size(1))
-                .ok_or_else(|| OpError::value(Blame::Input(port), format!("{values:?} must be a height and a width")))
-        };
-        let (height, width) = read(0)?;
-        let (image_height, image_width) = read(1)?;
+        let (height, width) = height_and_width(context, 0)?;
+        let (image_height, image_width) = height_and_width(context, 1)?;
         let a = &self.attributes;
         let count = self.boxes_of_cell().saturating_mul(4).saturating_mul(height).saturating_mul(width);
         let shape = Shape::from([2, count]);
@@ -133,7 +100,7 @@ impl Operation for PriorBoxClustered {
                 values.extend(corners.map(|c| f64::from(if a.clip { c.clamp(0.0, 1.0) } else { c })));
             }
         }
-        values.extend((0..count).map(|i| self.variance(i)));
+        values.extend((0..count).map(|i| variance(&self.attributes.variance, i)));
         write_rounded(context.output(0, &shape)?, &values)
     }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use ovir_tensor::{Dim, ElementClass, PartialShape, Shape};
 
 use crate::common::memory::{filled, widened_view, write_rounded};
-use crate::common::regions::{Samples, Tap, check_map, image_of, sample};
+use crate::common::regions::{Samples, Tap, check_grid, check_map, image_of, sample};
 use crate::common::window::MAX_WINDOW_NUMBER;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -101,12 +101,13 @@ impl ROIAlign {
         Samples::new(first, extent, bins, self.attributes.sampling_ratio, size)
     }
 
-    /// One element of the output.
+    /// One element of the output. Samples outside of the map are zero: they change no sum, and no maximum, which is at
+    /// least zero. A region far larger than the map costs no more than one as large as the map.
     fn pool(&self, plane: &[f64], width: usize, rows: &[Option<Tap>], columns: &[Option<Tap>]) -> f64 {
         let mut pooled = 0.0f64;
-        for row in rows {
-            for column in columns {
-                let value = sample(plane, width, *row, *column);
+        for row in rows.iter().flatten() {
+            for column in columns.iter().flatten() {
+                let value = sample(plane, width, Some(*row), Some(*column));
                 match self.attributes.mode {
                     ROIAlignMode::Max if value > pooled || value.is_nan() => pooled = value,
                     ROIAlignMode::Max => {}
@@ -158,6 +159,7 @@ impl Operation for ROIAlign {
             let corners = &boxes[region * 4..][..4];
             let columns = self.samples(corners[0], corners[2], bins_x, width)?;
             let rows = self.samples(corners[1], corners[3], bins_y, height)?;
+            check_grid(&rows, &columns)?;
             for c in 0..channels {
                 let plane = &values[(image * channels + c) * height * width..][..height * width];
                 for y in 0..bins_y {
@@ -167,6 +169,7 @@ impl Operation for ROIAlign {
                         }
                     }
                 }
+                context.environment().poll()?;
             }
         }
         write_rounded(context.output(0, &shape)?, &result)
@@ -216,6 +219,19 @@ mod tests {
             case().run(&[data, rois, tensor(&[1i32], [1])]).unwrap_err().to_string(),
             "input 2: batch index 1 of region 0 is out of range [0, 0]"
         );
+    }
+
+    #[test]
+    fn a_region_far_larger_than_the_map_takes_no_longer() {
+        let data = tensor(&[1f32; 4], [1, 1, 2, 2]);
+        let rois = tensor(&[-2e6f32, -2e6, 2e6, 2e6], [1, 4]);
+        let run = |mode: &str| {
+            let case = Case::new("ROIAlign", "opset9").attribute("pooled_h", "1").attribute("pooled_w", "2");
+            let case = case.attribute("sampling_ratio", "0").attribute("spatial_scale", "1").attribute("mode", mode);
+            case.run(&[data.clone(), rois.clone(), tensor(&[0i32], [1])]).unwrap().remove(0)
+        };
+        assert_eq!(run("max"), tensor(&[1f32, 1.0], [1, 1, 1, 2]));
+        assert!(run("avg").slice::<f32>().unwrap().iter().all(|mean| (0.0..1e-9).contains(mean)));
     }
 
     #[test]

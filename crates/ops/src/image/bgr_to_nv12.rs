@@ -9,7 +9,7 @@
 //! | out 0 | | that of `image` | `[N, H * 3 / 2, W, 1]` (luma, then pairs of U and V), or the luma `[N, H, W, 1]` |
 //! | out 1 | UV | that of `image` | `[N, H / 2, W / 2, 2]`; without `single_plane` only |
 //!
-//! Values are clipped to 0 to 255; u8 is rounded to the nearest, halves away from zero. The specification does not say
+//! Values are clipped to 0 to 255; u8 is rounded to the nearest, halves to even. The specification does not say
 //! how chroma is halved: as in OpenVINO's reference it is the mean of the clipped and rounded values of four pixels.
 
 use std::sync::Arc;

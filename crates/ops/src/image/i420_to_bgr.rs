@@ -10,7 +10,7 @@
 //! | in 2 | V | that of `image` | `[N, H / 2, W / 2, 1]`; absent where `image` holds all planes |
 //! | out 0 | | that of `image` | `[N, H, W, 3]`: blue, green, red |
 //!
-//! H and W are even. Values are clipped to 0 to 255; u8 is rounded to the nearest, halves away from zero.
+//! H and W are even. Values are clipped to 0 to 255; u8 is rounded to the nearest, halves to even.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@
 //! | in 1 | UV | that of `image` | `[N, H / 2, W / 2, 2]`; absent where `image` holds all planes |
 //! | out 0 | | that of `image` | `[N, H, W, 3]`: red, green, blue |
 //!
-//! H and W are even. Values are clipped to 0 to 255; u8 is rounded to the nearest, halves away from zero.
+//! H and W are even. Values are clipped to 0 to 255; u8 is rounded to the nearest, halves to even.
 
 use std::sync::Arc;
 

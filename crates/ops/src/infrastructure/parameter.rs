@@ -30,7 +30,7 @@ crate::attributes! {
 pub static PARAMETER: OpDef = OpDef {
     type_name: "Parameter",
     category: Category::Infrastructure,
-    versions: &[OpVersion::new(1, (1, 16), (0, 0), (1, 1))],
+    versions: &[OpVersion::new(1, (1, 17), (0, 0), (1, 1))],
     attributes: ParameterAttributes::DEFINITIONS,
     build,
 };

@@ -5,15 +5,21 @@ use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    BLOCK, BlockedConvolution, BlockedInput, BlockedPooling, blocked_convolution, blocked_depthwise, blocked_pooling,
-    from_plain, to_plain,
+    BLOCK, BlockedConvolution, BlockedInput, BlockedPooling, blocked_convolution, blocked_convolution_scratch_len,
+    blocked_depthwise, blocked_pad, blocked_pooling, from_plain, to_plain,
 };
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::{concat_part, split_part};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
+use ovir_kernels::quantized::CodeLayout;
 use ovir_kernels::reduce::{ReduceOp, reduce};
-use ovir_ops::movement::{concat::Concat, split::Split, variadic_split::VariadicSplit};
+use ovir_ops::movement::{
+    concat::Concat,
+    pad::{Pad, PadMode},
+    split::Split,
+    variadic_split::VariadicSplit,
+};
 use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
 use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec};
 
@@ -21,7 +27,7 @@ use crate::layout::{Layout, Reorder, nominal_elements, physical_shape, sizes};
 
 use super::convolution::{Form, kernel_geometry, smallest_data};
 use super::layout::axis_of;
-use super::parts::{EpilogueParts, Parts, floats, kernel_error};
+use super::parts::{EpilogueParts, Parts, floats, kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 /// Convolutions from so few channels read plain values.
@@ -30,9 +36,20 @@ const FEW_CHANNELS: usize = 4;
 /// The most taps of a depthwise kernel.
 const MOST_TAPS: usize = 225;
 
-/// Nanoseconds an operation takes in a plain and in a blocked convolution.
+/// Nanoseconds an operation takes in a plain and in a blocked convolution of many channels.
 const PLAIN_FLOP: f64 = 1.0 / 65.0;
 const BLOCKED_FLOP: f64 = 1.0 / 110.0;
+
+/// Nanoseconds an operation takes in a plain convolution that sums `taps` products for each of `channels`: products of
+/// matrices with few rows or short sums do not fill their tiles.
+fn plain_flop(taps: f64, channels: f64) -> f64 {
+    PLAIN_FLOP * (1.0 + 24.0 / taps) * (1.0 + 8.0 / channels)
+}
+
+/// The same in a blocked convolution, whose tiles have sixteen channels.
+fn blocked_flop(taps: f64, channels: usize) -> f64 {
+    BLOCKED_FLOP * (1.0 + 8.0 / taps) / use_of_lanes(channels)
+}
 
 /// Nanoseconds that a tap of a pooling or a depthwise convolution takes less on blocks, where a vector is sixteen
 /// channels.
@@ -71,7 +88,8 @@ pub(crate) fn candidate(
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
     channels(outputs.first()?)?;
-    convolution_candidate(node, inputs, outputs, is_constant)
+    quantized_candidate(node, inputs, outputs, is_constant)
+        .or_else(|| convolution_candidate(node, inputs, outputs, is_constant))
         .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
         .or_else(|| plane_candidate(node, inputs, outputs, is_constant))
         .or_else(|| channel_candidate(node, inputs, outputs, is_constant))
@@ -79,11 +97,14 @@ pub(crate) fn candidate(
 
 /// Claims a layer that the plan has put on blocks.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    claim_convolution(context)
+    super::quantized::claim_blocked(context)
+        .or_else(|| claim_convolution(context))
         .or_else(|| super::chain::claim(context))
         .or_else(|| super::unary::claim(context))
+        .or_else(|| super::fake_quantize::claim(context))
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
+        .or_else(|| claim_pad(context))
         .or_else(|| super::interpolate::claim_blocked(context))
         .or_else(|| claim_channels(context))
 }
@@ -161,10 +182,33 @@ fn convolution_candidate(
     let taps: usize = filter_shape.iter().product::<usize>() / output_channels.max(1);
     let flops = 2.0 * nominal_elements(&output.shape) * taps as f64;
     let gain = match way {
-        Way::Dense(_) => flops * (PLAIN_FLOP - BLOCKED_FLOP / use_of_lanes(output_channels)),
+        Way::Dense(_) => {
+            let (taps, channels) = (taps.max(1) as f64, output_channels);
+            flops * (plain_flop(taps, channels as f64) - blocked_flop(taps, channels))
+        }
         Way::Depthwise => nominal_elements(&output.shape) * taps as f64 * TAP_GAIN * use_of_lanes(output_channels),
     };
     Some(Candidate { inputs: layouts, output: Layout::Blocked, gain })
+}
+
+/// A convolution of quantised data.
+fn quantized_candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    let (parts, layout) = super::quantized::convolution_data(node, inputs)?;
+    let data = *parts.inputs.first()?;
+    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
+    if layout == CodeLayout::Blocks {
+        layouts[data] = Layout::Blocked;
+    }
+    if let Some(port) = parts.residual.or(parts.bias.filter(|port| !is_constant(*port))) {
+        layouts[port] = Layout::Blocked;
+    }
+    channels(outputs.first()?)?;
+    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain: super::quantized::GAIN })
 }
 
 /// A convolution into blocks.
@@ -226,6 +270,16 @@ impl Kernel for ConvolutionKernel {
             && self.epilogue.residual.is_none_or(is_output)
     }
 
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let geometry = shapes.inputs.get(self.data_port).and_then(|data| self.geometry(data));
+        match (geometry, &self.weights) {
+            (Some(geometry), Weights::Dense(weights)) => {
+                blocked_convolution_scratch_len(&geometry, weights.input()).saturating_mul(size_of::<f32>())
+            }
+            _ => 0,
+        }
+    }
+
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         let geometry = shapes.inputs.get(self.data_port).and_then(|data| self.geometry(data));
         geometry.map_or(0, |g| nanoseconds_for_flops(g.flops()))
@@ -246,7 +300,10 @@ impl Kernel for ConvolutionKernel {
         };
         let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
         match &self.weights {
-            Weights::Dense(weights) => blocked_convolution(self.isa, &geometry, weights, values, target, &epilogue),
+            Weights::Dense(weights) => {
+                let scratch = scratch_f32(io.scratch);
+                blocked_convolution(self.isa, &geometry, weights, values, target, &epilogue, scratch)
+            }
             Weights::Depthwise(weights) => blocked_depthwise(self.isa, &geometry, weights, values, target, &epilogue),
         }
         .map_err(kernel_error)
@@ -270,17 +327,21 @@ fn elementwise_candidate(
         && (1..inputs.len()).all(is_constant)
         && rest.iter().all(|facts| facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1))
         && is_blockable(data)
-        && super::parts::unary_op(&*node.operation, &vec![1.0; rest.len()]).is_some()
+        && (super::parts::unary_op(&*node.operation, &vec![1.0; rest.len()]).is_some() || node.is("FakeQuantize"))
     {
         return Some(Candidate::of_first(inputs.len()));
     }
-    if super::binary::numpy_function(&*node.operation).is_none() && !super::chain::is_chain(node) {
+    let is_prelu = super::chain::is_prelu(node);
+    if super::binary::numpy_function(&*node.operation).is_none() && !super::chain::is_chain(node) && !is_prelu {
         return None;
     }
     let rank = outputs.first()?.shape.rank()?;
     let mut sides: SmallVec<[Side; 4]> = SmallVec::new();
     for (port, facts) in inputs.iter().enumerate() {
-        sides.push(Side::of(facts, is_constant(port), rank, count)?);
+        sides.push(match is_prelu && port == 1 {
+            true => Side::of_slope(facts, is_constant(port), rank, count)?,
+            false => Side::of(facts, is_constant(port), rank, count)?,
+        });
     }
     let is_carried = sides.contains(&Side::Blocked);
     let layouts = sides.iter().map(|side| if *side == Side::Blocked { Layout::Blocked } else { Layout::Plain });
@@ -323,6 +384,13 @@ impl Side {
             1 => Some(Side::OneChannel),
             _ => None,
         }
+    }
+
+    /// How the slope of a PReLU lies: one of as many elements as there are channels is one a channel.
+    pub fn of_slope(facts: &ValueFacts, is_constant: bool, rank: usize, count: usize) -> Option<Side> {
+        let shape = facts.shape.to_shape().filter(|_| is_constant)?;
+        let is_line = shape.rank() == 1 && shape.elements() == count && facts.element_type == ElementType::F32;
+        if is_line && count > 1 { Some(Side::Channels) } else { Side::of(facts, is_constant, rank, count) }
     }
 
     /// The values of a constant operand, filled up to whole blocks. Lanes beyond the last channel are computed too; 1
@@ -369,7 +437,8 @@ fn plane_candidate(
     let is_pooling = outputs.len() == 1 && super::pooling::kind(node).is_some();
     let is_plane = is_pooling
         || is_reduction(node, inputs, &data.shape, outputs)
-        || super::interpolate::keeps_channels(node, inputs, is_constant);
+        || super::interpolate::keeps_channels(node, inputs, is_constant)
+        || pads(node, inputs, is_constant).is_some();
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
     if let (true, Some(taps)) = (is_pooling, super::pooling::taps(node)) {
         candidate.gain = nominal_elements(&outputs.first()?.shape) * taps as f64 * TAP_GAIN * use_of_lanes(count);
@@ -386,6 +455,64 @@ fn is_reduction(node: &Node, inputs: &[&ValueFacts], data: &PartialShape, output
     let reduced = |axis: usize| axes.iter().any(|given| axis_of(*given, rank) == Some(axis));
     let keeps_rank = outputs.first().and_then(|facts| facts.shape.rank()) == Some(rank);
     keeps_rank && !reduced(0) && !reduced(1) && (2..rank).all(reduced)
+}
+
+/// The pads before and after the axes of a layer that adds constants behind the channels and around the planes.
+fn pads(node: &Node, inputs: &[&ValueFacts], is_constant: &dyn Fn(usize) -> bool) -> Option<[SmallVec<[i64; 8]>; 2]> {
+    let pad = node.operation.downcast_ref::<Pad>()?;
+    let rank = inputs.first()?.shape.rank()?;
+    let (begin, end) = (inputs.get(1)?.integers()?, inputs.get(2)?.integers()?);
+    let fits = pad.attributes.pad_mode == PadMode::Constant
+        && (1..inputs.len()).all(is_constant)
+        && begin.len() == rank
+        && end.len() == rank
+        && begin.iter().chain(&end).all(|pad| (0..1 << 30).contains(pad))
+        && begin[..2] == [0, 0]
+        && end[0] == 0;
+    fits.then_some([begin, end])
+}
+
+/// Pad of blocks.
+struct PadKernel {
+    value: f32,
+    begin: [usize; 2],
+}
+
+fn claim_pad(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    // The plan made sure of constants when it chose the layout.
+    let [begin, _] = pads(context.node, context.inputs, &|_| true)?;
+    let value = match context.inputs.len() {
+        3 => 0.0,
+        _ => *floats(&(context.constant)(3)?)?.first()?,
+    };
+    let size = |axis: usize| begin.get(axis).map_or(Some(0), |pad| usize::try_from(*pad).ok());
+    // Lines have no height.
+    let begin = if begin.len() == 3 { [0, size(2)?] } else { [size(2)?, size(3)?] };
+    Some(Claim { kernel: Box::new(PadKernel { value, begin }), packed_inputs: SmallVec::new() })
+}
+
+impl Kernel for PadKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!((shapes.inputs, shapes.outputs), ([data, ..], [output])
+            if data.elements() > 0 && matches!(data.rank(), 3 | 4) && output.rank() == data.rank())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        moved_nanoseconds(shapes)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let image = |shape: &Shape| match shape[..] {
+            [batch, channels, wide] => Ok([batch, channels, 1, wide]),
+            [batch, channels, high, wide] => Ok([batch, channels, high, wide]),
+            _ => Err(misfit()),
+        };
+        let (from, to) = (image(data.shape())?, image(output.shape())?);
+        blocked_pad(self.value, from, to, self.begin, data.slice::<f32>()?, output.slice_mut::<f32>()?)
+            .map_err(kernel_error)
+    }
 }
 
 /// A pooling on blocks.

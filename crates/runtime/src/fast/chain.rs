@@ -2,13 +2,16 @@
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::BLOCK;
-use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, MOST_INPUTS, MOST_REPEATING, Operand, run_chain};
+use ovir_kernels::chain::{
+    Chain, ChainGeometry, ChainStep, MOST_INPUTS, MOST_REPEATING, Operand, SHORT_LINE, run_chain,
+};
 use ovir_kernels::elementwise::BinaryOp;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::unary::UnaryOp;
+use ovir_ops::activation::prelu::Prelu;
 use ovir_ops::fused::{Fused, Stage, StageInput};
-use ovir_ops::{Blame, OpError, OpResult};
+use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
 
 use super::blocked::Side;
@@ -38,6 +41,10 @@ enum Function {
 }
 
 fn function(stage: &Stage) -> Option<Function> {
+    // Whoever makes a stage of a PReLU has seen that its slope lies along the channels.
+    if stage.operation.downcast_ref::<Prelu>().is_some() {
+        return Some(Function::Binary(BinaryOp::PRelu));
+    }
     if let Some(op) = super::binary::numpy_function(&*stage.operation) {
         return Some(Function::Binary(op));
     }
@@ -54,7 +61,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         inputs: (0..context.inputs.len()).map(StageInput::Outside).collect(),
     };
     // On blocks a lone function of two values is a chain too, because chains spread channels over positions.
-    let lone = (context.is_blocked && context.inputs.len() == 2).then_some(()).map(single);
+    let is_lone = context.is_blocked || (spreads_short_lines(context) && !is_prelu(context.node));
+    let lone = (is_lone && context.inputs.len() == 2).then_some(()).map(single);
     let stages = match (operation.downcast_ref::<Fused>(), &lone) {
         (Some(fused), _) if is_chain(context.node) => &fused.stages[..],
         (None, Some(stage)) if matches!(function(stage), Some(Function::Binary(_))) => std::slice::from_ref(stage),
@@ -85,6 +93,20 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
+/// Whether a layer is a PReLU.
+pub(crate) fn is_prelu(node: &Node) -> bool {
+    node.operation.downcast_ref::<Prelu>().is_some()
+}
+
+/// Whether a layer of two inputs spreads one of them over short lines of the other, such as the three channels of images
+/// that have them last. Chains join such lines.
+fn spreads_short_lines(context: &ClaimContext<'_>) -> bool {
+    let last = |facts: &ValueFacts| facts.shape.dims().and_then(|dims| dims.last()?.get());
+    let [a, b] = context.inputs else { return false };
+    let is_short = |size: Option<usize>| size.is_some_and(|size| (2..=SHORT_LINE).contains(&size));
+    is_short(last(a)) && last(a) == last(b) && a.shape != b.shape
+}
+
 /// How an input lies, and its values if they are kept by the kernel.
 fn side(context: &mut ClaimContext<'_>, port: usize) -> Option<(Side, Option<Vec<f32>>)> {
     if !context.is_blocked {
@@ -94,7 +116,12 @@ fn side(context: &mut ClaimContext<'_>, port: usize) -> Option<(Side, Option<Vec
     let constant: Option<Tensor> = (context.constant)(port);
     let facts = context.inputs.get(port)?;
     let channels = output.shape.dims()?.get(1)?.get()?;
-    let side = Side::of(facts, constant.is_some(), output.shape.rank()?, channels)?;
+    let rank = output.shape.rank()?;
+    let side = if port == 1 && is_prelu(context.node) {
+        Side::of_slope(facts, constant.is_some(), rank, channels)?
+    } else {
+        Side::of(facts, constant.is_some(), rank, channels)?
+    };
     let values = match constant {
         Some(tensor) => Some(side.padded(floats(&tensor)?, channels)),
         None => None,

@@ -1,10 +1,10 @@
-//! Interpolate along the last two axes with at most two taps a coordinate, f32.
+//! Interpolate along two neighbouring axes with at most two taps a coordinate, f32.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::BLOCK;
-use ovir_kernels::interpolate::{InterpolationTable, blocked_interpolate, interpolate, interpolate_scratch_len};
+use ovir_kernels::interpolate::{InterpolationTable, interpolate, interpolate_lanes, interpolate_scratch_len};
 use ovir_kernels::isa::{self, Isa};
 use ovir_ops::common::interpolation::{AxisTaps, InterpolateMode};
 use ovir_ops::image::interpolate::{Interpolate, InterpolateTarget, ShapeCalculationMode};
@@ -21,8 +21,8 @@ struct InterpolateKernel {
     /// The factors, where they say the sizes; otherwise the shape of the output does.
     scales: Option<SmallVec<[f32; 8]>>,
     axes: Option<SmallVec<[i64; 8]>>,
-    /// Elements that lie side by side at one position: channels of a block, or 1.
-    lanes: usize,
+    /// Whether the data lies in blocks of channels.
+    is_blocked: bool,
     /// The tables of the shapes that came last: they are made when shapes change only.
     last: Mutex<Option<Arc<Tables>>>,
 }
@@ -32,18 +32,20 @@ struct Tables {
     data: Shape,
     output: Shape,
     planes: usize,
+    /// Elements that lie side by side at one position: channels of a block, or those of axes behind the two.
+    lanes: usize,
     rows: InterpolationTable,
     columns: InterpolationTable,
 }
 
 /// Claims Interpolate of f32 with constant axes and, where they are given, constant factors.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    claim_with(context, 1)
+    claim_with(context, false)
 }
 
 /// Claims Interpolate on blocks of channels.
 pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    claim_with(context, BLOCK)
+    claim_with(context, true)
 }
 
 /// Whether a layer resizes the last two of four axes, as far as shapes tell, with two taps a coordinate.
@@ -66,7 +68,7 @@ pub(crate) fn keeps_channels(node: &Node, inputs: &[&ValueFacts], is_constant: &
         && (attributes.shape_calculation_mode == ShapeCalculationMode::Sizes || (1..inputs.len()).all(is_constant))
 }
 
-fn claim_with(context: &mut ClaimContext<'_>, lanes: usize) -> Option<Claim> {
+fn claim_with(context: &mut ClaimContext<'_>, is_blocked: bool) -> Option<Claim> {
     let operation = Arc::clone(&context.node.operation);
     let found = operation.downcast_ref::<Interpolate>()?;
     if context.inputs.first()?.element_type != ElementType::F32 {
@@ -87,7 +89,7 @@ fn claim_with(context: &mut ClaimContext<'_>, lanes: usize) -> Option<Claim> {
         Some(facts) => Some(facts.integers()?),
         None => None,
     };
-    let kernel = InterpolateKernel { isa: isa::detect(), operation, scales, axes, lanes, last: Mutex::new(None) };
+    let kernel = InterpolateKernel { isa: isa::detect(), operation, scales, axes, is_blocked, last: Mutex::new(None) };
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
 }
 
@@ -113,17 +115,20 @@ impl InterpolateKernel {
             None => InterpolateTarget::Sizes(self.sizes(operation, output)?),
         };
         let plan = operation.plan(data, &target, self.axes.as_deref()).ok()?;
-        let first = data.rank().checked_sub(2)?;
-        let is_still = (0..first).all(|axis| plan.taps[axis].is_identity(data[axis]));
-        if !is_still || plan.output_shape != *output {
+        let is_still = |axis: usize| plan.taps[axis].is_identity(data[axis]);
+        // The two axes are the last ones unless further axes, such as the channels of an image, stand still behind them.
+        let moving = if self.is_blocked { None } else { (0..data.rank()).rposition(|axis| !is_still(axis)) };
+        let first = moving.unwrap_or(data.rank() - 1).max(1).checked_sub(1)?;
+        let others = (0..data.rank()).filter(|axis| *axis != first && *axis != first + 1);
+        if data.rank() < 2 || !others.into_iter().all(is_still) || plan.output_shape != *output {
             return None;
         }
-        let planes = match self.lanes {
-            1 => data.get(..first)?.iter().product(),
-            lanes => data.first()? * data.get(1)?.div_ceil(lanes),
+        let (planes, lanes) = match self.is_blocked {
+            true => (data.first()? * data.get(1)?.div_ceil(BLOCK), BLOCK),
+            false => (data.get(..first)?.iter().product(), data.get(first + 2..)?.iter().product()),
         };
         let (rows, columns) = (table(&plan.taps[first], data[first])?, table(&plan.taps[first + 1], data[first + 1])?);
-        Some(Tables { data: data.clone(), output: output.clone(), planes, rows, columns })
+        Some(Tables { data: data.clone(), output: output.clone(), planes, lanes, rows, columns })
     }
 
     /// The sizes that the layer was given: those of the output along its axes.
@@ -165,10 +170,7 @@ impl Kernel for InterpolateKernel {
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
         let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return 0 };
-        if self.lanes > 1 {
-            return 0;
-        }
-        let tables = self.tables(data, output);
+        let tables = self.tables(data, output).filter(|tables| tables.lanes == 1);
         tables.map_or(0, |t| interpolate_scratch_len(t.planes, &t.rows, &t.columns).saturating_mul(4))
     }
 
@@ -182,9 +184,9 @@ impl Kernel for InterpolateKernel {
         let tables = self.tables(data.shape(), output.shape());
         let tables = tables.ok_or_else(|| OpError::shape(Blame::Input(0), "the kernel does not fit the data"))?;
         let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
-        let Tables { planes, rows, columns, .. } = &*tables;
-        if self.lanes == BLOCK {
-            return blocked_interpolate(self.isa, *planes, rows, columns, values, target).map_err(kernel_error);
+        let Tables { planes, lanes, rows, columns, .. } = &*tables;
+        if *lanes > 1 {
+            return interpolate_lanes(self.isa, *planes, *lanes, rows, columns, values, target).map_err(kernel_error);
         }
         interpolate(self.isa, *planes, rows, columns, values, target, scratch_f32(io.scratch)).map_err(kernel_error)
     }

@@ -1,10 +1,14 @@
-//! Movements of elements: Transpose, Concat, Split, VariadicSplit and Gather, for every type whose elements have bytes
-//! of their own.
+//! Movements of elements: Transpose, Concat, Split, VariadicSplit, Gather and Pad, for every type whose elements have
+//! bytes of their own.
 
-use ovir_kernels::movement::{Index, StridedCopy, concat_part, gather, split_part};
+use ovir_kernels::movement::{self as kernels, Index, StridedCopy, concat_part, gather, split_part};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_ops::movement::{
-    concat::Concat, gather::Gather, gather::GatherGeometry, split::Split, transpose::Transpose,
+    concat::Concat,
+    gather::{Gather, GatherGeometry},
+    pad::{Pad, PadMode},
+    split::Split,
+    transpose::Transpose,
     variadic_split::VariadicSplit,
 };
 use ovir_ops::{Blame, OpError, OpResult};
@@ -39,6 +43,14 @@ struct GatherKernel {
     width: usize,
 }
 
+/// Pad with constant pads.
+struct PadKernel {
+    mode: kernels::PadMode,
+    begin: SmallVec<[isize; 8]>,
+    end: SmallVec<[isize; 8]>,
+    width: usize,
+}
+
 /// Claims movements.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let operation = &*context.node.operation;
@@ -53,6 +65,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         Box::new(ConcatKernel { axis: concat.attributes.axis, width })
     } else if operation.downcast_ref::<Split>().is_some() || operation.downcast_ref::<VariadicSplit>().is_some() {
         Box::new(SplitKernel { axis: *integers(1)?.first()?, width })
+    } else if let Some(pad) = operation.downcast_ref::<Pad>() {
+        Box::new(PadKernel::of(pad, &integers(1)?, &integers(2)?, width)?)
     } else {
         let gather = operation.downcast_ref::<Gather>()?;
         let index_type = context.inputs.get(1)?.element_type;
@@ -151,6 +165,54 @@ impl Kernel for SplitKernel {
             start += part;
         }
         Ok(())
+    }
+}
+
+impl PadKernel {
+    fn of(pad: &Pad, begin: &[i64], end: &[i64], width: usize) -> Option<PadKernel> {
+        let mode = match pad.attributes.pad_mode {
+            PadMode::Constant => kernels::PadMode::Constant,
+            PadMode::Edge => kernels::PadMode::Edge,
+            PadMode::Reflect => kernels::PadMode::Reflect,
+            PadMode::Symmetric => kernels::PadMode::Symmetric,
+        };
+        // Cropping one end while the other one is mirrored has rules of its own, which the reference knows.
+        let is_plain = begin.iter().chain(end).all(|pad| *pad >= 0);
+        let sizes = |pads: &[i64]| pads.iter().map(|pad| isize::try_from(*pad).ok()).collect::<Option<_>>();
+        is_plain.then_some(PadKernel { mode, begin: sizes(begin)?, end: sizes(end)?, width })
+    }
+}
+
+impl Kernel for PadKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return false };
+        let padded = |axis: usize| {
+            let sum = data[axis].checked_add_signed(self.begin[axis])?.checked_add_signed(self.end[axis])?;
+            (sum == output[axis]).then_some(sum)
+        };
+        let rank = data.rank();
+        (1..=8).contains(&rank)
+            && self.begin.len() == rank
+            && self.end.len() == rank
+            && output.rank() == rank
+            && data.elements() > 0
+            && (0..rank).all(|axis| padded(axis).is_some())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        output_nanoseconds(shapes, self.width)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let (data, zero) = (&io.inputs[0], [0u8; 8]);
+        let value = match io.inputs.get(3) {
+            Some(value) => value.bytes(),
+            None => zero.get(..self.width).unwrap_or_default(),
+        };
+        let (begin, end) = (&self.begin, &self.end);
+        kernels::pad(self.mode, self.width, data.shape(), begin, end, value, data.bytes(), output.bytes_mut())
+            .map_err(kernel_error)
     }
 }
 

@@ -162,3 +162,45 @@ fn a_region_that_loses_stays_plain() {
     compare(&expected, &actual, "a convolution");
     assert_eq!(entries.len(), 1);
 }
+
+/// The blocks of networks for faces and hands: few channels, slopes behind sums, channels added to a shortcut, and planes
+/// padded on one side only.
+#[test]
+fn narrow_networks() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,3,?,?");
+    let pad = |text: &mut Text, x: Value, begin: &[i64], end: &[i64]| {
+        let (begin, end, value) = (text.integers(begin), text.integers(end), text.floats(&[], |_| 0.0));
+        text.layer("Pad", "pad_mode=\"constant\"", &[x, begin, end, value], "FP32")
+    };
+    let step = "strides=\"2,2\" dilations=\"1,1\" pads_begin=\"0,0\" pads_end=\"0,0\" auto_pad=\"valid\"";
+    let padded = pad(&mut text, x, &[0, 0, 0, 0], &[0, 0, 1, 2]);
+    let stem = text.convolution(padded, &[8, 3, 3, 3], step);
+    let slope = text.floats(&[1, 8, 1, 1], |i| i as f32 / 8.0);
+    let stem = text.layer("PReLU", "", &[stem, slope], "FP32");
+    let deep = text.convolution(stem, &[8, 1, 1, 3, 3], PLANE);
+    let deep = text.convolution(deep, &[24, 8, 1, 1], POINT);
+    let wide = pad(&mut text, stem, &[0, 0, 0, 0], &[0, 16, 0, 0]);
+    let summed = text.binary("Add", deep, wide);
+    let slope = text.floats(&[24], |i| 0.5 - i as f32 / 24.0);
+    let summed = text.layer("PReLU", "", &[summed, slope], "FP32");
+    let around = pad(&mut text, summed, &[0, 0, 1, 0], &[0, 8, 0, 2]);
+    let square = text.binary("Multiply", around, around);
+    let left = text.convolution(square, &[16, 32, 2, 2], step);
+    let framed = pad(&mut text, summed, &[0, 0, 1, 1], &[0, 0, 1, 1]);
+    let right = text.convolution(framed, &[16, 24, 3, 3], step);
+    let ends = [text.mean(left, false), text.mean(right, false)];
+    let end = text.layer("Concat", "axis=\"1\"", &ends, "FP32");
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 3, 64, 64], [2, 3, 33, 17]] {
+        let (expected, _) = text.run(&[image(&shape)], true);
+        let (actual, entries) = text.run(&[image(&shape)], false);
+        compare(&expected, &actual, &format!("{shape:?}"));
+        let slow = entries.iter().find(|entry| !entry.is_kernel);
+        assert!(slow.is_none(), "{shape:?}: {} ran by its reference", slow.unwrap().type_name);
+        // Those before convolutions are gone.
+        assert_eq!(entries.iter().filter(|entry| entry.type_name == "Pad").count(), 2);
+        // Only the means, which drop the axes of the planes, read plain values.
+        assert_eq!(entries.iter().filter(|entry| entry.type_name == "Reorder").count(), 2);
+    }
+}

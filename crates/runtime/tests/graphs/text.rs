@@ -40,6 +40,7 @@ impl Text {
             "Gather" | "MaxPool" | "RandomUniform" => "opset8",
             "HSwish" | "Interpolate" | "Swish" => "opset4",
             "NonZero" => "opset3",
+            "Assign" | "ReadValue" => "opset6",
             _ => "opset1",
         };
         write!(self.layers, "<layer id=\"{id}\" name=\"{kind}{id}\" type=\"{kind}\" version=\"{opset}\"><data {data}/><input>{ports}</input><output>{outputs}</output></layer>").unwrap();

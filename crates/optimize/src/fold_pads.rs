@@ -1,0 +1,90 @@
+//! Folds Pads with zeros into the convolutions that read them.
+//!
+//! Converters of TensorFlow and TFLite write asymmetric padding as a Pad before a convolution. The kernels clip the taps
+//! of a window instead of copying the data into a larger tensor.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use ovir_graph::{Model, Node, NodeId, Validated};
+use ovir_ops::Operation;
+use ovir_ops::common::convolution::ConvolutionAttributes;
+use ovir_ops::common::window::AutoPad;
+use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
+use ovir_ops::movement::pad::{Pad, PadMode};
+use ovir_tensor::ElementType;
+
+use crate::chain::{Uses, remove};
+
+/// Folds all such Pads; `None` if there is none.
+pub(crate) fn run(validated: &Validated) -> Option<Model> {
+    let model = validated.model();
+    let uses = Uses::new(model);
+    let mut changed = model.clone();
+    let mut removed: HashSet<NodeId> = HashSet::new();
+    for (id, node) in model.iter() {
+        let Some(pads) = spatial_pads(validated, node) else { continue };
+        let readers = uses.of(id);
+        let widened: Option<Vec<Arc<dyn Operation>>> =
+            readers.iter().map(|reader| widen(model.node(*reader), id, &pads)).collect();
+        let (Some(widened), Some(source)) = (widened, node.inputs.first()) else { continue };
+        if widened.is_empty() {
+            continue;
+        }
+        for (reader, operation) in readers.iter().zip(widened) {
+            let reader = &mut changed.nodes[reader.index()];
+            reader.operation = operation;
+            reader.inputs[0] = *source;
+        }
+        removed.insert(id);
+    }
+    if removed.is_empty() {
+        return None;
+    }
+    remove(&mut changed, &removed);
+    Some(changed)
+}
+
+/// The pads before and after the spatial axes of a layer that adds zeros around them and nothing else.
+fn spatial_pads(validated: &Validated, node: &Node) -> Option<[Vec<i64>; 2]> {
+    let pad = node.operation.downcast_ref::<Pad>()?;
+    let facts = |port: usize| node.inputs.get(port).map(|source| validated.inference().get(*source));
+    if pad.attributes.pad_mode != PadMode::Constant || facts(0)?.element_type != ElementType::F32 {
+        return None;
+    }
+    let is_zero = match node.inputs.get(3) {
+        None => true,
+        Some(source) => {
+            let tensor = validated.model().node(source.node).tensor()?.aligned().ok()?;
+            matches!(tensor.slice::<f32>(), Ok([value]) if *value == 0.0)
+        }
+    };
+    let (begin, end) = (facts(1)?.integers()?, facts(2)?.integers()?);
+    let outer = |pads: &[i64]| pads.get(..2).is_some_and(|pads| pads == [0, 0]);
+    let fits =
+        is_zero && outer(&begin) && outer(&end) && begin.iter().chain(&end).all(|pad| (0..1 << 20).contains(pad));
+    fits.then(|| [begin[2..].to_vec(), end[2..].to_vec()])
+}
+
+/// The convolution `node` with further pads, if it is one, reads the layer as data only, and states its pads.
+fn widen(node: &Node, data: NodeId, pads: &[Vec<i64>; 2]) -> Option<Arc<dyn Operation>> {
+    let is_data = |(port, source): (usize, &ovir_graph::Source)| (source.node == data) == (port == 0);
+    node.inputs.iter().enumerate().all(is_data).then_some(())?;
+    if let Some(plain) = node.operation.downcast_ref::<Convolution>() {
+        return Some(Arc::new(Convolution { attributes: widened(&plain.attributes, pads)? }));
+    }
+    let grouped = node.operation.downcast_ref::<GroupConvolution>()?;
+    Some(Arc::new(GroupConvolution { attributes: widened(&grouped.attributes, pads)? }))
+}
+
+fn widened(attributes: &ConvolutionAttributes, [begin, end]: &[Vec<i64>; 2]) -> Option<ConvolutionAttributes> {
+    let sums = |own: &[i64], more: &[i64]| match attributes.auto_pad {
+        AutoPad::Valid => Some(more.to_vec()),
+        // An empty list stands for zeros.
+        AutoPad::Explicit if own.is_empty() => Some(more.to_vec()),
+        AutoPad::Explicit if own.len() == more.len() => Some(own.iter().zip(more).map(|(a, b)| a + b).collect()),
+        _ => None,
+    };
+    let (pads_begin, pads_end) = (sums(&attributes.pads_begin, begin)?, sums(&attributes.pads_end, end)?);
+    Some(ConvolutionAttributes { pads_begin, pads_end, auto_pad: AutoPad::Explicit, ..attributes.clone() })
+}
