@@ -213,8 +213,8 @@ impl Task<'_> {
             unsafe { self.score(query, key, count, keys, scores) };
             for row in 0..count {
                 let line = &mut scores[row * KEYS..][..keys];
-                self.mask_line(first + row, start, line);
-                let call = Line { line, top: tops[row] };
+                let scale = self.mask_line(first + row, start, line);
+                let call = Line { line, top: tops[row], scale };
                 let (top, sum, shrink) = dispatch(self.isa, call);
                 (tops[row], sums[row]) = (top, sums[row] * shrink + sum);
                 if shrink != 1.0 {
@@ -298,9 +298,16 @@ impl Task<'_> {
         unsafe { product.run(0..count, 0..g.value_depth) };
     }
 
-    /// Scales a line of scores and adds the mask.
-    fn mask_line(&self, query: usize, start: usize, line: &mut [f32]) {
+    /// Scales a line of scores and adds the mask. Where nothing is added, the line stays as it is and the factor that it
+    /// lacks is returned.
+    fn mask_line(&self, query: usize, start: usize, line: &mut [f32]) -> f32 {
         let g = self.geometry;
+        let seen = g.causal.map_or(line.len(), |causal| {
+            usize::try_from((query as isize + 1 - start as isize).saturating_add(causal)).unwrap_or(0)
+        });
+        if self.mask == AttentionMask::None && seen >= line.len() && g.scale > 0.0 {
+            return g.scale;
+        }
         let offset = |strides: [usize; 4]| {
             self.image * strides[0] + self.head * strides[1] + query * strides[2] + start * strides[3]
         };
@@ -322,20 +329,17 @@ impl Task<'_> {
                 }
             }
         }
-        if let Some(causal) = g.causal {
-            let seen = usize::try_from((query as isize + 1 - start as isize).saturating_add(causal)).unwrap_or(0);
-            for score in line.iter_mut().skip(seen) {
-                *score = f32::NEG_INFINITY;
-            }
-        }
+        line.iter_mut().skip(seen).for_each(|score| *score = f32::NEG_INFINITY);
+        1.0
     }
 }
 
-/// Replaces a line of scores by exponentials relative to the greatest so far. Returns that, the sum of the line, and
-/// the factor by which what was summed before shrinks.
+/// Replaces a line of scores, which lack a positive factor, by exponentials relative to the greatest so far. Returns that,
+/// the sum of the line, and the factor by which what was summed before shrinks.
 struct Line<'a> {
     line: &'a mut [f32],
     top: f32,
+    scale: f32,
 }
 
 impl Kernel for Line<'_> {
@@ -345,7 +349,7 @@ impl Kernel for Line<'_> {
         let len = self.line.len();
         let pointer = self.line.as_mut_ptr();
         let whole = len - len % S::LANES;
-        let mut greatest = s.splat(self.top);
+        let mut greatest = s.splat(f32::NEG_INFINITY);
         let mut index = 0;
         // SAFETY: every access stays within the line.
         unsafe {
@@ -357,18 +361,20 @@ impl Kernel for Line<'_> {
             for index in whole..len {
                 top = top.max(*pointer.add(index));
             }
+            let top = self.top.max(top * self.scale);
             let shift = if top == f32::NEG_INFINITY { 0.0 } else { top };
+            let (factor, offset) = (s.splat(self.scale), s.splat(-shift));
             let mut sums = s.splat(0.0);
             let mut index = 0;
             while index < whole {
-                let power = exp(s, s.sub(s.load(pointer.add(index)), s.splat(shift)));
+                let power = exp(s, s.fma(s.load(pointer.add(index)), factor, offset));
                 s.store(pointer.add(index), power);
                 sums = s.add(sums, power);
                 index += S::LANES;
             }
             let mut sum = s.reduce_add(sums);
             if whole < len {
-                let power = exp(s, s.sub(s.load_partial(pointer.add(whole), len - whole), s.splat(shift)));
+                let power = exp(s, s.fma(s.load_partial(pointer.add(whole), len - whole), factor, offset));
                 s.store_partial(pointer.add(whole), power, len - whole);
                 for value in &self.line[whole..] {
                     sum += value;

@@ -6,11 +6,13 @@
 //! have multiples of sixteen channels. The layout is the same for every tier.
 
 mod direct;
+mod narrow;
 mod pad;
 mod planes;
 
 pub(crate) use direct::PlaneView;
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
+pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;
 pub use planes::{BlockedPooling, PoolingKind, blocked_depthwise, blocked_pooling};

@@ -39,6 +39,7 @@ pub mod movement;
 pub mod normalization;
 pub mod parallel;
 pub mod pooling;
+pub mod quantized;
 pub mod recurrent;
 pub mod reduce;
 pub mod scatter;

@@ -10,6 +10,12 @@ mod avx2;
 mod avx512;
 mod portable;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::Avx512;
+pub(crate) use portable::{I, Portable};
+
 use crate::isa::{Isa, Tier};
 
 /// A kernel body, compiled for each tier.
@@ -78,6 +84,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// Twice as many bytes are writable.
     unsafe fn store_f16(self, pointer: *mut u8, value: Self::F);
+    /// Writes `LANES` integers between 0 and 255 as bytes.
+    ///
+    /// # Safety
+    /// That many bytes are writable.
+    unsafe fn store_u8(self, pointer: *mut u8, value: Self::I);
     /// The entries of the table that the low four bits of each lane name.
     fn lookup(self, table: &[f32; 16], index: Self::I) -> Self::F;
     /// `a + b`
@@ -173,6 +184,6 @@ pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an Isa of this tier exists only where the machine supports it.
         Tier::Avx2 => unsafe { avx2::run(kernel) },
-        _ => kernel.run(portable::Portable),
+        _ => kernel.run(Portable),
     }
 }

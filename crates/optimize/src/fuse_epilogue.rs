@@ -1,4 +1,5 @@
-//! Fuses what follows a convolution or a matrix product into it: bias, residual sum, activation.
+//! Fuses what follows a convolution or a matrix product into it: bias, residual sum, activation; and the FakeQuantize
+//! of its data, where it can be computed in bytes.
 //!
 //! `Convolution → Add(bias) → Add(residual) → activation`, each step optional, where every layer but the last has one
 //! reader. The kernels apply the epilogue while they store their tiles, so that the result is written once.
@@ -9,6 +10,7 @@ use ovir_graph::{Model, Node, NodeId, Validated};
 use ovir_tensor::{ElementType, PartialShape};
 
 use crate::chain::{Uses, fuse};
+use crate::split_quantizers::qualifies;
 
 /// Activations that kernels apply in place.
 const ACTIVATIONS: &[&str] = &[
@@ -39,7 +41,12 @@ pub(crate) fn run(validated: &Validated) -> Option<Model> {
         if !is_root || taken.contains(&id) || !is_f32(validated, id) {
             continue;
         }
-        let chain = chain_from(validated, &uses, id, &taken);
+        let mut chain = chain_from(validated, &uses, id, &taken);
+        let quantizer =
+            node.inputs.first().map(|source| source.node).filter(|from| uses.only_reader(*from) == Some(id));
+        if let Some(quantizer) = quantizer.filter(|from| !taken.contains(from) && qualifies(validated, *from, id)) {
+            chain.insert(0, quantizer);
+        }
         if chain.len() > 1 {
             taken.extend(&chain);
             chains.push(chain);

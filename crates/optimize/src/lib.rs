@@ -10,6 +10,7 @@ mod fuse_elementwise;
 mod fuse_epilogue;
 mod fuse_scatter;
 mod promote_halves;
+mod split_quantizers;
 
 use ovir_graph::{Model, Validated, validate};
 
@@ -42,6 +43,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_indices", run: drop_indices::run },
     // Before the epilogues, which hide convolutions in fused layers.
     Pass { name: "fold_pads", run: fold_pads::run },
+    // After the indices are gone, which MaxPool could not keep, and before the epilogues.
+    Pass { name: "split_quantizers", run: split_quantizers::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
     // After the epilogues, which are worth more: what is left is elementwise layers among themselves.

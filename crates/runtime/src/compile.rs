@@ -42,8 +42,8 @@ pub struct Compiled {
     pub(crate) assigned: Vec<(Source, usize)>,
     /// For each variable, the ReadValue layers that read it.
     pub(crate) readers: Vec<Vec<NodeId>>,
-    /// The plan of initialisers with work of their own, and the variables that its results are for.
-    pub(crate) initialisers: Option<Box<(Compiled, Vec<usize>)>>,
+    /// The plan of initialisers with work of their own.
+    pub(crate) initialisers: Option<Box<InitialiserPlan>>,
     pub(crate) pool: Pool,
     /// Whether layers may run in kernels.
     pub(crate) uses_kernels: bool,
@@ -54,6 +54,14 @@ pub struct Compiled {
     pub(crate) is_settled: Vec<bool>,
     /// What is known of the values for all shapes that the model may get.
     pub(crate) inference: Inference,
+}
+
+/// The plan of initialisers of variables.
+pub(crate) struct InitialiserPlan {
+    /// A model with all inputs of the whole one.
+    pub compiled: Compiled,
+    /// The variables that its results are for.
+    pub variables: Vec<usize>,
 }
 
 /// One step of the plan.
@@ -224,13 +232,13 @@ fn compile_initialisers(
     options: &CompileOptions,
     pool: &Pool,
     packed: &mut PackStore,
-) -> Result<Option<Box<(Compiled, Vec<usize>)>>, RunError> {
+) -> Result<Option<Box<InitialiserPlan>>, RunError> {
     if options.reference_only || !model.nodes.iter().any(|node| node.is("ReadValue") && !node.inputs.is_empty()) {
         return Ok(None);
     }
     let Some(found) = initialisers(model) else { return Ok(None) };
     let compiled = compile(found.model, options, pool.clone(), packed, false)?;
-    Ok(Some(Box::new((compiled, found.variables))))
+    Ok(Some(Box::new(InitialiserPlan { compiled, variables: found.variables })))
 }
 
 /// The model with layouts chosen and reorders inserted, and what is known of its values.
@@ -326,6 +334,7 @@ impl Builder<'_> {
         }
         let node = self.model.node(id);
         let (model, is_static, inference) = (self.model, self.is_static, self.inference);
+        let is_blocked = !node.is("Reorder") && self.touches_blocks(id);
         let known = std::cell::RefCell::new(&mut self.known);
         let source = |port: usize| node.inputs.get(port).copied().filter(|source| is_static[source.node.index()]);
         let mut constant = |port: usize| static_value(model, source(port)?, *known.borrow_mut()).ok();
@@ -339,8 +348,7 @@ impl Builder<'_> {
             outputs,
             constant: &mut constant,
             stored: &mut stored,
-            is_blocked: !node.is("Reorder")
-                && self.layouts.get(self.first_value[id.index()] as usize) == Some(&Layout::Blocked),
+            is_blocked,
             packed: self.packed,
             graph: self.graph,
             computed: self.computed,
@@ -354,6 +362,14 @@ impl Builder<'_> {
             }
         }
         Some(claim)
+    }
+
+    /// Whether a layer reads or writes blocked values: where the plan has put it on blocks, as only reorders do otherwise.
+    fn touches_blocks(&self, id: NodeId) -> bool {
+        let is_blocked = |node: NodeId, port: u32| {
+            self.layouts.get((self.first_value[node.index()] + port) as usize) == Some(&Layout::Blocked)
+        };
+        is_blocked(id, 0) || self.model.node(id).inputs.iter().any(|source| is_blocked(source.node, source.port))
     }
 
     /// Evaluates the constant expressions that a step reads when it runs.

@@ -20,6 +20,7 @@ mod movement;
 mod normalization;
 mod parts;
 mod pooling;
+mod quantized;
 mod recurrent;
 mod reduce;
 pub(crate) mod scatter;
@@ -174,6 +175,7 @@ impl PackStore {
 /// All claims, in the order in which they are asked; what a layer is decides which of them can answer at all.
 static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     blocked::claim_reorder,
+    quantized::claim,
     convolution::claim,
     matmul::claim,
     einsum::claim,

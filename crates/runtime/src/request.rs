@@ -9,7 +9,7 @@ use ovir_ops::{Body, Environment, Limits, RandomStream, ValueFacts, infrastructu
 use ovir_tensor::{Arena, Shape, Tensor, TensorView};
 
 use crate::RunError;
-use crate::compile::Compiled;
+use crate::compile::{Compiled, InitialiserPlan};
 use crate::eager::{Known, compute};
 use crate::instance::Instance;
 use crate::step::{Memory, run_step};
@@ -349,7 +349,9 @@ impl State {
 
     /// Runs the plan of initialisers. Its memory is given back, because it runs once in a while.
     fn run_initialisers(&mut self, compiled: &Compiled, environment: &mut Environment) -> Result<(), RunError> {
-        let Some((plan, variables)) = compiled.initialisers.as_deref() else { return Ok(()) };
+        let Some(InitialiserPlan { compiled: plan, variables }) = compiled.initialisers.as_deref() else {
+            return Ok(());
+        };
         if variables.iter().all(|index| self.memory.variables[*index].current.is_some()) {
             return Ok(());
         }

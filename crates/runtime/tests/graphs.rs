@@ -8,6 +8,8 @@ mod blocked;
 mod elementwise;
 #[path = "graphs/initialisers.rs"]
 mod initialisers;
+#[path = "graphs/quantized.rs"]
+mod quantized;
 #[path = "graphs/random.rs"]
 mod random;
 #[path = "graphs/stored.rs"]

@@ -276,7 +276,9 @@ impl Decoder for Four {
         // SAFETY: a line of four-bit codes has one byte a lane.
         let pairs = unsafe { s.load_u8(codes) };
         let offset = s.splat_i(self.0);
-        [s.and_i(pairs, s.splat_i(15)), s.shr::<4>(pairs)].map(|code| s.from_i(s.sub_i(code, offset)))
+        let (low, high) = (s.and_i(pairs, s.splat_i(15)), s.shr::<4>(pairs));
+        // A closure would be compiled without the tier's instructions wherever it is not inlined.
+        [s.from_i(s.sub_i(low, offset)), s.from_i(s.sub_i(high, offset))]
     }
 }
 
@@ -294,8 +296,8 @@ impl Decoder for Eight {
     unsafe fn line<S: Simd>(&self, s: S, codes: *const u8) -> [S::F; 2] {
         let offset = s.splat_i(self.0);
         // SAFETY: a line has two bytes a lane.
-        let codes = unsafe { [s.load_u8(codes), s.load_u8(codes.add(S::LANES))] };
-        codes.map(|code| s.from_i(s.sub_i(code, offset)))
+        let (low, high) = unsafe { (s.load_u8(codes), s.load_u8(codes.add(S::LANES))) };
+        [s.from_i(s.sub_i(low, offset)), s.from_i(s.sub_i(high, offset))]
     }
 }
 
@@ -311,8 +313,8 @@ impl Decoder for Brain {
     #[inline(always)]
     unsafe fn line<S: Simd>(&self, s: S, codes: *const u8) -> [S::F; 2] {
         // SAFETY: a line has four bytes a lane.
-        let codes = unsafe { [s.load_u16(codes), s.load_u16(codes.add(2 * S::LANES))] };
-        codes.map(|code| s.from_bits(s.shl::<16>(code)))
+        let (low, high) = unsafe { (s.load_u16(codes), s.load_u16(codes.add(2 * S::LANES))) };
+        [s.from_bits(s.shl::<16>(low)), s.from_bits(s.shl::<16>(high))]
     }
 }
 

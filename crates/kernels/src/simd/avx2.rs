@@ -19,6 +19,17 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx2(()))
 }
 
+impl Avx2 {
+    /// The proof, for bodies that need instructions beyond the tier's.
+    ///
+    /// # Safety
+    /// The machine supports the tier's instructions.
+    #[inline(always)]
+    pub(crate) unsafe fn assume() -> Self {
+        Self(())
+    }
+}
+
 macro_rules! operations {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty { $body:expr })*) => {
         $(#[inline(always)]
@@ -70,6 +81,17 @@ impl Simd for Avx2 {
     unsafe fn load_f16(self, pointer: *const u8) -> __m256 {
         // SAFETY: the caller's promise, and the proof of the instructions.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(pointer.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_u8(self, pointer: *mut u8, value: __m256i) {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe {
+            let words = _mm256_packus_epi32(value, value);
+            let bytes = _mm256_packus_epi16(words, words);
+            let low = _mm_cvtsi128_si32(_mm256_castsi256_si128(bytes));
+            let high = _mm_cvtsi128_si32(_mm256_extracti128_si256::<1>(bytes));
+            pointer.cast::<[i32; 2]>().write_unaligned([low, high]);
+        }
     }
     #[inline(always)]
     unsafe fn store_f16(self, pointer: *mut u8, value: __m256) {

@@ -16,6 +16,17 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
 
+impl Avx512 {
+    /// The proof, for bodies that need instructions beyond the tier's.
+    ///
+    /// # Safety
+    /// The machine supports the tier's instructions.
+    #[inline(always)]
+    pub(crate) unsafe fn assume() -> Self {
+        Self(())
+    }
+}
+
 macro_rules! operations {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty { $body:expr })*) => {
         $(#[inline(always)]
@@ -67,6 +78,11 @@ impl Simd for Avx512 {
     unsafe fn load_f16(self, pointer: *const u8) -> __m512 {
         // SAFETY: the caller's promise, and the proof of the instructions.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(pointer.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_u8(self, pointer: *mut u8, value: __m512i) {
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe { _mm_storeu_si128(pointer.cast(), _mm512_cvtepi32_epi8(value)) }
     }
     #[inline(always)]
     unsafe fn store_f16(self, pointer: *mut u8, value: __m512) {

@@ -14,7 +14,7 @@ pub(crate) struct F([f32; 4]);
 /// Four i32 lanes.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
-pub(crate) struct I([i32; 4]);
+pub(crate) struct I(pub(crate) [i32; 4]);
 
 macro_rules! map {
     ($a:expr, |$x:ident| $body:expr) => {{
@@ -90,6 +90,11 @@ impl Simd for Portable {
         // SAFETY: the caller promises eight readable bytes.
         F(unsafe { pointer.cast::<[[u8; 2]; 4]>().read_unaligned() }
             .map(|pair| half::f16::from_le_bytes(pair).to_f32()))
+    }
+    #[inline(always)]
+    unsafe fn store_u8(self, pointer: *mut u8, value: I) {
+        // SAFETY: the caller's promise.
+        unsafe { pointer.cast::<[u8; 4]>().write_unaligned(value.0.map(|lane| lane as u8)) }
     }
     #[inline(always)]
     unsafe fn store_f16(self, pointer: *mut u8, value: F) {

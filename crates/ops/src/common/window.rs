@@ -167,8 +167,10 @@ impl WindowRule {
             INFINITE => INFINITE,
             max => self.windows(max, smallest).ok_or_else(|| self.misfit(max, smallest))?,
         };
-        let is_unchanged = self.stride == 1 && kernel.get() == Some(1) && self.explicit_pads() == (0, 0);
-        if is_unchanged {
+        // Pads that make up for the kernel keep the size, whatever it is, and with it the identity of an unknown one.
+        let (begin, end) = self.explicit_pads();
+        let keeps = kernel.get().is_some_and(|k| self.extent(k as i64) - 1 == i128::from(begin) + i128::from(end));
+        if self.stride == 1 && keeps && (kernel.get() == Some(1) || input.symbol().is_some()) {
             return Ok(input);
         }
         let min = match kernel.max() {

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    BLOCK, BlockedConvolution, BlockedInput, BlockedPooling, blocked_convolution, blocked_convolution_scratch_len,
-    blocked_depthwise, blocked_pad, blocked_pooling, from_plain, to_plain,
+    BLOCK, BlockedConvolution, BlockedInput, BlockedPooling, MOST_NARROW, NarrowConvolution, blocked_convolution,
+    blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling, from_plain, narrow_convolution,
+    to_plain,
 };
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::{concat_part, split_part};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
+use ovir_kernels::quantized::CodeLayout;
 use ovir_kernels::reduce::{ReduceOp, reduce};
 use ovir_ops::movement::{
     concat::Concat,
@@ -50,6 +52,10 @@ fn blocked_flop(taps: f64, channels: usize) -> f64 {
     BLOCKED_FLOP * (1.0 + 8.0 / taps) / use_of_lanes(channels)
 }
 
+/// Nanoseconds of a tap, and of the sum over the lanes, of a convolution into few plain channels.
+const NARROW_TAP: f64 = 1.0 / 40.0;
+const NARROW_SUM: f64 = 3.0;
+
 /// Nanoseconds that a tap of a pooling or a depthwise convolution takes less on blocks, where a vector is sixteen
 /// channels.
 const TAP_GAIN: f64 = 0.15;
@@ -87,7 +93,8 @@ pub(crate) fn candidate(
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
     channels(outputs.first()?)?;
-    convolution_candidate(node, inputs, outputs, is_constant)
+    quantized_candidate(node, inputs, outputs, is_constant)
+        .or_else(|| convolution_candidate(node, inputs, outputs, is_constant))
         .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
         .or_else(|| plane_candidate(node, inputs, outputs, is_constant))
         .or_else(|| channel_candidate(node, inputs, outputs, is_constant))
@@ -95,9 +102,11 @@ pub(crate) fn candidate(
 
 /// Claims a layer that the plan has put on blocks.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    claim_convolution(context)
+    super::quantized::claim_blocked(context)
+        .or_else(|| claim_convolution(context))
         .or_else(|| super::chain::claim(context))
         .or_else(|| super::unary::claim(context))
+        .or_else(|| super::fake_quantize::claim(context))
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
         .or_else(|| claim_pad(context))
@@ -134,10 +143,15 @@ fn use_of_lanes(channels: usize) -> f64 {
 enum Way {
     Dense(BlockedInput),
     Depthwise,
+    /// Into few plain channels.
+    Narrow,
 }
 
-fn way(form: &Form, filter: &[usize], data_channels: usize) -> Option<Way> {
+fn way(form: &Form, filter: &[usize], data_channels: usize, has_residual: bool) -> Option<Way> {
     match form {
+        Form::Plain(_) if filter[0] <= MOST_NARROW && data_channels > FEW_CHANNELS && !has_residual => {
+            Some(Way::Narrow)
+        }
         Form::Plain(_) if data_channels <= FEW_CHANNELS => Some(Way::Dense(BlockedInput::Plain)),
         Form::Plain(_) => Some(Way::Dense(BlockedInput::Blocked)),
         Form::Grouped(_) => match filter {
@@ -163,7 +177,8 @@ fn convolution_candidate(
     let data_channels = channels(inputs.get(data)?)?;
     let filter_shape = inputs.get(filter)?.shape.to_shape()?;
     let is_fixed = is_constant(filter) && inputs.get(filter)?.element_type == ElementType::F32 && !is_constant(data);
-    let way = way(&form, &filter_shape, data_channels).filter(|_| is_fixed)?;
+    let has_residual = parts.residual.is_some() || parts.bias.is_some_and(|port| !is_constant(port));
+    let way = way(&form, &filter_shape, data_channels, has_residual).filter(|_| is_fixed)?;
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
     if way != Way::Dense(BlockedInput::Plain) {
         layouts[data] = Layout::Blocked;
@@ -183,8 +198,34 @@ fn convolution_candidate(
             flops * (plain_flop(taps, channels as f64) - blocked_flop(taps, channels))
         }
         Way::Depthwise => nominal_elements(&output.shape) * taps as f64 * TAP_GAIN * use_of_lanes(output_channels),
+        Way::Narrow => {
+            let taps = taps.max(1) as f64;
+            let plain = 2.0 * taps * plain_flop(taps, output_channels as f64);
+            nominal_elements(&output.shape) * (plain - taps * NARROW_TAP - NARROW_SUM)
+        }
     };
-    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain })
+    let output = if way == Way::Narrow { Layout::Plain } else { Layout::Blocked };
+    Some(Candidate { inputs: layouts, output, gain })
+}
+
+/// A convolution of quantised data.
+fn quantized_candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    let (parts, layout) = super::quantized::convolution_data(node, inputs)?;
+    let data = *parts.inputs.first()?;
+    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
+    if layout == CodeLayout::Blocks {
+        layouts[data] = Layout::Blocked;
+    }
+    if let Some(port) = parts.residual.or(parts.bias.filter(|port| !is_constant(*port))) {
+        layouts[port] = Layout::Blocked;
+    }
+    channels(outputs.first()?)?;
+    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain: super::quantized::GAIN })
 }
 
 /// A convolution into blocks.
@@ -198,6 +239,7 @@ struct ConvolutionKernel {
 }
 
 enum Weights {
+    Narrow(Arc<NarrowConvolution>),
     Dense(Arc<BlockedConvolution>),
     Depthwise(Arc<Vec<f32>>),
 }
@@ -209,18 +251,22 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let data_channels = channels(context.inputs.get(data_port)?)?;
     let filter = (context.constant)(filter_port)?;
     let filter_shape = filter.shape().clone();
-    let way = way(&form, &filter_shape, data_channels)?;
     let epilogue = parts.epilogue(context, channels(context.outputs.first()?)?)?;
+    let way = way(&form, &filter_shape, data_channels, epilogue.residual.is_some())?;
     let key = context.key(filter_port, &filter);
     let values = filter.aligned().ok()?;
+    let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter_shape)?, &filter_shape).ok()?).ok()?;
     let weights = match way {
         Way::Depthwise => {
             let format = "blocked depthwise".to_owned();
             Weights::Depthwise(context.packed.get(key, format, || floats(&values))?)
         }
+        Way::Narrow => {
+            Weights::Narrow(context.packed.get(key, format!("narrow convolution {filter_shape}"), || {
+                NarrowConvolution::pack(&geometry, values.slice::<f32>().ok()?).ok()
+            })?)
+        }
         Way::Dense(input) => {
-            let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter_shape)?, &filter_shape).ok()?);
-            let geometry = geometry.ok()?;
             Weights::Dense(context.packed.get(key, format!("blocked convolution {filter_shape} {input:?}"), || {
                 BlockedConvolution::pack(&geometry, input, values.slice::<f32>().ok()?).ok()
             })?)
@@ -280,6 +326,7 @@ impl Kernel for ConvolutionKernel {
                 let scratch = scratch_f32(io.scratch);
                 blocked_convolution(self.isa, &geometry, weights, values, target, &epilogue, scratch)
             }
+            Weights::Narrow(weights) => narrow_convolution(self.isa, &geometry, weights, values, target, &epilogue),
             Weights::Depthwise(weights) => blocked_depthwise(self.isa, &geometry, weights, values, target, &epilogue),
         }
         .map_err(kernel_error)
@@ -303,7 +350,7 @@ fn elementwise_candidate(
         && (1..inputs.len()).all(is_constant)
         && rest.iter().all(|facts| facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1))
         && is_blockable(data)
-        && super::parts::unary_op(&*node.operation, &vec![1.0; rest.len()]).is_some()
+        && (super::parts::unary_op(&*node.operation, &vec![1.0; rest.len()]).is_some() || node.is("FakeQuantize"))
     {
         return Some(Candidate::of_first(inputs.len()));
     }

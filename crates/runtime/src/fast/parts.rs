@@ -10,6 +10,7 @@ use ovir_ops::activation::{
     swish::Swish,
 };
 use ovir_ops::fused::{Fused, StageInput};
+use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_ops::{Blame, OpError, Operation};
 use ovir_tensor::{ElementType, Tensor};
 
@@ -71,12 +72,28 @@ impl<'a> Parts<'a> {
             let inputs = (0..node.inputs.len()).collect();
             return Some(Parts { root: &*node.operation, inputs, bias: None, residual: None, activation: None });
         };
-        let (root, rest) = fused.stages.split_first()?;
+        Parts::of_stages(fused, 0)
+    }
+
+    /// The parts of a layer behind the FakeQuantize of its data, and that FakeQuantize. The first input of the root is that
+    /// of the FakeQuantize.
+    pub fn of_quantized(node: &'a Node) -> Option<(&'a FakeQuantize, Parts<'a>)> {
+        let fused = node.operation.downcast_ref::<Fused>()?;
+        let quantizer = fused.stages.first()?.operation.downcast_ref::<FakeQuantize>()?;
+        Some((quantizer, Parts::of_stages(fused, 1)?))
+    }
+
+    fn of_stages(fused: &'a Fused, first: usize) -> Option<Parts<'a>> {
+        let (root, rest) = fused.stages.get(first..)?.split_first()?;
         let outside = |input: &StageInput| match input {
             StageInput::Outside(port) => Some(*port),
             StageInput::Stage(_) => None,
         };
-        let inputs: Option<Vec<usize>> = root.inputs.iter().map(outside).collect();
+        let through = |input: &StageInput| match input {
+            StageInput::Stage(stage) => fused.stages.get(*stage)?.inputs.first().and_then(outside),
+            StageInput::Outside(port) => Some(*port),
+        };
+        let inputs: Option<Vec<usize>> = root.inputs.iter().map(through).collect();
         let mut parts = Parts { root: &*root.operation, inputs: inputs?, bias: None, residual: None, activation: None };
         for stage in rest {
             let ports: Vec<usize> = stage.inputs.iter().filter_map(outside).collect();

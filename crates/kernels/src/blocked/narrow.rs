@@ -1,0 +1,273 @@
+//! Convolution of blocked values into few plain channels: the last layers of networks that make images or masks.
+//!
+//! In blocks most lanes of so few channels would be idle. Here the lanes are the input channels instead, and each sum is
+//! added up over its lanes at the end.
+
+use super::direct::PlaneView;
+use super::{BLOCK, blocked_len};
+use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
+use crate::epilogue::{Activation, Channelwise};
+use crate::error::{KernelError, check_exact, product};
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+use crate::unary;
+
+/// The most output channels.
+pub const MOST_NARROW: usize = 4;
+
+/// Weights of a convolution into few plain channels, packed once for every tier.
+#[derive(Debug, Clone)]
+pub struct NarrowConvolution {
+    shape: [usize; 5],
+    /// `[tap, block of input channels, output, 16 input channels]`.
+    values: Vec<f32>,
+}
+
+impl NarrowConvolution {
+    /// Packs the weights `[output channels, input channels, height, width]`.
+    ///
+    /// # Errors
+    /// The number of weights is wrong, or the geometry has groups, a depth, or more than [`MOST_NARROW`] output channels.
+    pub fn pack(geometry: &ConvolutionGeometry, weights: &[f32]) -> Result<Self, KernelError> {
+        check_exact("weights", weights.len(), geometry.weights_len())?;
+        let shape = geometry.channels_and_kernel();
+        let [groups, outputs, inputs, high, wide] = shape;
+        if groups != 1 || outputs > MOST_NARROW || geometry.has_depth() {
+            return Err(KernelError::invalid("geometry", "has groups, a depth, or too many output channels"));
+        }
+        let (taps, blocks) = (high * wide, inputs.div_ceil(BLOCK));
+        let mut values = vec![0.0; taps * blocks * outputs * BLOCK];
+        for (output, channel) in (0..outputs).flat_map(|output| (0..inputs).map(move |channel| (output, channel))) {
+            for tap in 0..taps {
+                let place = (tap * blocks + channel / BLOCK) * outputs + output;
+                values[place * BLOCK + channel % BLOCK] = weights[(output * inputs + channel) * taps + tap];
+            }
+        }
+        Ok(Self { shape, values })
+    }
+}
+
+/// Convolves blocked `input` into plain `output` `[N, O, H', W']`. Bias and slopes are indexed by channel; there is no
+/// residual.
+///
+/// # Errors
+/// A slice has the wrong length, the weights were packed for another shape, or there is a residual.
+pub fn narrow_convolution(
+    isa: Isa,
+    geometry: &ConvolutionGeometry,
+    weights: &NarrowConvolution,
+    input: &[f32],
+    output: &mut [f32],
+    epilogue: &ConvolutionEpilogue<'_>,
+) -> Result<(), KernelError> {
+    let view = geometry.plane();
+    let [_, outputs, inputs, high, wide] = weights.shape;
+    if weights.shape != geometry.channels_and_kernel() || geometry.has_depth() || epilogue.residual.is_some() {
+        return Err(KernelError::invalid("weights", "packed for another shape, or a residual"));
+    }
+    let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
+    check_exact("input", input.len(), blocked_len(view.batch, inputs, plane))?;
+    check_exact("output", output.len(), product("output", &[view.batch, outputs, positions])?)?;
+    epilogue.check(outputs, output.len())?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let lines = view.output[0];
+    let image_len = inputs.next_multiple_of(BLOCK) * plane;
+    let shared = SharedMut::new(output);
+    let part = epilogue.part(0, 0, 0, 0);
+    parallel_for(view.batch * lines, 1, nanoseconds_for_flops(geometry.flops()) * 2, |range| {
+        for index in range {
+            let (image, y) = (index / lines, index % lines);
+            let first = image * outputs * positions + y * view.output[1];
+            let line = Line {
+                view,
+                taps: [high, wide],
+                y,
+                inputs,
+                outputs,
+                weights: &weights.values,
+                input: &input[image * image_len..][..image_len],
+                bias: epilogue.bias,
+                slopes: match epilogue.activation {
+                    Activation::PRelu(Channelwise::PerRow(slopes)) => Some(slopes),
+                    _ => None,
+                },
+                limits: part.limits(),
+                output: shared.pointer().wrapping_add(first),
+                stride: positions,
+            };
+            // SAFETY: lengths were checked, and lines of an image are disjoint.
+            dispatch(isa, line);
+            if let (Activation::Unary(op), true) = (epilogue.activation, part.needs_pass()) {
+                for output in 0..outputs {
+                    let line = shared.pointer().wrapping_add(first + output * positions);
+                    // SAFETY: the line lies in the output.
+                    unsafe { unary::apply(isa, op, line, line, view.output[1]) };
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// One line of all output channels.
+struct Line<'a> {
+    view: PlaneView,
+    taps: [usize; 2],
+    y: usize,
+    inputs: usize,
+    outputs: usize,
+    weights: &'a [f32],
+    input: &'a [f32],
+    bias: Option<&'a [f32]>,
+    slopes: Option<&'a [f32]>,
+    limits: (f32, f32),
+    output: *mut f32,
+    /// Elements from one output channel to the next.
+    stride: usize,
+}
+
+/// Positions that are summed together.
+const TOGETHER: usize = 4;
+
+impl Kernel for Line<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let wide = self.view.output[1];
+        let mut x = 0;
+        while x < wide {
+            // SAFETY: the positions lie in the line.
+            unsafe {
+                match (self.outputs, wide - x >= TOGETHER) {
+                    (1, true) => self.tile::<S, 1, TOGETHER>(s, x),
+                    (2, true) => self.tile::<S, 2, TOGETHER>(s, x),
+                    (3, true) => self.tile::<S, 3, TOGETHER>(s, x),
+                    (_, true) => self.tile::<S, 4, TOGETHER>(s, x),
+                    (1, _) => self.tile::<S, 1, 1>(s, x),
+                    (2, _) => self.tile::<S, 2, 1>(s, x),
+                    (3, _) => self.tile::<S, 3, 1>(s, x),
+                    _ => self.tile::<S, 4, 1>(s, x),
+                }
+            }
+            x += if wide - x >= TOGETHER { TOGETHER } else { 1 };
+        }
+    }
+}
+
+impl Line<'_> {
+    /// Computes neighbouring positions.
+    ///
+    /// # Safety
+    /// The positions lie in the line, and `OUTPUTS` is the number of output channels.
+    #[inline(always)]
+    unsafe fn tile<S: Simd, const OUTPUTS: usize, const POSITIONS: usize>(&self, s: S, x: usize) {
+        let view = &self.view;
+        let plane = view.input[0] * view.input[1];
+        let blocks = self.inputs.div_ceil(BLOCK);
+        let mut sums = [[s.splat(0.0); OUTPUTS]; POSITIONS];
+        for ky in 0..self.taps[0] {
+            let Some(row) = view.at(0, self.y, ky) else { continue };
+            for kx in 0..self.taps[1] {
+                let tap = ky * self.taps[1] + kx;
+                for block in 0..blocks {
+                    let channels = BLOCK.min(self.inputs - block * BLOCK);
+                    for lane in (0..channels).step_by(S::LANES) {
+                        let count = S::LANES.min(channels - lane);
+                        for position in 0..POSITIONS {
+                            let Some(column) = view.at(1, x + position, kx) else { continue };
+                            let place = (block * plane + row * view.input[1] + column) * BLOCK + lane;
+                            // SAFETY: the tap lies inside the input, and lanes beyond the last channel are not read.
+                            unsafe {
+                                let value = match count == S::LANES {
+                                    true => s.load(self.input.as_ptr().add(place)),
+                                    false => s.load_partial(self.input.as_ptr().add(place), count),
+                                };
+                                for output in 0..OUTPUTS {
+                                    let weight = ((tap * blocks + block) * OUTPUTS + output) * BLOCK + lane;
+                                    let weight = s.load(self.weights.as_ptr().add(weight));
+                                    sums[position][output] = s.fma(value, weight, sums[position][output]);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        for position in 0..POSITIONS {
+            for output in 0..OUTPUTS {
+                let mut sum = s.reduce_add(sums[position][output]) + self.bias.map_or(0.0, |bias| bias[output]);
+                if let Some(slopes) = self.slopes.filter(|_| sum < 0.0) {
+                    sum *= slopes[output];
+                }
+                // The order of a comparison with NaN is that of the vectors: it stays.
+                let sum = if sum < self.limits.0 { self.limits.0 } else { sum };
+                let sum = if sum > self.limits.1 { self.limits.1 } else { sum };
+                // SAFETY: the position lies in the line of the output channel.
+                unsafe { *self.output.add(output * self.stride + x + position) = sum };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocked::from_plain;
+    use crate::convolution::{PackedConvolution, convolution};
+    use crate::testing::{Random, assert_close, in_pool};
+    use crate::unary::UnaryOp;
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn few_channels_as_on_plain_values() {
+        let mut random = Random::new(11);
+        for round in 0..40 {
+            let (outputs, inputs) = (1 + round % 4, [5, 16, 24, 33][round / 4 % 4]);
+            let kernel = [1, random.between(1, 3), random.between(1, 3)];
+            let stride = [1, random.between(1, 2), random.between(1, 2)];
+            let pad = [0, random.between(0, 2), random.between(0, 2)];
+            let size = [1, random.between(3, 20), random.between(3, 20)];
+            let geometry =
+                ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, [1; 3], pad, pad).unwrap();
+            let (plane, values) = (size[1] * size[2], random.values(geometry.input_len()));
+            let mut blocked = vec![0.0; blocked_len(2, inputs, plane)];
+            from_plain(2, inputs, plane, &values, &mut blocked).unwrap();
+            // Lanes beyond the last channel hold anything.
+            if inputs % BLOCK != 0 {
+                for image in 0..2 {
+                    let image = &mut blocked[image * inputs.next_multiple_of(BLOCK) * plane..];
+                    for place in 0..plane {
+                        image[(inputs / BLOCK * plane + place) * BLOCK + BLOCK - 1] = f32::NAN;
+                    }
+                }
+            }
+            let (weights, bias) = (random.values(geometry.weights_len()), random.values(outputs));
+            let slopes = random.values(outputs);
+            let activation = match round % 3 {
+                0 => Activation::Unary(UnaryOp::Relu),
+                1 => Activation::Unary(UnaryOp::Sigmoid),
+                _ => Activation::PRelu(Channelwise::PerRow(&slopes)),
+            };
+            let epilogue = ConvolutionEpilogue { bias: Some(&bias), residual: None, activation };
+            let packed = NarrowConvolution::pack(&geometry, &weights).unwrap();
+            for isa in Isa::available() {
+                let plain = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
+                let mut expected = vec![f32::NAN; geometry.output_len()];
+                convolution(isa, &geometry, &plain, &values, &mut expected, &epilogue).unwrap();
+                let expected: Vec<f64> = expected.into_iter().map(f64::from).collect();
+                let run = || {
+                    let mut output = vec![f32::NAN; geometry.output_len()];
+                    narrow_convolution(isa, &geometry, &packed, &blocked, &mut output, &epilogue).unwrap();
+                    output
+                };
+                assert_close(&run(), &expected, 200, &format!("{isa} {geometry:?}"));
+                assert_eq!(run(), in_pool(2, run));
+            }
+        }
+        let wide = ConvolutionGeometry::new(1, 1, 4, 5, [1, 2, 2], [1; 3], [1; 3], [1; 3], [0; 3], [0; 3]).unwrap();
+        assert!(NarrowConvolution::pack(&wide, &[0.0; 20]).is_err());
+    }
+}

@@ -1,0 +1,167 @@
+use super::*;
+use crate::blocked::{from_plain, to_plain};
+use crate::testing::{Random, in_pool};
+use crate::unary::UnaryOp;
+use pretty_assertions::assert_eq;
+use proptest::prelude::*;
+
+fn code(quantizer: &Quantizer, value: f32) -> u8 {
+    let level = ((value - quantizer.low) / (quantizer.high - quantizer.low) * quantizer.steps).round_ties_even();
+    level.clamp(0.0, quantizer.steps) as u8
+}
+
+fn codes(random: &mut Random, count: usize) -> Vec<i8> {
+    (0..count).map(|_| random.between(0, 255) as u8 as i8).collect()
+}
+
+/// A convolution of integers, written from its definition.
+fn reference(g: &ConvolutionGeometry, input: &[u8], zero: i32, weights: &[i8], scales: &[f32]) -> Vec<f64> {
+    let view = g.plane();
+    let [_, outputs, inputs, high, wide] = g.channels_and_kernel();
+    let mut result = Vec::new();
+    for (image, output) in (0..view.batch).flat_map(|n| (0..outputs).map(move |o| (n, o))) {
+        for (y, x) in (0..view.output[0]).flat_map(|y| (0..view.output[1]).map(move |x| (y, x))) {
+            let mut sum = 0i64;
+            for (channel, tap) in (0..inputs).flat_map(|c| (0..high * wide).map(move |t| (c, t))) {
+                let (Some(row), Some(column)) = (view.at(0, y, tap / wide), view.at(1, x, tap % wide)) else {
+                    continue;
+                };
+                let place = ((image * inputs + channel) * view.input[0] + row) * view.input[1] + column;
+                let weight = i64::from(weights[(output * inputs + channel) * high * wide + tap]);
+                sum += (i64::from(input[place]) - i64::from(zero)) * weight;
+            }
+            result.push(sum as f64 * f64::from(scales[output]));
+        }
+    }
+    result
+}
+
+fn close(result: &[f32], expected: &[f64], what: &str) {
+    assert_eq!(result.len(), expected.len(), "{what}");
+    let largest = expected.iter().fold(1e-6f64, |most, value| most.max(value.abs()));
+    for (index, (a, b)) in result.iter().zip(expected).enumerate() {
+        assert!((f64::from(*a) - b).abs() <= 1e-6 * largest, "{what}: element {index} is {a} and should be {b}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn convolutions_are_those_of_the_integers(seed: u64) {
+        let mut random = Random::new(seed);
+        let inputs = [1, 3, 4, 16, 20, 33][random.between(0, 5)];
+        let outputs = random.between(1, 50);
+        let mut pair = |low, high| [1, random.between(low, high), random.between(low, high)];
+        let (kernel, stride, dilation) = (pair(1, 3), pair(1, 2), pair(1, 2));
+        let (pads, size) = (pair(0, 2), pair(5, 17));
+        let pad = [0, pads[1], pads[2]];
+        let geometry =
+            ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, dilation, pad, pad).unwrap();
+        let view = geometry.plane();
+        let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
+        let quantizer = Quantizer { low: -1.0, high: 1.0, steps: 255.0 };
+        let values: Vec<f32> = random.values(2 * inputs * plane);
+        let zero = random.between(0, 255) as i32;
+        let layout = if inputs <= 4 && random.between(0, 1) == 0 { CodeLayout::Quads } else { CodeLayout::Blocks };
+        let plain: Vec<u8> = values.iter().map(|value| code(&quantizer, *value)).collect();
+        let weights = codes(&mut random, geometry.weights_len());
+        let (scales, bias) = (random.values(outputs), random.values(outputs));
+        let residual = random.values(blocked_len(2, outputs, positions));
+        let mut expected = reference(&geometry, &plain, zero, &weights, &scales);
+        let mut added = vec![0.0; expected.len()];
+        to_plain(2, outputs, positions, &residual, &mut added).unwrap();
+        for (index, value) in expected.iter_mut().enumerate() {
+            *value = (*value + f64::from(bias[index / positions % outputs]) + f64::from(added[index])).max(-2.0);
+        }
+        let packed = QuantizedWeights::of_convolution(&geometry, layout, &weights).unwrap();
+        let epilogue = ConvolutionEpilogue {
+            bias: Some(&bias),
+            residual: Some(&residual),
+            activation: Activation::Unary(UnaryOp::Clamp { min: -2.0, max: f32::INFINITY }),
+        };
+        for isa in Isa::available() {
+            let source = match layout {
+                CodeLayout::Quads => values.clone(),
+                CodeLayout::Blocks => {
+                    let mut blocked = vec![0.0; blocked_len(2, inputs, plane)];
+                    from_plain(2, inputs, plane, &values, &mut blocked).unwrap();
+                    blocked
+                }
+            };
+            let mut input = vec![9; codes_len(&geometry, layout).unwrap()];
+            quantize_planes(isa, &quantizer, &geometry, layout, zero as u8, &source, &mut input).unwrap();
+            let scaling = Scaling { zero, scales: &scales };
+            let run = || {
+                let mut output = vec![f32::NAN; blocked_len(2, outputs, positions)];
+                quantized_convolution(isa, &geometry, &packed, &scaling, &input, &mut output, &epilogue).unwrap();
+                let mut result = vec![f32::NAN; 2 * outputs * positions];
+                to_plain(2, outputs, positions, &output, &mut result).unwrap();
+                result
+            };
+            close(&run(), &expected, &format!("{isa} {geometry:?} {layout:?}"));
+            prop_assert_eq!(run(), in_pool(2, run));
+        }
+    }
+
+    #[test]
+    fn products_are_those_of_the_integers(seed: u64) {
+        let mut random = Random::new(seed);
+        let (rows, k, n) = (random.between(1, 40), random.between(1, 70), random.between(1, 70));
+        let quantizer = Quantizer { low: -0.5, high: 0.75, steps: 200.0 };
+        let values = random.values(rows * k);
+        let weights = codes(&mut random, k * n);
+        let zero = random.between(0, 600) as i32 - 300;
+        let scales = random.values(n);
+        let expected: Vec<f64> = (0..rows * n)
+            .map(|index| {
+                let (row, column) = (index / n, index % n);
+                let term = |i: usize| {
+                    (i64::from(code(&quantizer, values[row * k + i])) - i64::from(zero)) * i64::from(weights[i * n + column])
+                };
+                ((0..k).map(term).sum::<i64>() as f64 * f64::from(scales[column])).abs()
+            })
+            .collect();
+        let packed = QuantizedWeights::of_matrix(k, n, |row, column| weights[row * n + column]).unwrap();
+        let epilogue = ConvolutionEpilogue { activation: Activation::Unary(UnaryOp::Abs), ..Default::default() };
+        for isa in Isa::available() {
+            let mut input = vec![7; rows * k.next_multiple_of(4)];
+            quantize_rows(isa, &quantizer, k, &values, &mut input).unwrap();
+            let mut output = vec![f32::NAN; rows * n];
+            let scaling = Scaling { zero, scales: &scales };
+            quantized_product(isa, rows, &packed, &scaling, &input, &mut output, &epilogue).unwrap();
+            close(&output, &expected, &format!("{isa} {rows}x{k}x{n}"));
+        }
+    }
+}
+
+#[test]
+fn codes_are_the_nearest_levels() {
+    let quantizer = Quantizer { low: -1.0, high: 3.0, steps: 4.0 };
+    let values = [-9.0, -1.0, -0.5, 0.4, 0.5, 1.0, 1.5, 2.6, 3.0, 1e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    let expected = [0, 0, 0, 1, 2, 2, 2, 4, 4, 4, 0, 4, 0];
+    for isa in Isa::available() {
+        let mut codes = [9; 13];
+        quantize(isa, &quantizer, &values, &mut codes).unwrap();
+        assert_eq!(codes, expected, "{isa}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let one = [1, 1, 1];
+    let geometry = ConvolutionGeometry::new(1, 1, 5, 16, [1, 4, 4], one, one, one, [0; 3], [0; 3]).unwrap();
+    assert!(QuantizedWeights::of_convolution(&geometry, CodeLayout::Quads, &[1; 80]).is_err());
+    let packed = QuantizedWeights::of_convolution(&geometry, CodeLayout::Blocks, &[1; 80]).unwrap();
+    let run = |input: usize| {
+        let scaling = Scaling { zero: 300, scales: &[1.0; 16] };
+        let (input, mut output) = (vec![0; input], [0.0; 256]);
+        let epilogue = ConvolutionEpilogue::default();
+        quantized_convolution(Isa::portable(), &geometry, &packed, &scaling, &input, &mut output, &epilogue)
+    };
+    assert!(run(256).is_ok());
+    assert!(run(255).is_err());
+    let pad = [0, 1 << 20, 1 << 20];
+    let far = ConvolutionGeometry::new(1, 1, 5, 16, [1, 4, 4], one, one, one, pad, pad).unwrap();
+    assert_eq!(codes_len(&far, CodeLayout::Blocks), None);
+    assert!(QuantizedWeights::of_matrix(1 << 17, 16, |_, _| 0).is_err());
+}

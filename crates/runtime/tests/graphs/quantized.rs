@@ -1,0 +1,119 @@
+//! Layers of quantised models: computed in bytes where data and constant allow it.
+
+use ovir_tensor::Tensor;
+use pretty_assertions::assert_eq;
+
+use super::text::{Text, Value, compare};
+
+const PLANE: &str = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
+const STEP: &str = "strides=\"2,2\" dilations=\"1,1\" pads_begin=\"3,3\" pads_end=\"3,3\" auto_pad=\"explicit\"";
+
+impl Text {
+    fn quantize(&mut self, x: Value, low: f32, high: f32) -> Value {
+        let limits: Vec<Value> = [low, high, low, high].iter().map(|limit| self.floats(&[], |_| *limit)).collect();
+        let data = "levels=\"256\" auto_broadcast=\"numpy\"";
+        self.layer("FakeQuantize", data, &[x, limits[0], limits[1], limits[2], limits[3]], "FP32")
+    }
+
+    fn stored(&mut self, shape: &[usize], scales: &[usize]) -> Value {
+        let count: usize = shape.iter().product();
+        let codes: Vec<u8> = (0..count).map(|i| (i * 29 % 251) as u8).collect();
+        let codes = self.constant("i8", shape, &codes);
+        let values = self.layer("Convert", "destination_type=\"f32\"", &[codes], "FP32");
+        let scales = self.floats(scales, |i| (1.0 + i as f32 / 7.0) / 2000.0);
+        self.binary("Multiply", values, scales)
+    }
+
+    fn quantized_convolution(&mut self, x: Value, filter: [usize; 4], data: &str) -> Value {
+        let weights = self.stored(&filter, &[filter[0], 1, 1, 1]);
+        let product = self.layer("Convolution", data, &[x, weights], "FP32");
+        let bias = self.floats(&[1, filter[0], 1, 1], |i| i as f32 / 50.0 - 0.3);
+        self.binary("Add", product, bias)
+    }
+}
+
+fn image(shape: &[usize]) -> Tensor {
+    let count: usize = shape.iter().product();
+    let values: Vec<f32> = (0..count).map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0).collect();
+    Tensor::from_slice(&values, shape).unwrap()
+}
+
+/// A code may fall to either side where sums differ in their last bit, which is a step of the next quantisation.
+fn check(text: &Text, input: &Tensor, tolerance: f32) -> Vec<String> {
+    let (expected, _) = text.run(std::slice::from_ref(input), true);
+    let (actual, entries) = text.run(std::slice::from_ref(input), false);
+    assert!(entries.iter().all(|entry| entry.is_kernel || entry.type_name == "Reshape"), "{entries:?}");
+    let (e, a) = (expected.slice::<f32>().unwrap(), actual.slice::<f32>().unwrap());
+    let largest = e.iter().fold(0f32, |most, value| most.max(value.abs()));
+    for (index, (e, a)) in e.iter().zip(a).enumerate() {
+        assert!((e - a).abs() <= tolerance * largest, "element {index} is {a}, the reference has {e}");
+    }
+    entries.into_iter().map(|entry| entry.type_name).collect()
+}
+
+#[test]
+fn a_convolution_of_images() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,3,?,?");
+    let quantized = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+    let end = text.quantized_convolution(quantized, [48, 3, 7, 7], STEP);
+    let end = text.unary("ReLU", end);
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 3, 64, 64], [2, 3, 33, 17]] {
+        // The limits are such that zero is a code.
+        assert_eq!(check(&text, &image(&shape), 1e-5), ["Fused", "Reorder"]);
+    }
+}
+
+#[test]
+fn a_residual_network() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,32,?,?");
+    let stem = text.quantize(x, 0.0, 1.0);
+    let pool = "strides=\"2,2\" pads_begin=\"1,1\" pads_end=\"1,1\" kernel=\"3,3\" rounding_type=\"floor\"";
+    let pooled = text.layer_of("MaxPool", &format!("{pool} index_element_type=\"i64\""), &[stem], "FP32", 2);
+    let deep = text.quantized_convolution(pooled, [32, 32, 3, 3], PLANE);
+    let deep = text.unary("ReLU", deep);
+    let deep = text.quantize(deep, 0.0, 6.0);
+    let deep = text.quantized_convolution(deep, [32, 32, 3, 3], PLANE);
+    let summed = text.binary("Add", deep, pooled);
+    let summed = text.unary("ReLU", summed);
+    let quantized = text.quantize(summed, 0.0, 20.0);
+    let left = text.quantized_convolution(quantized, [40, 32, 3, 3], PLANE);
+    let right = text.quantized_convolution(quantized, [40, 32, 3, 3], PLANE);
+    let end = text.binary("Multiply", left, right);
+    let axes = text.integers(&[2, 3]);
+    let end = text.layer("ReduceMean", "keep_dims=\"true\"", &[end, axes], "FP32");
+    let end = text.quantize(end, -100.0, 155.0);
+    let flat = text.integers(&[0, -1]);
+    let end = text.layer("Reshape", "special_zero=\"true\"", &[end, flat], "FP32");
+    let weights = text.stored(&[103, 40], &[103, 1]);
+    let end = text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"true\"", &[end, weights], "FP32");
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 32, 24, 24], [3, 32, 9, 13]] {
+        let kinds = check(&text, &image(&shape), 0.02);
+        // Only the shortcut is quantised by itself.
+        assert_eq!(kinds.iter().filter(|kind| *kind == "FakeQuantize").count(), 1, "{kinds:?}");
+    }
+}
+
+#[test]
+fn products() {
+    for (transposed, data) in [("true", [24, 200]), ("false", [200, 24])] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,?,200");
+        let quantized = text.quantize(x, -0.5, 1.0);
+        let scales = if transposed == "true" { [24, 1] } else { [1, 24] };
+        let weights = text.stored(&data, &scales);
+        let attributes = format!("transpose_a=\"false\" transpose_b=\"{transposed}\"");
+        let end = text.layer("MatMul", &attributes, &[quantized, weights], "FP32");
+        let bias = text.floats(&[24], |i| i as f32);
+        let end = text.binary("Add", end, bias);
+        let end = text.unary("Sigmoid", end);
+        text.layer("Result", "", &[end], "");
+        assert_eq!(check(&text, &image(&[2, 7, 200]), 1e-5), ["Fused"]);
+        let (expected, _) = text.run(&[image(&[0, 3, 200])], true);
+        let (actual, _) = text.run(&[image(&[0, 3, 200])], false);
+        compare(&expected, &actual, "nothing");
+    }
+}
