@@ -9,6 +9,7 @@ pub(crate) mod blocked;
 mod chain;
 mod convert;
 mod convolution;
+mod einsum;
 mod fake_quantize;
 mod indexed;
 mod integer;
@@ -177,6 +178,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     quantized::claim,
     convolution::claim,
     matmul::claim,
+    einsum::claim,
     integer::claim,
     stored_gather::claim,
     chain::claim,

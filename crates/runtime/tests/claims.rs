@@ -392,6 +392,42 @@ fn integers(random: &mut Random, shape: &[usize], largest: i64) -> Tensor {
 const MAGNITUDES: [i64; 3] = [255, 2000, i32::MAX as i64];
 
 #[test]
+fn contractions() {
+    let equations = [
+        "ij,jk->ik",
+        "bhid,bhjd->bhij",
+        "bihd,bjhd->bhij",
+        "bqc,bchw->bqhw",
+        "bhwc,hkc->bhwk",
+        "bildsk,biokl->bolsd",
+        "i,j->ji",
+        "ij,ij->",
+        "abc,cb->a",
+        "aij,ajk->kia",
+        "...ij,...jk->...ik",
+        "iji,kj->ik",
+        "abcde,fbce->adf",
+        "ij,kl->ik",
+        "abcdef,abcdeg->fabcdeg",
+    ];
+    many(67, 6 * equations.len(), |random, round| {
+        let equation = equations[round % equations.len()];
+        let most = if round % 4 == 0 { 9 } else { 4 };
+        let sizes: Vec<usize> = (0..26).map(|_| random.between(1, most)).collect();
+        let (inputs, _) = equation.split_once("->").unwrap();
+        let case = Case::new("opset7", "Einsum").attribute("equation", equation).tolerance(1e-4);
+        inputs.split(',').fold(case, |case, subscript| {
+            let letters = subscript.trim_start_matches('.').bytes();
+            let mut shape: Vec<usize> = letters.map(|letter| sizes[usize::from(letter - b'a')]).collect();
+            if subscript.starts_with('.') {
+                shape.splice(0..0, [random.between(1, 2), 3]);
+            }
+            case.input(random.tensor(ElementType::F32, &shape))
+        })
+    });
+}
+
+#[test]
 fn integer_products() {
     many(61, 24, |random, round| {
         let (rows, k, n) = (random.between(1, 9), random.between(1, 900), random.between(1, 20));

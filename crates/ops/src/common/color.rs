@@ -112,7 +112,10 @@ pub(crate) fn evaluate_to_rgb(context: &mut EvaluateContext<'_>, chroma: Chroma,
                     Chroma::Interleaved => (u[2 * place], u[2 * place + 1]),
                     Chroma::Planar => (u[place], v[place]),
                 };
-                let rgb = rgb_of(y[position].to_f64(), u.to_f64(), v.to_f64());
+                let rgb = match T::IS_FLOAT {
+                    true => rgb_of(y[position].to_f64(), u.to_f64(), v.to_f64()),
+                    false => rgb_of_bytes(y[position].to_f64(), u.to_f64(), v.to_f64()),
+                };
                 for (target, value) in pixel.iter_mut().zip(order.arrange(rgb)) {
                     *target = clipped(value);
                 }
@@ -230,6 +233,13 @@ fn rgb_of(y: f64, u: f64, v: f64) -> [f64; 3] {
     [luma + 1.596 * v, luma - 0.813 * v - 0.391 * u, luma + 2.018 * u]
 }
 
+/// As [`rgb_of`] in f32, where OpenVINO computes: which integer is nearest to what is 100.5 by the page's factors hangs on it.
+fn rgb_of_bytes(y: f64, u: f64, v: f64) -> [f64; 3] {
+    let [y, u, v] = [y, u, v].map(|value| value as f32);
+    let (luma, u, v) = (1.164 * (y - 16.0), u - 128.0, v - 128.0);
+    [luma + 1.596 * v, luma - 0.813 * v - 0.391 * u, luma + 2.018 * u].map(f64::from)
+}
+
 /// Luma and both chroma values, not clipped.
 fn yuv_of([r, g, b]: [f64; 3]) -> [f64; 3] {
     [
@@ -243,11 +253,10 @@ fn clipped<T: Number>(value: f64) -> T {
     T::from_f64(clipped_value::<T>(value))
 }
 
-/// The value in 0 to 255, an integer where the type is one; NaN stays. OpenVINO computes in f32 and rounds ties to even,
-/// which decides what 76.5 becomes.
+/// The value in 0 to 255, an integer where the type is one, ties to even; NaN stays.
 fn clipped_value<T: Number>(value: f64) -> f64 {
     let value = super::unary::clamp(value, 0.0, 255.0);
-    if T::IS_FLOAT { value } else { f64::from((value as f32).round_ties_even()) }
+    if T::IS_FLOAT { value } else { value.round_ties_even() }
 }
 
 fn merge_type(context: &InferContext<'_>, port: usize, known: ElementType) -> OpResult<ElementType> {

@@ -68,6 +68,17 @@ mod tests {
     }
 
     #[test]
+    fn halves_are_decided_in_f32() {
+        // 1.164 * 207 - 1.596 * 88 is 100.5, and 1.164 * 71 - 2.018 * 8 is 66.5; OpenVINO's plugin says 101 and 67.
+        let run = |luma: u8, pair: [u8; 2]| {
+            let inputs = [tensor(&[luma; 4], [1, 2, 2, 1]), tensor(&pair, [1, 1, 1, 2])];
+            case().run(&inputs).unwrap()[0].slice::<u8>().unwrap()[..3].to_vec()
+        };
+        assert_eq!(run(223, [214, 40]), [101, 255, 255]);
+        assert_eq!(run(87, [120, 133]), [91, 82, 67]);
+    }
+
+    #[test]
     fn planes_must_fit_together() {
         assert!(case().infer_error(&["u8[1,721,640,1]"]).contains("must be divisible by 3"));
         assert!(case().infer_error(&["u8[1,720,641,1]"]).contains("width of shape [1,720,641,1] must be even"));

@@ -39,7 +39,7 @@ crate::attributes! {
 }
 
 /// An Einsum layer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Einsum {
     /// The attributes.
     pub attributes: EinsumAttributes,
@@ -83,9 +83,7 @@ impl Operation for Einsum {
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let views: SmallVec<[TensorView<'_>; 8]> =
             (0..context.input_count()).map(|port| context.input(port)).collect::<OpResult<_>>()?;
-        let partial: SmallVec<[PartialShape; 8]> = views.iter().map(|v| PartialShape::from(v.shape())).collect();
-        let axes = self.axes(&partial.iter().collect::<SmallVec<[&PartialShape; 8]>>())?.unwrap_or_default();
-        let plan = self.plan(&axes, &views)?;
+        let plan = self.plan(&views.iter().map(TensorView::shape).collect::<SmallVec<[&Shape; 8]>>())?;
         let element_type = views[0].element_type();
         let mut output = context.output(0, &plan.shape)?;
         dispatch!(element_type, T in [numeric] => {
@@ -100,16 +98,18 @@ impl Operation for Einsum {
     }
 }
 
-/// One stride an axis, in elements.
-type Strides = SmallVec<[usize; 8]>;
+/// One stride an axis, in elements; 0 where the input has one element for all, or no such axis.
+pub type Strides = SmallVec<[usize; 8]>;
 
 /// The loops of a computation: the axes of the output, then those that are summed over.
 #[derive(Debug)]
-struct Plan {
-    shape: Shape,
-    summed: Shape,
+pub struct Plan {
+    /// The sizes of the axes of the output.
+    pub shape: Shape,
+    /// The sizes of the axes that are summed over.
+    pub summed: Shape,
     /// For each input, the strides along the axes of the output and along those that are summed over.
-    strides: Vec<(Strides, Strides)>,
+    pub strides: Vec<(Strides, Strides)>,
 }
 
 impl Einsum {
@@ -164,19 +164,25 @@ impl Einsum {
         output
     }
 
-    fn plan(&self, axes: &[(Axis, Dim)], views: &[TensorView<'_>]) -> OpResult<Plan> {
-        let output = self.output_axes(axes);
+    /// The loops for dense inputs of these shapes.
+    ///
+    /// # Errors
+    /// When the shapes do not fit the equation.
+    pub fn plan(&self, shapes: &[&Shape]) -> OpResult<Plan> {
+        let partial: SmallVec<[PartialShape; 8]> = shapes.iter().map(|shape| PartialShape::from(*shape)).collect();
+        let axes = self.axes(&partial.iter().collect::<SmallVec<[&PartialShape; 8]>>())?.unwrap_or_default();
+        let output = self.output_axes(&axes);
         let size = |axis: &Axis| {
             axes.iter().find(|(other, _)| other == axis).and_then(|(_, dim)| dim.get()).unwrap_or_default()
         };
         let summed: SmallVec<[Axis; 8]> =
             axes.iter().map(|(axis, _)| *axis).filter(|axis| !output.contains(axis)).collect();
-        let mut strides = Vec::with_capacity(views.len());
-        for (port, (subscript, view)) in self.inputs.iter().zip(views).enumerate() {
-            let dims: SmallVec<[Dim; 8]> = view.shape().iter().map(|s| Dim::fixed(*s)).collect();
+        let mut strides = Vec::with_capacity(shapes.len());
+        for (port, (subscript, shape)) in self.inputs.iter().zip(shapes).enumerate() {
+            let dims: SmallVec<[Dim; 8]> = shape.iter().map(|s| Dim::fixed(*s)).collect();
             let own: SmallVec<[(Axis, usize); 8]> = labelled(subscript, &dims, port)?
                 .into_iter()
-                .zip(view.shape().strides())
+                .zip(shape.strides())
                 .map(|((axis, dim), stride)| (axis, if dim.get() == Some(1) { 0 } else { stride }))
                 .collect();
             // A repeated label adds its strides up, which walks the diagonal.
