@@ -253,7 +253,7 @@ fn compile_initialisers(
         return Ok(None);
     }
     let Some(found) = initialisers(model) else { return Ok(None) };
-    let compiled = compile(found.model, options, pool.clone(), packed, false, environment)?;
+    let compiled = compile(found.model, options, pool.clone(), packed, environment, false)?;
     Ok(Some(Box::new(InitialiserPlan { compiled, variables: found.variables })))
 }
 
