@@ -501,8 +501,8 @@ impl Job<'_> {
                     let line = tile.output.wrapping_add(block * self.block_stride + place * self.position_stride);
                     // SAFETY: the tile's lines lie in the output.
                     unsafe {
-                        unary::apply(self.isa, op, line, line, BLOCK.min(self.channels - channel - block * BLOCK))
-                    };
+                        unary::apply(self.isa, op, line, line, BLOCK.min(self.channels - channel - block * BLOCK));
+                    }
                 }
             }
             position += count;

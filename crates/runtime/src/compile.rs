@@ -166,7 +166,7 @@ fn compile(
     environment: &Environment,
     is_body: bool,
 ) -> Result<Compiled, RunError> {
-    let initialisers = compile_initialisers(&model, options, &pool, packed)?;
+    let initialisers = compile_initialisers(&model, options, &pool, packed, environment)?;
     let (Lowered { model, layouts }, inference) = lowered(model, options, is_body);
     let mut first_value = Vec::with_capacity(model.nodes.len());
     let mut value_count = 0u32;
@@ -239,12 +239,13 @@ fn compile_initialisers(
     options: &CompileOptions,
     pool: &Pool,
     packed: &mut PackStore,
+    environment: &Environment,
 ) -> Result<Option<Box<(Compiled, Vec<usize>)>>, RunError> {
     if options.reference_only || !model.nodes.iter().any(|node| node.is("ReadValue") && !node.inputs.is_empty()) {
         return Ok(None);
     }
     let Some(found) = initialisers(model) else { return Ok(None) };
-    let compiled = compile(found.model, options, pool.clone(), packed, false)?;
+    let compiled = compile(found.model, options, pool.clone(), packed, environment, false)?;
     Ok(Some(Box::new((compiled, found.variables))))
 }
 
