@@ -125,6 +125,13 @@ impl Limits {
         }
     }
 
+    /// Gives back `bytes` that were held.
+    pub fn let_go(&self, bytes: usize) {
+        if self.memory != 0 {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     fn count(&self, counter: &AtomicUsize, other: &AtomicUsize, bytes: usize) -> OpResult {
         if self.memory == 0 {
             return Ok(());

@@ -372,7 +372,11 @@ impl State {
         }
         let mut state = State::new(plan);
         state.memory.inputs.clone_from(&self.memory.inputs);
-        state.infer(plan, environment, None, None)?;
+        let result = state.infer(plan, environment, None, None);
+        if let Some(limits) = environment.limits() {
+            limits.let_go(state.held_bytes());
+        }
+        result?;
         for (index, value) in variables.iter().zip(state.take_outputs().unwrap_or_default()) {
             self.memory.variables[*index].current.get_or_insert(value);
         }
