@@ -84,7 +84,7 @@ impl Contraction {
         let (b_matrix, b_copy) = roles.matrix(1, &roles.summed, &roles.columns, b.elements())?;
         (geometry.b_batch, geometry.b_row, geometry.b_column) = b_matrix;
         let (c_matrix, c_copy) = roles.result()?;
-        (geometry.c_batch, geometry.c_row) = c_matrix;
+        (geometry.c_batch, geometry.c_row, _) = c_matrix;
         products.copies = [a_copy, b_copy, c_copy];
         Some(products)
     }
@@ -147,11 +147,11 @@ impl Roles {
     }
 
     /// The result, written as it lies if its columns are contiguous, else as dense matrices that are copied.
-    fn result(&self) -> Option<(([usize; MOST_BATCH_AXES], usize), Option<StridedCopy>)> {
+    fn result(&self) -> Option<(Matrix, Option<StridedCopy>)> {
         let (rows, columns) = (count(&self.rows), count(&self.columns));
         let row = joined(&self.rows, 2).filter(|row| *row >= columns || self.rows.is_empty());
         if let (Some(row), Some(1)) = (row, joined(&self.columns, 2)) {
-            return Some(((self.batch_of(|axis| axis.strides[2], 0)?, row.max(columns)), None));
+            return Some(((self.batch_of(|axis| axis.strides[2], 0)?, row.max(columns), 1), None));
         }
         let axes = || self.batch.iter().chain(&self.rows).chain(&self.columns);
         let mut moves: SmallVec<[(usize, isize, isize); 8]> =
@@ -162,7 +162,7 @@ impl Roles {
             stride = stride.checked_mul(axis.0)?;
         }
         let copy = StridedCopy::new(&moves, 0, 0, stride, stride).ok()?;
-        Some(((self.dense_batch(rows.checked_mul(columns)?)?, columns), Some(copy)))
+        Some(((self.dense_batch(rows.checked_mul(columns)?)?, columns, 1), Some(copy)))
     }
 
     /// The strides of batch axes of dense matrices of `elements`.
