@@ -14,5 +14,5 @@ export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
 cargo build --release --target "$host" --bin "$target"
 mkdir -p findings "working/$target"
 exec "${CARGO_TARGET_DIR:-target}/$host/release/$target" "working/$target" "corpus/$target" seeds/"$target" \
-    -max_total_time="$seconds" -max_len=16384 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=512 \
+    -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=512 \
     -dict=words.dict -artifact_prefix=findings/ -print_final_stats=1 "${@:3}"

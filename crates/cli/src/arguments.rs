@@ -29,14 +29,17 @@ Long flags are understood with one dash or two, with `_` or `-` inside.";
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    #[cfg(feature = "run")]
     Run(crate::run::RunArguments),
     #[command(alias = "check")]
     Validate(crate::validate::ValidateArguments),
     Info(crate::info::InfoArguments),
     Ops(crate::ops::OpsArguments),
+    #[cfg(feature = "run")]
     Compare(crate::compare::CompareArguments),
     Diff(crate::diff::DiffArguments),
     Graph(crate::graph::GraphArguments),
+    #[cfg(feature = "run")]
     Bench(crate::bench::BenchArguments),
     Explain(crate::explain::ExplainArguments),
     Reshape(crate::reshape::ReshapeArguments),

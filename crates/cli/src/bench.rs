@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::inputs::{InputArguments, Inputs};
 use crate::load::{self, ModelArguments, shown};
-use crate::run::{Format, profile_json, profile_table};
-use crate::terminal::Terminal;
+use crate::run::{profile_json, profile_table};
+use crate::terminal::{Format, Terminal};
 
 /// How long is measured when neither `-niter` nor `-t` says it.
 const DEFAULT_SECONDS: u64 = 10;

@@ -7,12 +7,11 @@ use ovir::Core;
 use ovir::graph::{Inference, Model as Graph, Node, NodeId};
 use serde_json::json;
 
-use crate::compare::Difference;
+use crate::difference::Difference;
 use crate::failure::{FAULT, Failure};
 use crate::load::{check, shown};
-use crate::run::{Format, value_name};
 use crate::summary::short;
-use crate::terminal::Terminal;
+use crate::terminal::{Format, Terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -132,7 +131,7 @@ fn compare_nodes(
     compare_constants(&layer, a, b, changes);
     let source = |graph: &Graph, node: &Node, port: usize| {
         let source = node.inputs.get(port)?;
-        Some(value_name(graph.node(source.node), source.port as usize))
+        Some(graph.node(source.node).value_name(source.port as usize))
     };
     for port in 0..a.inputs.len().max(b.inputs.len()) {
         let (first, second) = (source(graph_a, a, port), source(graph_b, b, port));

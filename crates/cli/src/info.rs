@@ -12,8 +12,7 @@ use crate::failure::{FAULT, Failure};
 use crate::load::{self, ModelArguments, check, shown};
 use crate::ops::{count_operations, is_implemented};
 use crate::releases::oldest_release;
-use crate::run::Format;
-use crate::terminal::Terminal;
+use crate::terminal::{Format, Terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -112,13 +111,15 @@ pub fn info(arguments: &InfoArguments, terminal: &Terminal) -> Result<(), Failur
             message: Some(format!("{} cannot be read; `ovir validate` tells why", shown(path))),
         });
     };
+    // What a model needs and ovir lacks is no fault of the model, and the list of operations names it.
+    let is_at_fault = validation.diagnostics.iter().any(|d| d.is_error() && !load::is_unsupported(d));
     if summary.errors > 0 {
         let text = format!("{}: {summary}; what is printed may be incomplete, `ovir validate` shows them", shown(path));
         terminal.complain("warning", &text);
     }
     let facts = Facts::new(shown(path), &result.model, &result.inference, summary);
     print(arguments, &facts, terminal)?;
-    if summary.errors > 0 { Err(Failure::said(FAULT)) } else { Ok(()) }
+    if is_at_fault { Err(Failure::said(FAULT)) } else { Ok(()) }
 }
 
 fn print(arguments: &InfoArguments, facts: &Facts<'_>, terminal: &Terminal) -> Result<(), Failure> {
@@ -326,7 +327,7 @@ fn show(arguments: &InfoArguments, facts: &Facts<'_>, text: &mut String) {
             let _ = writeln!(text, "  {} ({} {})", node.friendly_name, node.type_name, node.opset);
             for (port, source) in node.inputs.iter().enumerate() {
                 let value = facts.inference.get(*source);
-                let name = crate::run::value_name(facts.graph.node(source.node), source.port as usize);
+                let name = facts.graph.node(source.node).value_name(source.port as usize);
                 let _ = writeln!(text, "    in {port}  {}{}  {name}", value.element_type, value.shape);
             }
             for (port, value) in facts.inference.outputs(id).iter().enumerate() {
@@ -402,7 +403,7 @@ fn layers_json(arguments: &InfoArguments, facts: &Facts<'_>) -> Value {
             "type": node.type_name,
             "opset": node.opset,
             "inputs": node.inputs.iter().map(|source| {
-                crate::run::value_name(facts.graph.node(source.node), source.port as usize)
+                facts.graph.node(source.node).value_name(source.port as usize)
             }).collect::<Vec<_>>(),
             "outputs": facts.inference.outputs(id).iter().map(|value| {
                 json!({ "element_type": value.element_type.name(), "shape": value.shape.to_string() })

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use ovir::{Model, Tensor};
+use ovir::{Model, Tensor, random};
 
 use crate::failure::Failure;
 use crate::image_input::{ImageOptions, ImageSettings};
-use crate::tensors::{Kind, convert, kind, list, read_all, read_file, read_one};
+use crate::load::read_file;
+use crate::named_lists;
+use crate::tensors::{Kind, convert, kind, list, read_all, read_one};
 use crate::terminal::Terminal;
-use crate::{named_lists, random};
 
 /// Where inputs come from.
 #[derive(Debug, Clone, clap::Args)]
@@ -83,7 +84,7 @@ impl<'m> Inputs<'m> {
         let seed = self.seed.unwrap_or(0);
         let fill = |(index, tensor): (usize, Option<Tensor>)| match tensor {
             Some(tensor) => Ok(tensor),
-            None => random::fill(&ports[index], random::mix(seed, position as u64, index as u64)),
+            None => Ok(random::fill(&ports[index], random::mix(seed, position as u64, index as u64))?),
         };
         given.into_iter().enumerate().map(fill).collect()
     }

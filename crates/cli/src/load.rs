@@ -111,6 +111,19 @@ pub fn load(core: &Core, path: &Path, weights: Option<&Path>, terminal: &Termina
     Ok(model)
 }
 
+/// The bytes of a file, `-` being standard input.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        let result = std::io::stdin().lock().read_to_end(&mut bytes);
+        return result.map(|_| bytes).map_err(|error| Failure::file(Path::new("standard input"), &error));
+    }
+    std::fs::read(path).map_err(|error| Failure::file(path, &error))
+}
+
 /// Gives a model other input shapes, as `flag` says it.
 ///
 /// # Errors
@@ -152,6 +165,6 @@ fn refuse(file: &str, xml: &str, diagnostics: &[Diagnostic], terminal: &Terminal
 }
 
 /// Whether a finding is about an operation that is not here: one of the specification, of an extension, or misspelt.
-fn is_unsupported(diagnostic: &Diagnostic) -> bool {
+pub fn is_unsupported(diagnostic: &Diagnostic) -> bool {
     matches!(diagnostic.code, Code::NotImplemented | Code::UnknownOperation)
 }

@@ -3,25 +3,34 @@
 //! Data goes to standard output, diagnostics and progress to standard error. Each verb is one file.
 
 mod arguments;
+#[cfg(feature = "run")]
 mod bench;
+#[cfg(feature = "run")]
+mod classes;
+#[cfg(feature = "run")]
 mod compare;
 mod diff;
+mod difference;
 mod explain;
 mod failure;
 mod graph;
+#[cfg(feature = "run")]
 mod image_input;
 mod info;
+#[cfg(feature = "run")]
 mod inputs;
 mod load;
 mod named_lists;
 mod ops;
+#[cfg(feature = "run")]
 mod outputs;
-mod random;
 mod releases;
 mod reshape;
+#[cfg(feature = "run")]
 mod run;
 mod save;
 mod summary;
+#[cfg(feature = "run")]
 mod tensors;
 mod terminal;
 mod validate;
@@ -56,13 +65,16 @@ fn run() -> u8 {
     };
     let terminal = Terminal::new(arguments.color);
     let result = match arguments.verb {
+        #[cfg(feature = "run")]
         Verb::Run(arguments) => run::run(&arguments, &terminal),
         Verb::Validate(arguments) => validate::validate(&arguments, &terminal),
         Verb::Info(arguments) => info::info(&arguments, &terminal),
         Verb::Ops(arguments) => ops::ops(&arguments, &terminal),
+        #[cfg(feature = "run")]
         Verb::Compare(arguments) => compare::compare(&arguments, &terminal),
         Verb::Diff(arguments) => diff::diff(&arguments, &terminal),
         Verb::Graph(arguments) => graph::graph(&arguments, &terminal),
+        #[cfg(feature = "run")]
         Verb::Bench(arguments) => bench::bench(&arguments, &terminal),
         Verb::Explain(arguments) => explain::explain(&arguments, &terminal),
         Verb::Reshape(arguments) => reshape::reshape(&arguments, &terminal),

@@ -11,8 +11,7 @@ use serde_json::json;
 
 use crate::failure::{FAULT, Failure};
 use crate::load::{WeightsArguments, check, shown};
-use crate::run::Format;
-use crate::terminal::Terminal;
+use crate::terminal::{Format, Terminal};
 
 /// The last opset of which the table of the specification tells what was taken out.
 const LAST_OPSET: u8 = 16;

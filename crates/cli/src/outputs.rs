@@ -1,4 +1,4 @@
-//! Writing tensors: files that appear whole or not at all, and digests.
+//! Writing tensors: files that appear whole or not at all, descriptions, digests.
 
 use std::fmt::Write as _;
 use std::io::{Cursor, Write};
@@ -8,9 +8,11 @@ use ovir::Tensor;
 use ovir::ir::AtomicFile;
 use ovir::tensor::npy::write_npy;
 use ovir::tensor::npz::NpzWriter;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
+use crate::summary::{SHOWN_VALUES, Statistics};
 use crate::terminal::Terminal;
 
 /// The longest name of a file, without its ending. File systems allow 255 bytes.
@@ -112,6 +114,42 @@ pub fn file_name(name: &str) -> String {
         end -= 1;
     }
     format!("{}~{}", &encoded[..end], &hexadecimal(&Sha256::digest(name.as_bytes()))[..16])
+}
+
+/// What a tensor is and holds, for programs.
+pub fn describe_json(name: &str, tensor: &Tensor, digest: Option<String>) -> Value {
+    let mut object = json!({
+        "name": name,
+        "element_type": tensor.element_type().name(),
+        "shape": tensor.shape().to_vec(),
+    });
+    let values = tensor.numbers();
+    if let Some(values) = &values {
+        let statistics = Statistics::of(values);
+        object["min"] = number(statistics.min);
+        object["max"] = number(statistics.max);
+        object["mean"] = number(statistics.mean);
+        object["nan"] = json!(statistics.nan);
+        object["infinite"] = json!(statistics.infinite);
+        object["first_values"] = values.iter().take(SHOWN_VALUES).map(|v| number(Some(*v))).collect();
+    }
+    if let Some(strings) = tensor.strings() {
+        object["first_values"] = strings.iter().take(SHOWN_VALUES).map(|s| json!(s)).collect();
+    }
+    if let Some(digest) = digest {
+        object["sha256"] = json!(digest);
+    }
+    object
+}
+
+/// A number as JSON; numbers that JSON does not have are texts, absent ones null.
+pub fn number(value: Option<f64>) -> Value {
+    match value {
+        None => Value::Null,
+        Some(value) if value.is_finite() => json!(value),
+        Some(value) if value.is_nan() => json!("nan"),
+        Some(value) => json!(if value > 0.0 { "inf" } else { "-inf" }),
+    }
 }
 
 /// The sha256 of a tensor's elements: their bytes in row-major order, little-endian, as they are stored; of strings the

@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::load::{self, ModelArguments, shown};
 use crate::named_lists;
-use crate::run::Format;
-use crate::terminal::Terminal;
+use crate::terminal::{Format, Terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -155,7 +154,7 @@ fn rows(before: &Model, after: &Validation) -> Vec<Row> {
             // New shapes leave the layers in their order.
             let earlier = before.validated().inference().outputs(id).get(port);
             rows.push(Row {
-                layer: crate::run::value_name(node, port),
+                layer: node.value_name(port),
                 type_name: node.type_name.to_string(),
                 before: earlier.map_or_else(|| "-".to_owned(), |facts| facts.shape.to_string()),
                 after: facts.shape.to_string(),

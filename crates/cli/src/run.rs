@@ -9,12 +9,13 @@ use ovir::tensor::TensorView;
 use ovir::{CompileOptions, Core, InferRequest, Model, Profile, Tensor};
 use serde_json::{Value, json};
 
+use crate::classes::{self, best_classes};
 use crate::failure::Failure;
 use crate::inputs::{InputArguments, Inputs, say_random};
 use crate::load::{self, ModelArguments, shown};
-use crate::outputs::{Staged, digest};
-use crate::summary::{self, best_classes, describe, describe_json, short};
-use crate::terminal::Terminal;
+use crate::outputs::{Staged, describe_json, digest, number};
+use crate::summary::{describe, short};
+use crate::terminal::{Format, Terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,7 +73,8 @@ pub struct RunArguments {
     /// Limits the time of one inference.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Limits the memory for values whose shapes are not known beforehand, such as 512M or 2G.
+    /// Limits the memory for values, such as 512M or 2G: constant expressions, random inputs, intermediate values,
+    /// outputs, states. The weights are not counted.
     #[arg(long = "memory-limit", value_name = "BYTES", value_parser = bytes)]
     memory_limit: Option<usize>,
     /// Runs every layer by its plain reference evaluation.
@@ -81,14 +83,6 @@ pub struct RunArguments {
     /// How results are printed.
     #[arg(long, value_enum, default_value = "human")]
     format: Format,
-}
-
-/// How results are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    // Variants have no help of their own: their names say everything.
-    Human,
-    Json,
 }
 
 /// The outputs of one inference, keyed as they are written.
@@ -107,7 +101,7 @@ pub fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<(), Failure>
     let inputs = Inputs::new(&arguments.inputs, &model, terminal)?;
     check_counts(arguments, inputs.count(), terminal)?;
     let labels = match &arguments.labels {
-        Some(path) => summary::read_labels(path)?,
+        Some(path) => classes::read_labels(path)?,
         None => model.preprocessing().labels,
     };
     say_random(&arguments.inputs, terminal);
@@ -116,7 +110,9 @@ pub fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<(), Failure>
         threads: arguments.threads.unwrap_or(0),
         reference_only: arguments.is_reference,
         keep_layers: is_dumping,
+        memory_limit: arguments.memory_limit.unwrap_or(0),
     };
+    check_random_inputs(arguments, &model)?;
     // The first inputs are read before compiling, which may take long: what is wrong with them is said at once.
     let first = inputs.read(0)?;
     let compiled = core.compile_model(&model, &options)?;
@@ -133,6 +129,22 @@ pub fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<(), Failure>
         Format::Human => print_human(arguments, &results, &labels, profile.as_ref(), terminal),
         Format::Json => print_json(arguments, &results, &labels, profile.as_ref(), terminal),
     }
+}
+
+/// A few digits in a file may ask for gigabytes of random values.
+fn check_random_inputs(arguments: &RunArguments, model: &Model) -> Result<(), Failure> {
+    let Some(limit) = arguments.memory_limit.filter(|limit| *limit > 0 && arguments.inputs.seed.is_some()) else {
+        return Ok(());
+    };
+    for port in model.inputs() {
+        let elements = port.shape.to_shape().map(|shape| shape.checked_elements());
+        let bytes = elements.map(|elements| elements.and_then(|count| port.element_type.storage_bytes(count)));
+        if bytes.is_some_and(|bytes| bytes.is_none_or(|bytes| bytes > limit)) {
+            let what = format!("input \"{}\" of {}{}", port.name, port.element_type, port.shape);
+            return Err(Failure::usage(format!("{what} takes more than the memory limit of {limit} bytes")));
+        }
+    }
+    Ok(())
 }
 
 /// The flags that go with the number of inferences.
@@ -240,7 +252,7 @@ impl Dump {
     fn infer(&mut self, request: &mut InferRequest, position: usize) -> Result<(), Failure> {
         let mut failure = None;
         let result = request.infer_observed(&mut |node, port, value| match value.to_tensor() {
-            Ok(tensor) => self.tensors.push((position, value_name(node, port), tensor)),
+            Ok(tensor) => self.tensors.push((position, node.value_name(port), tensor)),
             Err(error) => failure = Some(Failure::from(error)),
         });
         if let Err(error) = result {
@@ -274,17 +286,9 @@ impl Dump {
     }
 }
 
-/// The friendly name of a layer, with `.port` if it has several outputs.
-pub fn value_name(node: &Node, port: usize) -> String {
-    match node.outputs.len() {
-        0 | 1 => node.friendly_name.clone(),
-        _ => format!("{}.{port}", node.friendly_name),
-    }
-}
-
 /// The value that an observer is shown, by name.
 pub fn observed(node: &Node, port: usize, value: &TensorView<'_>) -> Result<(String, Tensor), Failure> {
-    Ok((value_name(node, port), value.to_tensor()?))
+    Ok((node.value_name(port), value.to_tensor()?))
 }
 
 /// Values with the same name in one inference, as bodies of loops have them, get `#k` after the first.
@@ -403,12 +407,12 @@ fn print_json(
     terminal.print(&format!("{object:#}\n"))
 }
 
-fn top_json(row: &[summary::Class], labels: &[String]) -> Vec<Value> {
+fn top_json(row: &[classes::Class], labels: &[String]) -> Vec<Value> {
     row.iter()
         .map(|class| {
             json!({
                 "class": class.index,
-                "score": summary::number(Some(class.score)),
+                "score": number(Some(class.score)),
                 "label": labels.get(class.index),
             })
         })

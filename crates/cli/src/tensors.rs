@@ -1,14 +1,14 @@
-//! Reading tensors from `.npy`, `.npz` and raw files, and numbers out of tensors.
+//! Reading tensors from `.npy`, `.npz` and raw files.
 
-use std::io::{Cursor, Read};
+use std::io::Cursor;
 use std::path::Path;
 
-use ovir::tensor::dispatch::FromElement;
 use ovir::tensor::npz::{NpzReader, read_npz};
-use ovir::tensor::{dispatch, npy, packed};
+use ovir::tensor::{npy, packed};
 use ovir::{ElementType, PartialShape, Shape, Tensor, TensorError, bf16};
 
 use crate::failure::Failure;
+use crate::load::read_file;
 
 /// What a file holds, by its first bytes or its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,19 +21,6 @@ pub enum Kind {
     Image,
     /// The bytes of the elements.
     Raw,
-}
-
-/// The bytes of a file, `-` being standard input.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
-    if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        let result = std::io::stdin().lock().read_to_end(&mut bytes);
-        return result.map(|_| bytes).map_err(|error| Failure::file(Path::new("standard input"), &error));
-    }
-    std::fs::read(path).map_err(|error| Failure::file(path, &error))
 }
 
 /// What a file holds.
@@ -169,17 +156,6 @@ pub fn convert(tensor: Tensor, element_type: ElementType) -> Result<Tensor, Tens
     }
 }
 
-/// The elements as numbers; `None` for strings. 64-bit integers are rounded to f64.
-pub fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
-    let unpacked = match tensor.element_type().is_native() {
-        true => tensor.aligned().ok()?,
-        false => packed::unpack(tensor).ok()?,
-    };
-    dispatch!(unpacked.element_type(), T in [native] => {
-        Some(unpacked.slice::<T>().ok()?.iter().map(|value| f64::from_element(*value)).collect())
-    } else { None })
-}
-
 /// Names in quotes, separated by commas.
 pub fn list(names: &[String]) -> String {
     if names.is_empty() {
@@ -210,7 +186,7 @@ mod tests {
     fn f32_becomes_what_numpy_lacks() {
         let tensor = Tensor::from_slice(&[1f32, -2.5], [2]).unwrap();
         let converted = convert(tensor.clone(), ElementType::Bf16).unwrap();
-        assert_eq!(numbers(&converted).unwrap(), [1.0, -2.5]);
+        assert_eq!(converted.numbers().unwrap(), [1.0, -2.5]);
         assert_eq!(convert(tensor.clone(), ElementType::F64).unwrap(), tensor);
     }
 }

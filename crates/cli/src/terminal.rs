@@ -26,6 +26,14 @@ pub struct Terminal {
     pub is_error_coloured: bool,
 }
 
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    // Variants have no help of their own: their names say everything.
+    Human,
+    Json,
+}
+
 impl Terminal {
     /// Decides about colours.
     pub fn new(when: ColorWhen) -> Terminal {

@@ -14,9 +14,8 @@ use ovir::ir::Limits;
 use ovir::{Core, ReadOptions, Validation};
 
 use crate::failure::{FAULT, Failure, USAGE};
-use crate::load::{WeightsArguments, check_with, shown};
+use crate::load::{WeightsArguments, check_with, read_file, shown};
 use crate::named_lists;
-use crate::tensors::read_file;
 use crate::terminal::Terminal;
 
 /// The bytes at the beginning of an XML file in a folder that tell whether it is an IR file.
@@ -59,7 +58,8 @@ pub struct ValidateArguments {
     /// Looks into all constants for NaN, infinities and values beyond the range of f16.
     #[arg(long = "check-values", conflicts_with = "without_weights")]
     checks_values: bool,
-    /// Raises a limit against hostile files: layers, edges, ports, attributes (of an element) or attribute-bytes.
+    /// Sets a limit against hostile files: layers, edges, ports, rank, attributes (of an element), attribute-bytes,
+    /// body-depth, rt-info-depth, element-depth, elements (of a value) or findings.
     #[arg(long = "limit", value_name = "NAME=NUMBER", value_parser = limit)]
     limits: Vec<(String, usize)>,
     /// Warnings are errors.
@@ -97,8 +97,8 @@ struct Checked {
 fn limit(text: &str) -> Result<(String, usize), String> {
     let wrong = || format!("write NAME=NUMBER with a name of {}", Limits::NAMES.join(", "));
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
-    let is_known = Limits::NAMES.contains(&name);
-    let value = value.parse().ok().filter(|_| is_known).ok_or_else(wrong)?;
+    let value = value.parse().map_err(|_| wrong())?;
+    Limits::default().set(name, value)?;
     Ok((name.to_owned(), value))
 }
 
@@ -199,7 +199,8 @@ fn check_one(arguments: &ValidateArguments, core: &Core, path: &Path, terminal: 
         ..ReadOptions::default()
     };
     for (name, value) in &arguments.limits {
-        options.limits.raise(name, *value);
+        // Names and values were checked when the arguments were read.
+        let _ = options.limits.set(name, *value);
     }
     let validation = check_with(core, path, &options)?;
     let is_valid = validation.is_valid();
@@ -211,7 +212,12 @@ fn check_one(arguments: &ValidateArguments, core: &Core, path: &Path, terminal: 
         diagnostics.extend(ovir::graph::unknown_without_weights(&result.model, &result.inference));
     }
     let mut checked = Checked { file, xml, diagnostics };
-    let Some(text) = &arguments.shape else { return Ok(checked) };
+    let Some(text) = &arguments.shape else {
+        // The process ends soon; taking a large graph apart before would be a part of its time.
+        let is_only = arguments.models.len() == 1 && arguments.models.iter().any(|model| model == path);
+        std::mem::forget(result.filter(|_| is_only));
+        return Ok(checked);
+    };
     if !is_valid {
         terminal.complain("warning", &format!("{}: not checked for other shapes, since it has errors", checked.file));
         return Ok(checked);

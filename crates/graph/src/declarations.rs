@@ -90,6 +90,7 @@ impl Settler<'_> {
                     self.origins[origin].stale += 1;
                     Some(origin)
                 }
+                None if is_openvinos_own(node, port, &declared.declared, facts) => Some(self.silent_origin()),
                 None => Some(self.stale_output(node, port, declared, facts, mismatch)),
             };
         }
@@ -214,6 +215,12 @@ impl Settler<'_> {
         self.origins.len() - 1
     }
 
+    /// The origin of declarations that are not as they should be, of which nothing is said.
+    fn silent_origin(&mut self) -> usize {
+        self.origins.push(Origin { finding: usize::MAX, failures: 0, stale: 0 });
+        self.origins.len() - 1
+    }
+
     fn finish(mut self) -> Vec<Diagnostic> {
         for origin in self.origins {
             let Some(diagnostic) = self.diagnostics.get_mut(origin.finding) else { continue };
@@ -257,6 +264,26 @@ fn mismatch(node: &Node, declared: &DeclaredPort, facts: &ValueFacts) -> Option<
     let is_wrong = |(size, dim): (i64, &ovir_tensor::Dim)| usize::try_from(size).is_ok_and(|size| !dim.contains(size));
     let wrong = dims.iter().zip(inferred).find(|((size, _), dim)| is_wrong((*size, dim)))?;
     Some(Mismatch::Shape(wrong.0.1))
+}
+
+/// Whether OpenVINO declares this in every file that it saves, although the specification has it otherwise. Nobody can
+/// mend that in a file.
+fn is_openvinos_own(node: &Node, port: usize, declared: &DeclaredPort, facts: &ValueFacts) -> bool {
+    match &*node.type_name {
+        // Selected scores have the type of the thresholds.
+        "NonMaxSuppression" | "NMSRotated" => port == 1 && declared.element_type() == ElementType::F32,
+        // A Loop of no iterations hands its initial values on, but is declared to yield nothing.
+        "Loop" => {
+            let (dims, inferred) =
+                (declared.dims.as_deref().unwrap_or_default(), facts.shape.dims().unwrap_or_default());
+            let rest_fits = || {
+                let rest = dims.iter().zip(inferred).skip(1);
+                rest.into_iter().all(|((size, _), dim)| usize::try_from(*size).is_ok_and(|size| dim.contains(size)))
+            };
+            dims.len() == inferred.len() && dims.first().is_some_and(|(size, _)| *size == 0) && rest_fits()
+        }
+        _ => false,
+    }
 }
 
 fn fits(declared: &DeclaredPort, facts: &ValueFacts) -> bool {

@@ -78,11 +78,19 @@ impl Inference {
 /// Facts that replace what a layer would say of its first output: exact input shapes, the shapes of states.
 pub type Given<'a> = &'a [(NodeId, ValueFacts)];
 
+/// What is checked beyond the rules of operations: what the file declares is compared with what was inferred, and values
+/// are compared with what a machine can hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Checks {
+    /// The most elements of a value whose shape is known.
+    pub(crate) elements: usize,
+}
+
 /// Violations, each with the layer at which it was found, in the order of the layers.
 pub(crate) struct Findings {
     pub(crate) list: Vec<(NodeId, Diagnostic)>,
-    /// Whether what the file declares is compared with what was inferred, in bodies too. Only validation wants that.
-    pub(crate) are_declarations_checked: bool,
+    /// What validation wants to know beyond violations, in bodies too.
+    pub(crate) checks: Option<Checks>,
 }
 
 /// Infers all values of a model. Where a layer's rules are violated, the violation goes to `diagnostics` and the
@@ -107,7 +115,7 @@ pub fn infer_model_into(
     diagnostics: &mut Vec<Diagnostic>,
     inference: &mut Inference,
 ) {
-    let mut findings = Findings { list: Vec::new(), are_declarations_checked: false };
+    let mut findings = Findings { list: Vec::new(), checks: None };
     infer_all(model, given, reuse, symbols, &mut findings, inference);
     diagnostics.extend(findings.list.into_iter().map(|(_, diagnostic)| diagnostic));
 }
@@ -159,7 +167,7 @@ pub fn infer_layer(
     inputs: &[&ValueFacts],
     outputs: &mut [ValueFacts],
 ) -> Result<(), Box<Diagnostic>> {
-    let bodies: SmallVec<[GraphBody<'_>; 2]> = node.bodies.iter().map(|body| GraphBody::new(body, false)).collect();
+    let bodies: SmallVec<[GraphBody<'_>; 2]> = node.bodies.iter().map(|body| GraphBody::new(body, None)).collect();
     let nested = &bodies;
     let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| b as &dyn Body).collect();
     let (mut problems, mut symbols) = (Vec::new(), SymbolSource::default());
@@ -188,7 +196,7 @@ fn infer_node(
     let node = model.node(id);
     let inputs: SmallVec<[&ValueFacts; 8]> = node.inputs.iter().map(|source| inference.get(*source)).collect();
     let nested: SmallVec<[GraphBody<'_>; 2]> =
-        node.bodies.iter().map(|body| GraphBody::new(body, findings.are_declarations_checked)).collect();
+        node.bodies.iter().map(|body| GraphBody::new(body, findings.checks)).collect();
     let bodies: SmallVec<[&dyn Body; 2]> = nested.iter().map(|b| b as &dyn Body).collect();
     problems.clear();
     let result = node.operation.infer(&mut InferContext::new(&inputs, outputs, problems, symbols, &bodies));
@@ -198,6 +206,9 @@ fn infer_node(
     let in_bodies = nested.iter().flat_map(|body| body.diagnostics.take());
     findings.list.extend(in_bodies.map(|diagnostic| (id, diagnostic)));
     if problems.is_empty() {
+        if let Some(checks) = findings.checks {
+            findings.list.extend(too_large(checks, node, &inputs, outputs).map(|diagnostic| (id, diagnostic)));
+        }
         if can_fold(node, &inputs, outputs) {
             fold(node, &inputs, outputs);
         }
@@ -227,6 +238,30 @@ fn explained(model: &Model, node: &Node, problem: &OpError, inputs: &[&ValueFact
     }
     let is_one = inputs.len() == 1;
     diagnostic.note(format!("the input{} {}", if is_one { " is" } else { "s are" }, list.join(", ")))
+}
+
+/// A value that no machine holds, unless an input is one already.
+fn too_large(checks: Checks, node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Diagnostic> {
+    let is_too_large = |facts: &ValueFacts| {
+        let dims = facts.shape.dims().unwrap_or_default();
+        let sizes = dims.iter().map(|dim| dim.get().unwrap_or(0));
+        sizes.clone().all(|size| size > 0) && sizes.fold(1usize, usize::saturating_mul) > checks.elements
+    };
+    let port = outputs.iter().position(is_too_large)?;
+    if inputs.iter().any(|facts| is_too_large(facts)) {
+        return None;
+    }
+    let facts = &outputs[port];
+    let reference = node.reference();
+    let what = format!("{reference}: output {port}, {}{}, has", facts.element_type, facts.shape);
+    let message = ovir_ir::beyond(&what, checks.elements, "elements", "elements");
+    let diagnostic = Diagnostic::new(Code::LimitExceeded, message).in_layer(reference);
+    Some(match &node.location {
+        Some(location) => {
+            diagnostic.at(location.outputs.get(port).map_or(location.layer, |port| port.span), "beyond the limit")
+        }
+        None => diagnostic,
+    })
 }
 
 /// After a violation the declared types and shapes are the best guess of what was meant.
@@ -270,6 +305,10 @@ fn can_fold(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> bool
 fn fold(node: &Node, inputs: &[&ValueFacts], outputs: &mut [ValueFacts]) {
     let tensors: Option<SmallVec<[Tensor; 4]>> = inputs.iter().map(|f| known_tensor(f)).collect();
     let Some(tensors) = tensors else { return };
+    if let Some(empty) = empty_tensors(outputs) {
+        outputs.iter_mut().zip(empty).for_each(|(output, tensor)| *output = ValueFacts::of_constant(tensor));
+        return;
+    }
     let views: SmallVec<[TensorView<'_>; 4]> = tensors.iter().map(Tensor::view).collect();
     let mut slots: SmallVec<[OutputSlot<'_>; 2]> = outputs.iter().map(|o| OutputSlot::Needed(o.element_type)).collect();
     let mut environment = Environment::unlimited();
@@ -286,6 +325,16 @@ fn fold(node: &Node, inputs: &[&ValueFacts], outputs: &mut [ValueFacts]) {
             *output = ValueFacts::of_constant(tensor);
         }
     }
+}
+
+/// The outputs if none of them has elements. An operation may go through any number of places to find that out, since
+/// attributes and values count them.
+fn empty_tensors(outputs: &[ValueFacts]) -> Option<SmallVec<[Tensor; 2]>> {
+    let empty = |facts: &ValueFacts| {
+        let shape = facts.shape.to_shape().filter(|shape| shape.checked_elements() == Some(0))?;
+        Tensor::zeros(facts.element_type, shape).ok()
+    };
+    outputs.iter().map(empty).collect()
 }
 
 /// The tensor of a known value, made from its bounds if need be.
@@ -310,12 +359,22 @@ fn tensor_of_bounds(element_type: ElementType, bounds: &Bounds) -> Option<Tensor
 struct GraphBody<'a> {
     model: &'a Model,
     diagnostics: RefCell<Vec<Diagnostic>>,
-    are_declarations_checked: bool,
+    checks: Option<Checks>,
 }
 
 impl<'a> GraphBody<'a> {
-    fn new(model: &'a Model, are_declarations_checked: bool) -> GraphBody<'a> {
-        GraphBody { model, diagnostics: RefCell::default(), are_declarations_checked }
+    /// A body may be inferred several times with ever wider parameters. What the first iteration violates is violated, even
+    /// if the wider shapes of later ones hide it; of everything else the last time counts.
+    fn keep(&self, found: Vec<Diagnostic>) {
+        let place = |diagnostic: &Diagnostic| diagnostic.primary.as_ref().map(|label| label.span);
+        let is_same = |a: &Diagnostic, b: &Diagnostic| a.code == b.code && place(a) == place(b) && a.layer == b.layer;
+        let mut kept = self.diagnostics.borrow_mut();
+        kept.retain(|earlier| earlier.is_error() && !found.iter().any(|later| is_same(earlier, later)));
+        kept.extend(found);
+    }
+
+    fn new(model: &'a Model, checks: Option<Checks>) -> GraphBody<'a> {
+        GraphBody { model, diagnostics: RefCell::default(), checks }
     }
 }
 
@@ -331,20 +390,19 @@ impl Body for GraphBody<'_> {
         self.model.results.len()
     }
 
-    /// A body may be inferred several times with ever wider parameters; the last time counts.
     fn infer(&self, parameters: &[ValueFacts]) -> OpResult<Vec<ValueFacts>> {
-        let checked = self.are_declarations_checked;
-        let mut findings = Findings { list: Vec::new(), are_declarations_checked: checked };
+        let mut findings = Findings { list: Vec::new(), checks: self.checks };
         // Symbols of the outer graph must not be mistaken for those given out inside.
         let given: Vec<(NodeId, ValueFacts)> =
             self.model.parameters.iter().copied().zip(parameters.iter().map(without_symbols)).collect();
         let mut symbols = SymbolSource::default();
         let mut inference = Inference::default();
         infer_all(self.model, &given, None, &mut symbols, &mut findings, &mut inference);
-        *self.diagnostics.borrow_mut() = match checked {
-            true => settle(self.model, &inference, findings.list),
-            false => findings.list.into_iter().map(|(_, diagnostic)| diagnostic).collect(),
+        let found: Vec<Diagnostic> = match self.checks {
+            Some(_) => settle(self.model, &inference, findings.list),
+            None => findings.list.into_iter().map(|(_, diagnostic)| diagnostic).collect(),
         };
+        self.keep(found);
         let results = self.model.results.iter().map(|id| {
             let facts = inference.outputs(*id).first().cloned().unwrap_or_default();
             without_symbols(&facts)

@@ -23,5 +23,5 @@ pub use model::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocatio
 pub use order::topological;
 pub use reshape::{ReshapeError, reshape};
 pub use save::to_document;
-pub use validate::{Validated, Validation, validate};
+pub use validate::{Validated, Validation, validate, validate_within};
 pub use values::{check_values, unknown_without_weights};

@@ -214,6 +214,14 @@ impl Node {
         self.type_name == type_name
     }
 
+    /// The name of one output: the friendly name, with `.port` if there are several outputs.
+    pub fn value_name(&self, port: usize) -> String {
+        match self.outputs.len() {
+            0 | 1 => self.friendly_name.clone(),
+            _ => format!("{}.{port}", self.friendly_name),
+        }
+    }
+
     /// The tensor of a constant.
     pub fn tensor(&self) -> Option<&Tensor> {
         self.operation.downcast_ref::<Const>()?.tensor.as_ref()

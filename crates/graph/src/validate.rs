@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use ovir_diagnostics::{Code, Diagnostic, Severity, nearest};
+use ovir_ir::Limits;
 use ovir_ops::SymbolSource;
 
 use crate::declarations::settle;
-use crate::inference::{Findings, infer_all};
+use crate::inference::{Checks, Findings, infer_all};
 use crate::{Inference, Model, NodeId};
 
 /// A model whose every layer was inferred without a violation.
@@ -60,9 +61,15 @@ impl Validation {
 /// Infers every layer of a model and compares what the file declares with what the operations yield. `earlier` are the
 /// defects that reading and building found.
 pub fn validate(model: Model, earlier: Vec<Diagnostic>) -> Validation {
+    validate_within(model, earlier, &Limits::default())
+}
+
+/// As [`validate`], with limits of one's own: values of known shape may have as many elements as these say.
+pub fn validate_within(model: Model, earlier: Vec<Diagnostic>, limits: &Limits) -> Validation {
     let mut diagnostics = earlier;
     let was_sound = !diagnostics.iter().any(Diagnostic::is_error);
-    let mut findings = Findings { list: Vec::new(), are_declarations_checked: true };
+    let checks = Some(Checks { elements: limits.elements });
+    let mut findings = Findings { list: Vec::new(), checks };
     let mut inference = Inference::default();
     infer_all(&model, &[], None, &mut SymbolSource::default(), &mut findings, &mut inference);
     diagnostics.extend(settle(&model, &inference, findings.list));

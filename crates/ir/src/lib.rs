@@ -17,7 +17,7 @@ pub use document::{
     Attribute, BackEdge, Body, ControlFlow, DeclaredDim, DeclaredDims, Document, Edge, Layer, Located, MeanChannel,
     MeanImage, Port, PortMap, PortMapEntry, PreProcess, RtAttribute, RtInfo, Text,
 };
-pub use limits::Limits;
+pub use limits::{Limits, beyond};
 pub use reader::{read_document, read_document_within};
 pub use weights::{Weights, WeightsError};
 pub use writer::{AtomicFile, ConstantPlace, WeightsWriter, write_document};

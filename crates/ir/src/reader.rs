@@ -12,7 +12,7 @@ mod rt_info;
 use ovir_diagnostics::{Code, Diagnostic, LayerReference, Severity, Span, nearest};
 
 use crate::document::{Document, Located, Text};
-use crate::limits::{Limits, MAX_DIAGNOSTICS, MAX_ELEMENT_DEPTH, MAX_TEXT_BYTES};
+use crate::limits::{Limits, MAX_TEXT_BYTES, beyond};
 use crate::xml::{Item, Tag, XmlError, XmlReader, find_control_character, is_xml_name, shorten};
 
 /// The IR versions that are read.
@@ -240,8 +240,9 @@ impl<'a> Reader<'a> {
                 Item::Declaration { span, .. } => self.misplaced_declaration(span),
                 Item::End => return self.unclosed(tag),
             }
-            if depth > MAX_ELEMENT_DEPTH {
-                return self.limit(tag.span, format!("elements nest deeper than {MAX_ELEMENT_DEPTH}"));
+            if depth > self.limits.element_depth {
+                let message = beyond("elements nest in", self.limits.element_depth, "others", "element-depth");
+                return self.limit(tag.span, message);
             }
         }
         Ok(())
@@ -296,7 +297,7 @@ impl<'a> Reader<'a> {
 
     /// Adds a finding, about the innermost layer that is being read.
     fn report(&mut self, mut diagnostic: Diagnostic) {
-        if self.diagnostics.len() >= MAX_DIAGNOSTICS {
+        if self.diagnostics.len() >= self.limits.findings {
             return;
         }
         if let Some(layer) = self.context.last() {
@@ -308,8 +309,8 @@ impl<'a> Reader<'a> {
             });
         }
         self.diagnostics.push(diagnostic);
-        if self.diagnostics.len() == MAX_DIAGNOSTICS {
-            let message = format!("more than {MAX_DIAGNOSTICS} findings; the rest is not listed");
+        if self.diagnostics.len() == self.limits.findings {
+            let message = beyond("there are", self.limits.findings, "findings", "findings");
             self.diagnostics.push(Diagnostic::new(Code::LimitExceeded, message));
         }
     }
@@ -323,11 +324,6 @@ impl<'a> Reader<'a> {
     fn limit<T>(&mut self, span: Span, message: String) -> Result<T> {
         self.stop(Diagnostic::new(Code::LimitExceeded, message).at(span, "beyond the limit"))
     }
-}
-
-/// What is said of a limit that can be raised under a name.
-fn beyond(what: &str, limit: usize, unit: &str, name: &str) -> String {
-    format!("{what} more than {limit} {unit}; `--limit {name}=NUMBER` raises the limit")
 }
 
 fn syntax(error: &XmlError) -> Diagnostic {

@@ -16,7 +16,9 @@ pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 pub(crate) use portable::{I, Portable};
 
-use crate::isa::{Isa, Tier};
+use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Tier;
 
 /// A kernel body, compiled for each tier.
 pub(crate) trait Kernel {

@@ -1,6 +1,8 @@
 //! Transposition of small square tiles of four-byte values.
 
-use crate::isa::{Isa, Tier};
+use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Tier;
 
 /// The side of a tile.
 pub(crate) const SIDE: usize = 8;

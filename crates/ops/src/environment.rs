@@ -16,8 +16,10 @@ pub struct Limits {
     pub cancelled: AtomicBool,
     /// The most bytes that run-time allocations of one inference may take together; 0 means no limit.
     pub memory: usize,
-    /// The bytes that run-time allocations have taken so far.
+    /// The bytes that run-time allocations of this inference have taken so far.
     pub used: AtomicUsize,
+    /// The bytes that stay from inference to inference: evaluated constants and the memory of plans.
+    pub held: AtomicUsize,
 }
 
 /// The position of a random stream; it advances from inference to inference.
@@ -95,15 +97,39 @@ impl Limits {
         Ok(())
     }
 
-    /// Counts `bytes` against the memory limit.
+    /// Limits for a number of bytes, 0 being none, of which some are taken already and stay.
+    pub fn of_memory(memory: usize, held: usize) -> Limits {
+        Limits { memory, held: AtomicUsize::new(held), ..Limits::default() }
+    }
+
+    /// Counts `bytes` of this inference against the memory limit.
     ///
     /// # Errors
     /// When the limit is exceeded.
     pub fn claim(&self, bytes: usize) -> OpResult {
+        self.count(&self.used, &self.held, bytes)
+    }
+
+    /// Counts `bytes` that stay after this inference against the memory limit.
+    ///
+    /// # Errors
+    /// When the limit is exceeded.
+    pub fn hold(&self, bytes: usize) -> OpResult {
+        self.count(&self.held, &self.used, bytes)
+    }
+
+    /// Gives back `bytes` that were claimed.
+    pub fn release(&self, bytes: usize) {
+        if self.memory != 0 {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn count(&self, counter: &AtomicUsize, other: &AtomicUsize, bytes: usize) -> OpResult {
         if self.memory == 0 {
             return Ok(());
         }
-        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        let before = counter.load(Ordering::Relaxed).saturating_add(other.load(Ordering::Relaxed));
         if before.saturating_add(bytes) > self.memory {
             let message = format!(
                 "the memory limit of {} bytes was reached: {bytes} more bytes were needed beside {before}",
@@ -111,6 +137,7 @@ impl Limits {
             );
             return Err(OpError::new(Code::LimitExceeded, Blame::Node, message));
         }
+        counter.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use ovir_runtime::Compiled;
+use ovir_graph::{Unresolved, diagnose};
+use ovir_ops::OpError;
+use ovir_runtime::{Compiled, RunError};
 
-use crate::InferRequest;
 use crate::model::Source;
+use crate::{Core, Error, InferRequest, Model};
 
 /// How a model is compiled.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +18,9 @@ pub struct CompileOptions {
     pub reference_only: bool,
     /// Leaves out the passes that fuse, fold and remove layers, so that every value of the model can be observed.
     pub keep_layers: bool,
+    /// The most bytes that constant expressions of the model may take together when they are evaluated; 0 means no limit.
+    /// [`InferRequest::set_memory_limit`] counts them too.
+    pub memory_limit: usize,
 }
 
 /// A compiled model: steps and packed constants that any number of requests share.
@@ -25,13 +30,30 @@ pub struct CompiledModel {
     pub(crate) source: Arc<Source>,
 }
 
+impl Core {
+    /// Makes a model ready to run.
+    ///
+    /// # Errors
+    /// Models that were read without weights, and operations that cannot be run.
+    pub fn compile_model(&self, model: &Model, options: &CompileOptions) -> Result<CompiledModel, Error> {
+        refuse_unresolved(model.graph()).map_err(|error| model.locate(error))?;
+        let validated = ovir_optimize::optimize(model.validated.as_ref().clone(), &options.passes());
+        let compiled = Compiled::new(validated, &options.runtime()).map_err(|e| model.locate(e))?;
+        Ok(CompiledModel { compiled: Arc::new(compiled), source: model.source.clone() })
+    }
+}
+
 impl CompileOptions {
     pub(crate) fn passes(&self) -> ovir_optimize::Options {
         ovir_optimize::Options { enabled: !self.reference_only && !self.keep_layers }
     }
 
     pub(crate) fn runtime(&self) -> ovir_runtime::CompileOptions {
-        ovir_runtime::CompileOptions { threads: self.threads, reference_only: self.reference_only }
+        ovir_runtime::CompileOptions {
+            threads: self.threads,
+            reference_only: self.reference_only,
+            memory_limit: self.memory_limit,
+        }
     }
 }
 
@@ -56,4 +78,36 @@ impl CompiledModel {
     pub fn graph(&self) -> &ovir_graph::Model {
         self.compiled.model()
     }
+}
+
+impl Model {
+    /// The error with the line of its layer.
+    pub(crate) fn locate(&self, error: RunError) -> Error {
+        self.source.locate(error)
+    }
+}
+
+impl Source {
+    /// The error with the line of its layer.
+    pub(crate) fn locate(&self, error: RunError) -> Error {
+        let line = error
+            .span
+            .and_then(|span| self.xml.as_bytes().get(..span.start as usize))
+            .map(|before| 1 + before.iter().filter(|byte| **byte == b'\n').count());
+        Error::Run { error: Box::new(error), line }
+    }
+}
+
+/// A model may hold operations that are specified but not implemented, which validation notes.
+fn refuse_unresolved(model: &ovir_graph::Model) -> Result<(), RunError> {
+    for node in &model.nodes {
+        if node.operation.downcast_ref::<Unresolved>().is_some() {
+            let error = OpError::unsupported("this version of ovir does not implement the operation");
+            return Err(RunError::from(diagnose(model, node, &error)));
+        }
+        for body in &node.bodies {
+            refuse_unresolved(body)?;
+        }
+    }
+    Ok(())
 }

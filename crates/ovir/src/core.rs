@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ovir_diagnostics::Diagnostic;
-use ovir_graph::{BuildOptions, Unresolved, build, diagnose, validate};
+use ovir_graph::{BuildOptions, build, validate_within};
 use ovir_ir::{Limits, Weights, read_document_within};
-use ovir_ops::{OpDef, OpError, Registry};
-use ovir_runtime::{Compiled, RunError};
+use ovir_ops::{OpDef, Registry};
 
 use crate::model::Source;
-use crate::{CompileOptions, CompiledModel, Error, Model};
+use crate::{Error, Model};
 
 /// Reads, validates and compiles models. It holds the operations that are known.
 #[derive(Debug, Clone, Default)]
@@ -176,35 +175,10 @@ impl Core {
             build(&document, weights, &self.registry, BuildOptions { without_weights: options.without_weights });
         let mut earlier = diagnostics;
         earlier.extend(built.diagnostics);
-        let mut result = validate(built.model, earlier);
+        let mut result = validate_within(built.model, earlier, &options.limits);
         let diagnostics = std::mem::take(&mut result.diagnostics);
         (diagnostics, Some(result))
     }
-
-    /// Makes a model ready to run.
-    ///
-    /// # Errors
-    /// Models that were read without weights, and operations that cannot be run.
-    pub fn compile_model(&self, model: &Model, options: &CompileOptions) -> Result<CompiledModel, Error> {
-        refuse_unresolved(model.graph()).map_err(|error| model.locate(error))?;
-        let validated = ovir_optimize::optimize(model.validated.as_ref().clone(), &options.passes());
-        let compiled = Compiled::new(validated, &options.runtime()).map_err(|e| model.locate(e))?;
-        Ok(CompiledModel { compiled: Arc::new(compiled), source: model.source.clone() })
-    }
-}
-
-/// A model may hold operations that are specified but not implemented, which validation notes.
-fn refuse_unresolved(model: &ovir_graph::Model) -> Result<(), RunError> {
-    for node in &model.nodes {
-        if node.operation.downcast_ref::<Unresolved>().is_some() {
-            let error = OpError::unsupported("this version of ovir does not implement the operation");
-            return Err(RunError::from(diagnose(model, node, &error)));
-        }
-        for body in &node.bodies {
-            refuse_unresolved(body)?;
-        }
-    }
-    Ok(())
 }
 
 fn finish(validation: Validation, path: Option<PathBuf>) -> Result<Model, Error> {

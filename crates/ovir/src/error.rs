@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ovir_diagnostics::Diagnostic;
+#[cfg(feature = "run")]
 use ovir_runtime::RunError;
 use ovir_tensor::TensorError;
 
@@ -27,6 +28,7 @@ pub enum Error {
         diagnostics: Vec<Diagnostic>,
     },
     /// Compilation or an inference failed.
+    #[cfg(feature = "run")]
     #[error("{}", at_line(error, *line))]
     Run {
         /// What happened, and in which layer.
@@ -52,6 +54,7 @@ pub enum Error {
     Usage(String),
 }
 
+#[cfg(feature = "run")]
 impl From<RunError> for Error {
     fn from(error: RunError) -> Error {
         Error::Run { error: Box::new(error), line: None }
@@ -68,6 +71,7 @@ fn first_error(diagnostics: &[Diagnostic], file: &Option<PathBuf>) -> String {
     }
 }
 
+#[cfg(feature = "run")]
 fn at_line(error: &RunError, line: Option<usize>) -> String {
     match line {
         Some(line) => format!("{error} (line {line})"),

@@ -71,20 +71,26 @@
 //! assert!(matches!(error, Error::InvalidModel { .. }));
 //! ```
 
+#[cfg(feature = "run")]
 mod compiled;
 mod compress;
 mod core;
 mod error;
 mod keys;
 mod model;
+pub mod random;
+#[cfg(feature = "run")]
 mod request;
+#[cfg(feature = "run")]
 pub mod scatter;
 
+#[cfg(feature = "run")]
 pub use crate::compiled::{CompileOptions, CompiledModel};
 pub use crate::compress::Compression;
 pub use crate::core::{Core, ReadOptions, Validation};
 pub use crate::error::Error;
 pub use crate::model::{Model, OperationInfo, Port};
+#[cfg(feature = "run")]
 pub use crate::request::{CancelHandle, InferRequest, VariableState};
 
 pub use ovir_diagnostics as diagnostics;
@@ -94,6 +100,7 @@ pub use ovir_graph::{Inference, Preprocessing};
 /// Lower-level access: documents, weights and files that appear whole or not at all.
 pub use ovir_ir as ir;
 pub use ovir_ops as ops;
+#[cfg(feature = "run")]
 pub use ovir_runtime::{Profile, ProfileEntry, RunError, VariableInfo, available_threads};
 /// Lower-level access: tensors, npy and npz files.
 pub use ovir_tensor as tensor;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use ovir_diagnostics::Diagnostic;
 use ovir_graph::{Preprocessing, Validated, reshape, to_document, validate};
 use ovir_ir::{AtomicFile, WeightsWriter, write_document};
-use ovir_runtime::RunError;
 use ovir_tensor::{ElementType, PartialShape};
 
 use crate::Error;
@@ -208,22 +207,6 @@ impl Model {
     /// What `model_info` says about images and labels.
     pub fn preprocessing(&self) -> Preprocessing {
         self.graph().preprocessing()
-    }
-
-    /// The error with the line of its layer.
-    pub(crate) fn locate(&self, error: RunError) -> Error {
-        self.source.locate(error)
-    }
-}
-
-impl Source {
-    /// The error with the line of its layer.
-    pub(crate) fn locate(&self, error: RunError) -> Error {
-        let line = error
-            .span
-            .and_then(|span| self.xml.as_bytes().get(..span.start as usize))
-            .map(|before| 1 + before.iter().filter(|byte| **byte == b'\n').count());
-        Error::Run { error: Box::new(error), line }
     }
 }
 

@@ -211,7 +211,8 @@ impl InferRequest {
         Ok(())
     }
 
-    /// Limits the memory that values of shapes unknown beforehand may take in one inference; 0 means no limit.
+    /// Limits the memory that values may take together in one inference: evaluated constant expressions, intermediate
+    /// values, outputs, variables. Weights and inputs are not counted. 0 means no limit.
     ///
     /// # Errors
     /// When the request is running.

@@ -45,7 +45,12 @@ impl Body for BodyPlan<'_> {
         for (index, tensor) in parameters.iter().enumerate() {
             state.set_input(index, tensor.clone());
         }
-        state.infer(self.compiled, environment, None, None).map_err(|e| in_body(&e))?;
+        let result = state.infer(self.compiled, environment, None, None);
+        // The outputs are the caller's from here on, and the next iteration makes new ones.
+        if let (Ok(()), Some(limits)) = (&result, environment.limits()) {
+            limits.release(state.tensor_bytes());
+        }
+        result.map_err(|e| in_body(&e))?;
         state.take_outputs().ok_or_else(|| in_body(&busy()))
     }
 }

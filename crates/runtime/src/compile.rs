@@ -1,9 +1,11 @@
 //! Compilation: everything that is done once for a model, whatever shapes its inputs will have.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ovir_graph::{Inference, Model, NodeId, Source, Validated, infer_model, topological};
-use ovir_ops::{Effects, Environment, SymbolSource, ValueFacts, infrastructure::read_value::ReadValue};
+use ovir_ops::{Effects, Environment, Limits, SymbolSource, ValueFacts, infrastructure::read_value::ReadValue};
 use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 
 use crate::decompression;
@@ -24,6 +26,8 @@ pub struct CompileOptions {
     pub threads: usize,
     /// Runs every layer by its reference evaluation, for comparison.
     pub reference_only: bool,
+    /// The most bytes that evaluated constant expressions may take together; 0 means no limit.
+    pub memory_limit: usize,
 }
 
 /// A model that is ready to run. Requests share it.
@@ -104,7 +108,8 @@ impl Compiled {
         let constants = validated.model().nodes.iter().filter_map(|node| node.tensor());
         let constant_bytes: usize = constants.map(|tensor| tensor.bytes().len()).sum();
         let (model, inner) = (validated.into_model(), pool.clone());
-        let work = move || compile(model, options, inner, &mut PackStore::default(), false);
+        let environment = Environment::new(Arc::new(Limits::of_memory(options.memory_limit, 0)));
+        let work = move || compile(model, options, inner, &mut PackStore::default(), &environment, false);
         // Packing large constants is worth waking the threads, which the first inference needs anyway.
         if constant_bytes >= POOL_BYTES { pool.install(work) } else { work() }
     }
@@ -133,7 +138,15 @@ impl Compiled {
         if !self.is_static[source.node.index()] {
             return None;
         }
-        static_value(&self.model, source, &mut Known::new()).ok()?.aligned().ok()
+        static_value(&self.model, source, &mut Known::new(), &Environment::unlimited()).ok()?.aligned().ok()
+    }
+
+    /// The bytes of the constant expressions that were evaluated.
+    pub(crate) fn constant_bytes(&self) -> usize {
+        let is_made = |source: &Source| self.model.node(source.node).tensor().is_none();
+        let own = self.constants.iter().filter(|(source, _)| is_made(source)).map(|(_, tensor)| tensor.bytes().len());
+        let bodies = self.steps.iter().flat_map(|step| &step.bodies).map(Compiled::constant_bytes);
+        own.chain(bodies).fold(0, usize::saturating_add)
     }
 
     /// The layout of a value.
@@ -158,9 +171,10 @@ fn compile(
     options: &CompileOptions,
     pool: Pool,
     packed: &mut PackStore,
+    environment: &Environment,
     is_body: bool,
 ) -> Result<Compiled, RunError> {
-    let initialisers = compile_initialisers(&model, options, &pool, packed)?;
+    let initialisers = compile_initialisers(&model, options, &pool, packed, environment)?;
     let (Lowered { model, layouts }, inference) = lowered(model, options, is_body);
     let mut first_value = Vec::with_capacity(model.nodes.len());
     let mut value_count = 0u32;
@@ -185,6 +199,7 @@ fn compile(
         variables: &variables,
         options,
         packed,
+        environment,
         known: Known::new(),
         constants: HashMap::new(),
         pool: &pool,
@@ -232,12 +247,13 @@ fn compile_initialisers(
     options: &CompileOptions,
     pool: &Pool,
     packed: &mut PackStore,
+    environment: &Environment,
 ) -> Result<Option<Box<InitialiserPlan>>, RunError> {
     if options.reference_only || !model.nodes.iter().any(|node| node.is("ReadValue") && !node.inputs.is_empty()) {
         return Ok(None);
     }
     let Some(found) = initialisers(model) else { return Ok(None) };
-    let compiled = compile(found.model, options, pool.clone(), packed, false)?;
+    let compiled = compile(found.model, options, pool.clone(), packed, environment, false)?;
     Ok(Some(Box::new(InitialiserPlan { compiled, variables: found.variables })))
 }
 
@@ -278,6 +294,7 @@ struct Builder<'b> {
     variables: &'b [VariableInfo],
     options: &'b CompileOptions,
     packed: &'b mut PackStore,
+    environment: &'b Environment,
     /// Constant expressions that were evaluated for packing, as long as they may be needed again.
     known: Known,
     constants: HashMap<Source, Tensor>,
@@ -312,7 +329,7 @@ impl Builder<'_> {
         }
         let mut bodies = Vec::with_capacity(node.bodies.len());
         for body in &node.bodies {
-            bodies.push(compile(body.clone(), self.options, self.pool.clone(), self.packed, true)?);
+            bodies.push(compile(body.clone(), self.options, self.pool.clone(), self.packed, self.environment, true)?);
         }
         Ok(Some(Step { node: id, action, bodies }))
     }
@@ -335,11 +352,12 @@ impl Builder<'_> {
         let node = self.model.node(id);
         let (model, is_static, inference) = (self.model, self.is_static, self.inference);
         let is_blocked = !node.is("Reorder") && self.touches_blocks(id);
+        let environment = self.environment;
         let known = std::cell::RefCell::new(&mut self.known);
         let source = |port: usize| node.inputs.get(port).copied().filter(|source| is_static[source.node.index()]);
-        let mut constant = |port: usize| static_value(model, source(port)?, *known.borrow_mut()).ok();
+        let mut constant = |port: usize| static_value(model, source(port)?, *known.borrow_mut(), environment).ok();
         let mut stored = |port: usize| {
-            let mut evaluate = |source| static_value(model, source, *known.borrow_mut());
+            let mut evaluate = |source| static_value(model, source, *known.borrow_mut(), environment);
             decompression::stored(model, inference, source(port)?, &mut evaluate)
         };
         let claim = claim(&mut ClaimContext {
@@ -372,12 +390,20 @@ impl Builder<'_> {
         is_blocked(id, 0) || self.model.node(id).inputs.iter().any(|source| is_blocked(source.node, source.port))
     }
 
+    /// Counts a constant expression that stays in memory; constants of the file are there anyway.
+    fn hold(&self, source: Source, tensor: &Tensor) -> Result<(), RunError> {
+        let node = self.model.node(source.node);
+        let Some(limits) = self.environment.limits().filter(|_| node.tensor().is_none()) else { return Ok(()) };
+        limits.hold(tensor.bytes().len()).map_err(|error| RunError::in_node(self.model, node, &error))
+    }
+
     /// Evaluates the constant expressions that a step reads when it runs.
     fn keep_constants(&mut self, id: NodeId, packed: &[usize]) -> Result<(), RunError> {
         for (port, source) in self.model.node(id).inputs.iter().enumerate() {
             let is_needed = self.is_static[source.node.index()] && !packed.contains(&port);
             if is_needed && !self.constants.contains_key(source) {
-                let tensor = static_value(self.model, *source, &mut self.known)?.aligned()?;
+                let tensor = static_value(self.model, *source, &mut self.known, self.environment)?.aligned()?;
+                self.hold(*source, &tensor)?;
                 self.known.clear();
                 self.constants.insert(*source, tensor);
             }
@@ -386,11 +412,21 @@ impl Builder<'_> {
     }
 }
 
-fn static_value(model: &Model, source: Source, known: &mut Known) -> Result<Tensor, RunError> {
+fn static_value(
+    model: &Model,
+    source: Source,
+    known: &mut Known,
+    environment: &Environment,
+) -> Result<Tensor, RunError> {
     if let Some(tensor) = model.node(source.node).tensor() {
         return Ok(tensor.clone());
     }
-    compute(model, source, known, &mut Environment::unlimited(), &|_| Vec::new(), false)
+    let result = compute(model, source, known, &mut environment.clone(), &|_| Vec::new(), false);
+    // What was made on the way is gone, and who keeps the result counts it.
+    if let Some(limits) = environment.limits() {
+        limits.used.store(0, Ordering::Relaxed);
+    }
+    result
 }
 
 /// The layers that depend on constants only.

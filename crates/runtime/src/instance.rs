@@ -58,6 +58,10 @@ pub(crate) struct Instance {
     pub outputs: Vec<(usize, Source)>,
     /// The bytes of the arena.
     pub arena_bytes: usize,
+    /// The bytes of outputs and new values of variables.
+    pub tensor_bytes: usize,
+    /// The value that takes most of these bytes, and how many.
+    pub largest: Option<(Source, usize)>,
     /// Whether some step is worth entering the pool.
     pub uses_pool: bool,
     /// Constants that were packed for kernels which do not do the shapes at hand.
@@ -108,7 +112,32 @@ impl Instance {
         self.take_shapes(compiled);
         self.find_lifetimes(compiled);
         self.place(compiled);
+        self.measure(compiled);
         Ok(())
+    }
+
+    /// Finds what the plan takes, and which value takes most.
+    fn measure(&mut self, compiled: &Compiled) {
+        (self.tensor_bytes, self.largest) = (0, None);
+        for (id, node) in compiled.model.iter() {
+            for port in 0..node.outputs.len() as u32 {
+                let source = Source { node: id, port };
+                let value = compiled.value(source);
+                let bytes = match &self.places[value] {
+                    Place::Arena(range) => range.len(),
+                    Place::Output(_) | Place::Next(_) => {
+                        let elements = self.shapes[value].as_ref().and_then(Shape::checked_elements).unwrap_or(0);
+                        let bytes = self.types[value].storage_bytes(elements).unwrap_or(usize::MAX);
+                        self.tensor_bytes = self.tensor_bytes.saturating_add(bytes);
+                        bytes
+                    }
+                    _ => continue,
+                };
+                if self.largest.is_none_or(|(_, most)| bytes > most) {
+                    self.largest = Some((source, bytes));
+                }
+            }
+        }
     }
 
     /// The static shape of a value.
@@ -343,7 +372,8 @@ impl Instance {
             }
         }
         let elements = self.shapes[value].as_ref().map_or(0, |shape| compiled.layouts[value].elements(shape));
-        let bytes = self.types[value].storage_bytes(elements).unwrap_or(0);
+        // What cannot be counted cannot be had.
+        let bytes = self.types[value].storage_bytes(elements).unwrap_or(usize::MAX);
         Place::Arena(self.take_exactly(bytes))
     }
 
@@ -369,12 +399,12 @@ impl Instance {
     /// A range of exactly `bytes` bytes that begins on a boundary.
     fn take_exactly(&mut self, bytes: usize) -> Range<usize> {
         let range = self.take(bytes);
-        range.start..range.start + bytes
+        range.start..range.end.min(range.start.saturating_add(bytes))
     }
 
     /// The smallest free range that holds `bytes` bytes, or new memory at the end.
     fn take(&mut self, bytes: usize) -> Range<usize> {
-        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let bytes = bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
         if bytes == 0 {
             return 0..0;
         }
@@ -390,15 +420,16 @@ impl Instance {
         // A free range at the end is stretched.
         let at_end = self.free.iter().position(|r| r.end == self.arena_bytes);
         let start = at_end.map_or(self.arena_bytes, |index| self.free.swap_remove(index).start);
-        self.arena_bytes = start + bytes;
-        start..start + bytes
+        self.arena_bytes = start.saturating_add(bytes);
+        start..self.arena_bytes
     }
 
     fn release(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;
         }
-        let mut range = range.start..range.end.next_multiple_of(ALIGNMENT);
+        let end = range.end.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
+        let mut range = range.start..end;
         let mut index = 0;
         while index < self.free.len() {
             if self.free[index].end == range.start || self.free[index].start == range.end {

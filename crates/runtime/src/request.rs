@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use ovir_diagnostics::Code;
 use ovir_graph::{Node, NodeId, Source};
-use ovir_ops::{Body, Environment, Limits, RandomStream, ValueFacts, infrastructure::read_value::ReadValue};
+use ovir_ops::{
+    Blame, Body, Environment, Limits, OpError, RandomStream, ValueFacts, infrastructure::read_value::ReadValue,
+};
 use ovir_tensor::{Arena, Shape, Tensor, TensorView};
 
 use crate::RunError;
@@ -148,9 +150,11 @@ impl Request {
         self.state.infer(&self.compiled, &mut environment, observer, self.profile.as_mut())
     }
 
-    /// Limits the memory that values of shapes unknown beforehand may take in one inference; 0 means no limit.
+    /// Limits the memory that values may take together in one inference, those included that stay from inference to
+    /// inference: evaluated constant expressions, intermediate values, outputs, variables. 0 means no limit.
     pub fn set_memory_limit(&mut self, bytes: usize) {
-        self.limits = Arc::new(Limits { memory: bytes, ..Limits::default() });
+        let held = self.compiled.constant_bytes().saturating_add(self.state.held_bytes());
+        self.limits = Arc::new(Limits::of_memory(bytes, held));
     }
 
     /// Limits the time of one inference.
@@ -265,6 +269,17 @@ impl State {
         }
     }
 
+    /// The bytes of the arenas.
+    fn held_bytes(&self) -> usize {
+        let bodies = self.bodies.iter().flatten().map(State::held_bytes);
+        bodies.fold(self.memory.arena.len(), usize::saturating_add)
+    }
+
+    /// The bytes that the last inference claimed for outputs and variables.
+    pub fn tensor_bytes(&self) -> usize {
+        self.instances.last().map_or(0, |instance| instance.tensor_bytes)
+    }
+
     /// Takes all outputs out.
     pub fn take_outputs(&mut self) -> Option<Vec<Tensor>> {
         self.memory.outputs.iter_mut().map(Option::take).collect()
@@ -298,7 +313,7 @@ impl State {
         let position = self.instance(compiled)?;
         let State { memory, instances, bodies, streams, .. } = self;
         let instance = &instances[position];
-        memory.arena.reserve(instance.arena_bytes)?;
+        reserve(compiled, instance, memory, environment)?;
         let mut execution = Execution { compiled, instance, memory, bodies, streams, environment, profile };
         let result = match observer {
             // An observer belongs to the caller's thread.
@@ -419,6 +434,30 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Makes sure that the memory of a plan is there and within the limits. What is missing is blamed on the layer that takes
+/// most.
+fn reserve(
+    compiled: &Compiled,
+    instance: &Instance,
+    memory: &mut Memory,
+    environment: &Environment,
+) -> Result<(), RunError> {
+    let growth = instance.arena_bytes.saturating_sub(memory.arena.len());
+    let is_allowed = match environment.limits() {
+        Some(limits) => limits.claim(instance.tensor_bytes).and_then(|()| limits.hold(growth)),
+        None => Ok(()),
+    };
+    is_allowed.and_then(|()| Ok(memory.arena.reserve(instance.arena_bytes)?)).map_err(|error| {
+        let Some((source, bytes)) = instance.largest else { return RunError::from(error) };
+        let value = compiled.value(source);
+        let shape = instance.shape(value).map_or(String::new(), ToString::to_string);
+        let message =
+            format!("{}; the largest value is {}{shape} of {bytes} bytes here", error.message(), instance.types[value]);
+        let error = OpError::new(error.code(), Blame::Output(source.port as usize), message);
+        RunError::in_node(&compiled.model, compiled.model.node(source.node), &error)
+    })
 }
 
 /// One run through the steps of a plan.

@@ -204,7 +204,7 @@ impl Case {
         let built = build(&document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
         let earlier = diagnostics.into_iter().chain(built.diagnostics).collect();
         let validated = validate(built.model, earlier).into_validated().map_err(|d| format!("{d:?}"))?;
-        let options = CompileOptions { threads: 2, reference_only };
+        let options = CompileOptions { threads: 2, reference_only, ..CompileOptions::default() };
         let compiled = Compiled::new(validated, &options).map_err(|e| e.to_string())?;
         let mut request = Request::new(Arc::new(compiled));
         request.set_profiling(true);

@@ -12,6 +12,7 @@ mod error;
 #[cfg(feature = "mmap")]
 mod mapped;
 pub mod npy;
+#[cfg(feature = "npz")]
 pub mod npz;
 pub mod packed;
 mod shape;

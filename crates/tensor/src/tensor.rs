@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use ndarray::{ArrayViewD, ArrayViewMutD};
 
-use crate::{AlignedBuffer, ElementType, NativeElement, Shape, TensorError, TensorView, TensorViewMut};
+use crate::dispatch::FromElement;
+use crate::{
+    AlignedBuffer, ElementType, NativeElement, Shape, TensorError, TensorView, TensorViewMut, dispatch, packed,
+};
 
 /// Bytes that somebody else owns and several tensors share: a mapped file, an arena, a buffer of the caller.
 pub trait ForeignBytes: Send + Sync {
@@ -312,6 +315,17 @@ impl Tensor {
             }
             _ => Ok(self.clone()),
         }
+    }
+
+    /// The elements as numbers; `None` for strings and where memory cannot be had. 64-bit integers are rounded to f64.
+    pub fn numbers(&self) -> Option<Vec<f64>> {
+        let plain = match self.element_type.is_native() {
+            true => self.aligned().ok()?,
+            false => packed::unpack(self).ok()?,
+        };
+        dispatch!(plain.element_type, T in [native] => {
+            Some(plain.slice::<T>().ok()?.iter().map(|value| f64::from_element(*value)).collect())
+        } else { None })
     }
 
     /// Says that the bytes of a foreign owner will not be read soon (their pages may be given back).

@@ -236,7 +236,7 @@ impl Values<'_> {
                     None => format!("{number}: {value}"),
                 });
             }
-            let name = crate::run::value_name(producer, source.port as usize);
+            let name = producer.value_name(source.port as usize);
             inputs.push(Port { name, value, layer: position[source.node.index()], constant });
         }
         if constants.len() > MAX_CONSTANT_LINES {
@@ -281,7 +281,7 @@ fn content(tensor: &ovir::Tensor) -> Option<String> {
     if tensor.elements() > MAX_VALUES {
         return None;
     }
-    let text = match (tensor.strings(), crate::tensors::numbers(tensor)) {
+    let text = match (tensor.strings(), tensor.numbers()) {
         (Some(strings), _) => strings.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", "),
         (None, numbers) => numbers?.iter().map(|value| crate::summary::short(*value)).collect::<Vec<_>>().join(", "),
     };

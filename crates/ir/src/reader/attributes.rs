@@ -5,8 +5,9 @@ use std::str::FromStr;
 use ovir_diagnostics::{Code, Diagnostic, nearest};
 use ovir_tensor::{ElementType, SmallVec};
 
-use super::{Reader, Result, beyond, syntax};
+use super::{Reader, Result, syntax};
 use crate::document::{Attribute, Located, Text};
+use crate::limits::beyond;
 use crate::xml::{Tag, XmlError, attribute_value, shorten};
 
 /// The attributes of a tag, in the order of the file. One that was taken has an empty name, which no attribute has.

@@ -2,9 +2,9 @@
 
 use ovir_diagnostics::{Code, Diagnostic};
 
-use super::{Reader, Result, Seen, beyond};
+use super::{Reader, Result, Seen};
 use crate::document::{Body, Document, Edge, Located, MeanChannel, MeanImage, PreProcess};
-use crate::limits::MAX_BODY_DEPTH;
+use crate::limits::beyond;
 use crate::xml::Tag;
 
 /// Bytes of XML that a layer takes with its edges. Too much room costs nothing, since it is not touched.
@@ -34,8 +34,8 @@ impl<'a> Reader<'a> {
 
     /// Reads `<body>`, `<then_body>` or `<else_body>`.
     pub(super) fn read_body(&mut self, tag: &Tag<'a>, depth: usize) -> Result<Body<'a>> {
-        if depth > MAX_BODY_DEPTH {
-            return self.limit(tag.span, format!("bodies nest deeper than {MAX_BODY_DEPTH}"));
+        if depth > self.limits.body_depth {
+            return self.limit(tag.span, beyond("bodies nest in", self.limits.body_depth, "others", "body-depth"));
         }
         let outer_is_incomplete = std::mem::take(&mut self.is_incomplete);
         let mut body = Body { span: tag.span, ..Body::default() };

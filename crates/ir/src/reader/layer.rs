@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 
 use ovir_diagnostics::{Code, Diagnostic, Span};
-use ovir_tensor::MAX_RANK;
 
 use super::attributes::Number;
-use super::{LayerContext, Reader, Result, Seen, beyond};
+use super::{LayerContext, Reader, Result, Seen};
 use crate::document::{
     BackEdge, ControlFlow, DeclaredDim, DeclaredDims, Layer, Located, Port, PortMap, PortMapEntry, Text,
 };
+use crate::limits::beyond;
 use crate::xml::{Item, Tag, shorten};
 
 const SECTIONS: &[&str] = &[
@@ -162,8 +162,9 @@ impl<'a> Reader<'a> {
 
     fn read_dim(&mut self, tag: &Tag<'a>, port: &Tag<'a>, dims: &mut DeclaredDims) -> Result<()> {
         let text = self.element_text(tag)?;
-        if dims.len() == MAX_RANK {
-            return self.limit(port.span, format!("a port has more than {MAX_RANK} dimensions"));
+        if dims.len() == self.limits.rank {
+            let message = format!("a port has more than {} dimensions (limit \"rank\")", self.limits.rank);
+            return self.limit(port.span, message);
         }
         let value = i64::read(&text.value).filter(|value| *value >= -1).unwrap_or_else(|| {
             let message = format!("`{}` is not a dimension", shorten(&text.value));

@@ -4,15 +4,16 @@ use std::borrow::Cow;
 
 use super::{Reader, Result};
 use crate::document::{Located, RtAttribute, RtInfo};
-use crate::limits::MAX_RT_INFO_DEPTH;
+use crate::limits::beyond;
 use crate::xml::{Item, Tag};
 
 impl<'a> Reader<'a> {
     /// Reads one entry of the model's rt_info, or a section of version 10 that is written alike. Nothing in it is
     /// unknown: everybody may add entries.
     pub(super) fn read_rt_info_entry(&mut self, tag: &Tag<'a>, depth: usize) -> Result<RtInfo<'a>> {
-        if depth > MAX_RT_INFO_DEPTH {
-            return self.limit(tag.span, format!("rt_info nests deeper than {MAX_RT_INFO_DEPTH}"));
+        if depth > self.limits.rt_info_depth {
+            let message = beyond("groups of rt_info nest in", self.limits.rt_info_depth, "others", "rt-info-depth");
+            return self.limit(tag.span, message);
         }
         let mut attributes = self.attributes(tag)?;
         let own_name = || Located::new(Cow::Borrowed(tag.name), tag.span);

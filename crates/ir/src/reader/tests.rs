@@ -358,8 +358,41 @@ fn limits_end_the_reading() {
         assert_eq!(diagnostics.last().unwrap().code, Code::LimitExceeded);
     }
     let (_, diagnostics) = read(&with_layer(&"<x/>".repeat(20_000)));
-    assert_eq!(diagnostics.len(), MAX_DIAGNOSTICS + 1);
+    assert_eq!(diagnostics.len(), Limits::default().findings + 1);
     assert_eq!(diagnostics.last().unwrap().code, Code::LimitExceeded);
+}
+
+/// Every limit ends the reading of a sound file that exceeds it, and says by which name it is raised. What values hold is
+/// for validation.
+#[test]
+fn limits_have_names() {
+    let layer = |content: &str| format!("<layer id=\"0\" name=\"a\" type=\"A\" version=\"b\">{content}</layer>");
+    let ports = "<input><port id=\"0\"><dim>1</dim><dim>1</dim></port><port id=\"1\"/></input>";
+    let body = "<body><layers/><edges/></body>";
+    let cases = [
+        ("layers", with_layer(&format!("{}{}", layer(""), layer("").replace("\"0\"", "\"1\"")))),
+        ("ports", with_layer(&layer(ports))),
+        ("rank", with_layer(&layer(ports))),
+        ("attributes", with_layer(&layer(""))),
+        ("attribute-bytes", with_layer(&layer("").replace("name=\"a\"", "name=\"aa\""))),
+        ("body-depth", with_layer(&layer(&body.replace("<layers/>", &format!("<layers>{}</layers>", layer(body)))))),
+        (
+            "rt-info-depth",
+            "<net version=\"11\"><layers/><rt_info><x><x><x a=\"1\"/></x></x></rt_info></net>".to_owned(),
+        ),
+        ("element-depth", with_layer("<x><x><x></x></x></x>")),
+        ("findings", with_layer("<x/><x/>")),
+    ];
+    for (name, xml) in cases {
+        let mut limits = Limits::default();
+        limits.set(name, 1).unwrap();
+        let (_, diagnostics) = read_document_within(xml.as_bytes(), &limits);
+        let last = diagnostics.last().unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(last.code, Code::LimitExceeded, "{name}: {}", last.message);
+        assert!(last.message.contains(name), "{name}: {}", last.message);
+        let (_, diagnostics) = read_document_within(xml.as_bytes(), &Limits::default());
+        assert!(diagnostics.iter().all(|d| d.code != Code::LimitExceeded), "{name}");
+    }
 }
 
 #[test]

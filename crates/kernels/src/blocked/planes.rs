@@ -247,7 +247,8 @@ pub fn blocked_pooling(
         let fits = [kernel, stride, dilation, pad_begin, pad_end, pooling.input, pooling.output]
             .iter()
             .all(|sizes| small(sizes[axis]));
-        if !fits || kernel[axis].saturating_mul(dilation[axis]) > 1 << 40 {
+        // The number does not fit where a usize has 32 bits.
+        if !fits || kernel[axis] as u64 * dilation[axis] as u64 > 1 << 40 {
             return Err(KernelError::invalid("kernel", "sizes overflow"));
         }
     }

@@ -101,6 +101,10 @@ pub(crate) fn infer_adaptive(context: &mut InferContext<'_>) -> OpResult<Partial
     let Some(spatial_rank) = data.rank().map(|rank| rank - 2).or(items) else {
         return Ok(PartialShape::DYNAMIC);
     };
+    if !(1..=3).contains(&spatial_rank) {
+        let message = format!("shape {} must be [1] to [3]: one size for each spatial axis", context.shape(1));
+        return Err(OpError::shape(Blame::Input(1), message));
+    }
     let sizes = requested_sizes(context, 1, spatial_rank)?;
     Ok(PartialShape::from_dims([data.dim(0), data.dim(1)].into_iter().chain(sizes)))
 }

@@ -113,6 +113,37 @@ impl DeformableConvolution {
         Ok(Sizes { batch: data[0], channels: data[1], outputs: filter[0], axes })
     }
 
+    /// What can be said of channels and offsets where some sizes are unknown.
+    fn check_channels(&self, context: &InferContext<'_>, windows: &[Dim]) -> OpResult {
+        let (data, filter) = (context.shape(0), context.shape(2));
+        for (port, dim, name, groups) in [
+            (0, data.dim(1), "group", self.attributes.group),
+            (0, data.dim(1), "deformable_group", self.attributes.deformable_group),
+            (2, filter.dim(0), "group", self.attributes.group),
+        ] {
+            if dim.get().is_some_and(|size| size as i64 % groups.max(1) != 0) {
+                let message = format!("{dim} channels must be divisible by `{name}`, {groups}");
+                return Err(OpError::shape(Blame::Input(port), message));
+            }
+        }
+        let kernel = Dim::fixed(self.attributes.deformable_group.max(1) as usize) * filter.dim(2) * filter.dim(3);
+        for (port, channels) in [(1, kernel * Dim::fixed(2)), (3, kernel)] {
+            if port >= context.input_count() {
+                continue;
+            }
+            let shape = context.shape(port);
+            let fits = shape.dim(0).compatible(data.dim(0))
+                && shape.dim(1).compatible(channels)
+                && (0..windows.len()).all(|i| shape.dim(2 + i).compatible(windows[i]));
+            if !fits {
+                let wanted = [data.dim(0), channels].into_iter().chain(windows.iter().copied());
+                let wanted = PartialShape::from_dims(wanted);
+                return Err(OpError::shape(Blame::Input(port), format!("shape {shape} must be {wanted}")));
+            }
+        }
+        Ok(())
+    }
+
     /// The value between elements, zero where nothing is sampled.
     fn sample(&self, plane: &[f64], height: usize, width: usize, y: f32, x: f32) -> f64 {
         let inside = |v: f32, size: usize| match self.attributes.bilinear_interpolation_pad {
@@ -159,6 +190,7 @@ impl Operation for DeformableConvolution {
             let message = format!("shape {offsets} has batch {}, but input 0 has {}", offsets.dim(0), data.dim(0));
             OpError::shape(Blame::Input(1), message)
         })?;
+        self.check_channels(context, &sizes)?;
         let known = |port: usize| context.shape(port).to_shape();
         if let (Some(data), Some(offsets), Some(filter)) = (known(0), known(1), known(2)) {
             self.sizes([&data, &offsets, &filter], known(3).filter(|_| context.input_count() > 3).as_ref())?;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use ovir_tensor::Shape;
 
-use crate::common::memory::write_rounded;
+use crate::common::memory::{filled, write_rounded};
 use crate::common::priors::{height_and_width, infer_priors, variance};
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation};
 
@@ -189,7 +189,12 @@ impl Operation for PriorBox {
             true => (i as f32 + 0.5) * (image as f32 / cells as f32),
             false => (self.attributes.offset + i as f32) * step,
         };
-        let mut values: Vec<f64> = Vec::with_capacity(2 * count);
+        // Without boxes there may be any number of cells, and nothing to do in them.
+        if count == 0 {
+            return Ok(());
+        }
+        let mut values = filled::<f64>(count.saturating_mul(2))?;
+        values.clear();
         for i in 0..height * width {
             let (x, y) = (center(i % width, image_width, width), center(i / width, image_height, height));
             for b in &cell {

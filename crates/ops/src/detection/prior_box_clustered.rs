@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use ovir_tensor::Shape;
 
-use crate::common::memory::write_rounded;
+use crate::common::memory::{filled, write_rounded};
 use crate::common::priors::{height_and_width, infer_priors, variance};
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation};
 
@@ -81,7 +81,12 @@ impl Operation for PriorBoxClustered {
         if across == 0.0 && down == 0.0 {
             (across, down) = (image_width as f32 / width as f32, image_height as f32 / height as f32);
         }
-        let mut values: Vec<f64> = Vec::with_capacity(2 * count);
+        // Without boxes there may be any number of cells, and nothing to do in them.
+        if count == 0 {
+            return Ok(());
+        }
+        let mut values = filled::<f64>(count.saturating_mul(2))?;
+        values.clear();
         for i in 0..height * width {
             let x = ((i % width) as f32 + a.offset) * across;
             let y = ((i / width) as f32 + a.offset) * down;

@@ -10,6 +10,7 @@
 //!
 //! The data are read as `[N, C / stride^2, H * stride, W * stride]`; output channel `c` is its element at
 //! `(c mod (C / stride^2), h * stride + k / stride, w * stride + k mod stride)` with `k = c / (C / stride^2)`.
+//! Where `stride^2` does not divide `C`, the quotient is rounded down, as OpenVINO does; the specification is silent.
 
 use std::sync::Arc;
 
@@ -58,8 +59,8 @@ impl Operation for ReorgYolo {
             }
         }
         let square = stride.saturating_mul(stride);
-        if data.dim(1).get().is_some_and(|channels| channels as i64 % square != 0) {
-            let message = format!("{} channels must be divisible by stride squared, {square}", data.dim(1));
+        if data.dim(1).max() < square {
+            let message = format!("{} channels must be at least stride squared, {square}", data.dim(1));
             return Err(OpError::shape(Blame::Input(0), message));
         }
         let channels = data.dim(1) * Dim::interval(square, square);
@@ -91,7 +92,13 @@ impl Operation for ReorgYolo {
             let (k, channel) = (c / inner, c % inner);
             let row = channel * height * stride + y * stride + k / stride;
             let from = n * image + row * width * stride + x * stride + k % stride;
-            element.copy_from_slice(&source[from * size..][..size]);
+            let bytes = source.get(from * size..).and_then(|rest| rest.get(..size));
+            element.copy_from_slice(bytes.ok_or_else(|| {
+                OpError::shape(
+                    Blame::Input(0),
+                    format!("{channels} channels do not fit blocks of {stride} by {stride}"),
+                )
+            })?);
         }
         Ok(())
     }
@@ -128,5 +135,16 @@ mod tests {
         let data: Vec<i32> = (0..16).collect();
         let expected = [0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14, 5, 7, 13, 15];
         assert_eq!(case.run(&[tensor(&data, [1, 4, 2, 2])]).unwrap()[0], tensor(&expected, [1, 16, 1, 1]));
+    }
+
+    /// As OpenVINO's plugin has it for channels that are no multiple of the block.
+    #[test]
+    fn channels_may_be_left_over() {
+        let case = Case::new("ReorgYolo", "opset2").attribute("stride", "2");
+        assert_eq!(case.infer(&["f32[1,5,2,2]"]), ["f32[1,20,1,1]"]);
+        let data: Vec<i32> = (0..20).collect();
+        let expected = [0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14, 5, 7, 13, 15, 8, 10, 16, 18];
+        assert_eq!(case.run(&[tensor(&data, [1, 5, 2, 2])]).unwrap()[0], tensor(&expected, [1, 20, 1, 1]));
+        assert!(case.infer_error(&["f32[1,3,2,2]"]).contains("stride squared"));
     }
 }

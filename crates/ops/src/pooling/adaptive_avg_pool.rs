@@ -95,5 +95,9 @@ mod tests {
             case.infer_error(&["f32[1,3,7]", "i64[2]"]),
             "input 1: shape [2] must be [1]: one size for each spatial axis"
         );
+        assert_eq!(
+            case.infer_error(&["f32[...]", "i64[9223372036854775807]"]),
+            "input 1: shape [9223372036854775807] must be [1] to [3]: one size for each spatial axis"
+        );
     }
 }

@@ -102,7 +102,9 @@ impl Text {
         let validated = validate(built.model, earlier).into_validated().unwrap();
         // The reference too, so that f16 graphs are promoted in both; that of a fused layer is its parts one by one.
         let validated = optimize(validated, &Options::default());
-        let compiled = Compiled::new(validated, &CompileOptions { threads: 2, reference_only }).unwrap();
+        let compiled =
+            Compiled::new(validated, &CompileOptions { threads: 2, reference_only, ..CompileOptions::default() })
+                .unwrap();
         Request::new(Arc::new(compiled))
     }
 

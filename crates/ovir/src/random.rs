@@ -1,8 +1,8 @@
 //! Random inputs, the same for the same seed on every machine.
 
-use ovir::{ElementType, Port, Tensor, bf16, f16};
+use ovir_tensor::{ElementType, Tensor, bf16, f16};
 
-use crate::failure::Failure;
+use crate::{Error, Port};
 
 /// The generator SplitMix64 (Steele, Lea and Flood, 2014).
 struct Generator(u64);
@@ -33,10 +33,10 @@ pub fn mix(seed: u64, inference: u64, input: u64) -> u64 {
 ///
 /// # Errors
 /// When the shape is not known, for strings, and when memory cannot be had.
-pub fn fill(port: &Port, seed: u64) -> Result<Tensor, Failure> {
+pub fn fill(port: &Port, seed: u64) -> Result<Tensor, Error> {
     let Port { name, element_type, shape, .. } = port;
     let Some(sizes) = shape.to_shape() else {
-        return Err(Failure::usage(format!(
+        return Err(Error::Usage(format!(
             "input \"{name}\" has the shape {shape}; random values need a static shape, give one with --shape"
         )));
     };
@@ -44,7 +44,7 @@ pub fn fill(port: &Port, seed: u64) -> Result<Tensor, Failure> {
     // Fails for absurd sizes before a list of values is made.
     let mut tensor = match element_type {
         ElementType::String | ElementType::Dynamic => {
-            return Err(Failure::usage(format!(
+            return Err(Error::Usage(format!(
                 "input \"{name}\" of {element_type} cannot be filled with random values"
             )));
         }
