@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 import zoo_built
+import zoo_configured
 import zoo_convert
 import zoo_decoders
+import zoo_detectors
 import zoo_inputs as inputs
 import zoo_quantised
 import zoo_sound
@@ -286,6 +288,8 @@ MODELS = [
     *zoo_text.MODELS,
     *zoo_sound.MODELS,
     *zoo_built.MODELS,
+    *zoo_configured.MODELS,
+    *zoo_detectors.MODELS,
     *zoo_decoders.MODELS,
     *zoo_quantised.MODELS,
 ]
