@@ -248,12 +248,25 @@ impl AxisMap<'_> {
     /// Writes the output; new elements are `fill`.
     pub(crate) fn copy<T: Clone>(&self, data: &[T], target: &mut [T], fill: &T) {
         if !self.shape.contains(&0) {
-            self.copy_block(0, data, target, Some(0), fill);
+            let last = self.shape.len().saturating_sub(1);
+            let line: Vec<Option<usize>> = match self.shape.get(last) {
+                Some(size) => (0..*size).map(|position| (self.source)(last, position)).collect(),
+                None => Vec::new(),
+            };
+            self.copy_block(0, data, target, Some(0), &line, fill);
         }
     }
 
     /// Writes a block of the output from `axis` on, from the data at `base`.
-    fn copy_block<T: Clone>(&self, axis: usize, data: &[T], target: &mut [T], base: Option<usize>, fill: &T) {
+    fn copy_block<T: Clone>(
+        &self,
+        axis: usize,
+        data: &[T],
+        target: &mut [T],
+        base: Option<usize>,
+        line: &[Option<usize>],
+        fill: &T,
+    ) {
         let Some(base) = base else {
             target.fill(fill.clone());
             return;
@@ -262,11 +275,31 @@ impl AxisMap<'_> {
             target[0].clone_from(&data[base]);
             return;
         }
+        if axis + 1 == self.shape.len() && self.strides[axis] == 1 {
+            copy_line(&data[base..], target, line, fill);
+            return;
+        }
         let inner = target.len() / self.shape[axis];
         for (position, block) in target.chunks_exact_mut(inner).enumerate() {
             let place = (self.source)(axis, position).map(|source| base + source * self.strides[axis]);
-            self.copy_block(axis + 1, data, block, place, fill);
+            self.copy_block(axis + 1, data, block, place, line, fill);
         }
+    }
+}
+
+/// Writes a line from the places that `line` names, neighbours at once.
+fn copy_line<T: Clone>(data: &[T], target: &mut [T], line: &[Option<usize>], fill: &T) {
+    let mut at = 0;
+    while at < target.len() {
+        let first = line[at];
+        let is_next = |(offset, place): (usize, &Option<usize>)| *place == first.map(|first| first + offset);
+        let count = line[at..].iter().enumerate().take_while(|(offset, place)| is_next((*offset, *place))).count();
+        let run = &mut target[at..at + count];
+        match first {
+            Some(first) => run.clone_from_slice(&data[first..first + count]),
+            None => run.fill(fill.clone()),
+        }
+        at += count;
     }
 }
 
