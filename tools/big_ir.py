@@ -7,7 +7,8 @@ The default of 45000 layers gives about 22 MB: a chain of Clamp layers, with the
 that converters write. The result is a sound model.
 """
 
-import sys
+import argparse
+from pathlib import Path
 
 
 def dims(indent, sizes):
@@ -39,11 +40,12 @@ def edge(source, source_port, target, target_port):
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    count = int(sys.argv[2]) if len(sys.argv) == 3 else 45000
-    last = count + 1
-    with open(sys.argv[1], "w", encoding="utf-8") as out:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, help="the file to write")
+    parser.add_argument("layers", type=int, nargs="?", default=45000)
+    arguments = parser.parse_args()
+    last = arguments.layers + 1
+    with arguments.out.open("w", encoding="utf-8") as out:
         out.write('<?xml version="1.0"?>\n<net name="big" version="11">\n\t<layers>\n')
         out.write('\t\t<layer id="0" name="x" type="Parameter" version="opset1">\n')
         out.write('\t\t\t<data shape="1,64,56,56" element_type="f32" />\n\t\t\t<output>\n')

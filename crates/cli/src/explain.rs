@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ovir::diagnostics::{CODES, CodeCard, nearest};
-use ovir::ops::{OpDef, OpVersion, Registry, SPECIFIED};
+use ovir::ops::{OpDef, OpVersion, Registry};
 
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -67,9 +67,6 @@ fn card(topic: &str, terminal: &Terminal) -> Result<String, Failure> {
 }
 
 fn unknown(topic: &str, name: &str, built_in: &[&'static OpDef]) -> Failure {
-    if let Some(specified) = SPECIFIED.iter().find(|s| s.type_name.eq_ignore_ascii_case(name)) {
-        return Failure::usage(format!("{} is an operation of OpenVINO, but not implemented yet", specified.type_name));
-    }
     let names = CODES.iter().map(|card| card.name).chain(built_in.iter().map(|d| d.type_name));
     match nearest(name, names) {
         Some(candidate) => Failure::usage(format!("there is no \"{topic}\"; did you mean {candidate}?")),

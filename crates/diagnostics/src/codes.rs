@@ -115,7 +115,7 @@ codes! {
         "<layer type=\"Gelu\" version=\"opset1\"/>";
     NotImplemented, "OV303", Error, "the operation is not implemented for these inputs",
         "The specification allows these element types or values, but this version of ovir cannot compute with them. Validation accepts the model; to run it is an error.",
-        "<layer type=\"Sort\"/> of strings";
+        "<layer type=\"...\"/>";
     UnknownAttribute, "OV304", Warning, "an unknown attribute",
         "The operation has no attribute of this name; it is ignored, and a default may apply in its stead.",
         "<data axs=\"1\"/>";

@@ -21,6 +21,9 @@ use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use patches::{Axis, Patches};
 
+/// Positions that windows may cover besides four times those of the input.
+const MOST_PADDING: usize = 1 << 12;
+
 /// The sizes of one convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConvolutionGeometry {
@@ -137,6 +140,18 @@ impl ConvolutionGeometry {
             dilation: last(self.dilation),
             pad: last(self.pad_begin),
         }
+    }
+
+    /// The height and width that all windows together cover; `None` if that is far more than the input, as hostile pads make
+    /// it.
+    pub(crate) fn covered_plane(&self) -> Option<[usize; 2]> {
+        let (view, [_, _, _, high, wide]) = (self.plane(), self.channels_and_kernel());
+        let reach = |axis: usize, taps: usize| {
+            view.output[axis].saturating_sub(1) * view.stride[axis] + (taps - 1) * view.dilation[axis] + 1
+        };
+        let covered = [reach(0, high), reach(1, wide)];
+        let is_small = covered[0].saturating_mul(covered[1]) <= 4 * view.input[0] * view.input[1] + MOST_PADDING;
+        is_small.then_some(covered)
     }
 
     fn is_depthwise(&self) -> bool {

@@ -23,11 +23,8 @@ const QUAD: usize = 4;
 /// Elements that a parallel chunk of a quantisation covers at least.
 const CHUNK: usize = 1 << 14;
 
-/// Positions that a plane of codes may have besides four times those of the input.
-const MOST_PADDING: usize = 1 << 12;
-
-/// The largest sum of magnitudes that i32 surely holds.
-const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
+/// The most products that i32 surely holds the sum of.
+pub const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 
 /// From f32 to codes: the nearest of `steps + 1` levels between the limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,8 +72,8 @@ impl QuantizedWeights {
     /// Packs the codes `[output channels, input channels, height, width]` of a convolution.
     ///
     /// # Errors
-    /// The number of codes is wrong, the geometry has groups or a depth, the layout does not hold its channels, or sums
-    /// could exceed i32.
+    /// The number of codes is wrong, the geometry has groups or a depth, the layout does not hold its channels, there are no
+    /// channels, or sums could exceed i32.
     pub fn of_convolution(
         geometry: &ConvolutionGeometry,
         layout: CodeLayout,
@@ -95,7 +92,7 @@ impl QuantizedWeights {
     /// Packs the codes of a matrix of `k` rows and `n` columns, which `code` gives by row and column.
     ///
     /// # Errors
-    /// Sums could exceed i32.
+    /// There are no rows, or sums could exceed i32.
     pub fn of_matrix(k: usize, n: usize, code: impl Fn(usize, usize) -> i8) -> Result<Self, KernelError> {
         Self::pack([n, 1, 1, k], k.next_multiple_of(QUAD), |column, _, row| code(row, column))
     }
@@ -103,10 +100,10 @@ impl QuantizedWeights {
     fn pack(shape: [usize; 4], lanes: usize, code: impl Fn(usize, usize, usize) -> i8) -> Result<Self, KernelError> {
         let [outputs, high, wide, inputs] = shape;
         let taps = high * wide;
-        if taps.saturating_mul(inputs) > MOST_TERMS {
-            return Err(KernelError::invalid("codes", "sums could exceed their integers"));
+        if inputs == 0 || taps.saturating_mul(inputs) > MOST_TERMS {
+            return Err(KernelError::invalid("codes", "there is nothing to sum, or sums could exceed their integers"));
         }
-        let quads = inputs.next_multiple_of(lanes.max(1)) / QUAD;
+        let quads = inputs.next_multiple_of(lanes) / QUAD;
         let blocks = outputs.div_ceil(BLOCK);
         let mut values = vec![0; product("codes", &[blocks, taps, quads, BLOCK, QUAD])?];
         let mut sums = vec![0; blocks * BLOCK];
@@ -127,7 +124,7 @@ impl QuantizedWeights {
     /// Bytes of one output block.
     fn block_bytes(&self) -> usize {
         let [_, high, wide, inputs] = self.shape;
-        high * wide * inputs.next_multiple_of(self.lanes.max(1)) * BLOCK
+        high * wide * inputs.next_multiple_of(self.lanes) * BLOCK
     }
 }
 
@@ -159,13 +156,7 @@ pub fn quantize(isa: Isa, quantizer: &Quantizer, input: &[f32], output: &mut [u8
 /// `None` where that is far larger than the input.
 #[must_use]
 pub fn code_plane(geometry: &ConvolutionGeometry) -> Option<[usize; 2]> {
-    let (view, [_, _, _, high, wide]) = (geometry.plane(), geometry.channels_and_kernel());
-    let reach = |axis: usize, taps: usize| {
-        view.output[axis].saturating_sub(1) * view.stride[axis] + (taps - 1) * view.dilation[axis] + 1
-    };
-    let plane = [reach(0, high), reach(1, wide)];
-    let is_small = plane[0].saturating_mul(plane[1]) <= 4 * view.input[0] * view.input[1] + MOST_PADDING;
-    is_small.then_some(plane)
+    geometry.covered_plane()
 }
 
 /// Bytes of the codes that a convolution reads; `None` where [`code_plane`] is.

@@ -14,6 +14,8 @@ mod split_quantizers;
 
 use ovir_graph::{Model, Validated, validate};
 
+pub use split_quantizers::{FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS};
+
 /// Which passes run.
 #[derive(Debug, Clone)]
 pub struct Options {

@@ -15,11 +15,14 @@ use ovir_tensor::{ElementType, PartialShape, Shape};
 
 use crate::chain::{Uses, remove};
 
-/// Smaller constants are not worth it; kernels do not read them as they are stored either.
-const FEWEST_ELEMENTS: usize = 1 << 12;
+/// Constants of fewer elements are not read as they are stored.
+pub const FEWEST_STORED_ELEMENTS: usize = 1 << 12;
+
+/// Stored constants whose scales change after fewer elements are not worth reading as they are stored.
+pub const FEWEST_SCALED_ELEMENTS: usize = 8;
 
 /// Sums of more products of bytes could exceed i32.
-const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
+pub const MOST_BYTE_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 
 /// The most layers between stored codes and a value.
 const MOST_LAYERS: usize = 6;
@@ -103,13 +106,14 @@ fn is_byte_product(validated: &Validated, node: &Node, data: &PartialShape, zero
     let Some(weights) = node.inputs.get(1) else { return false };
     let Some(shape) = validated.inference().get(*weights).shape.to_shape() else { return false };
     let Some(scales) = scale_shape(validated, *weights, &shape) else { return false };
+    let sums = FEWEST_SCALED_ELEMENTS..=MOST_BYTE_TERMS;
     if node.operation.downcast_ref::<Convolution>().is_some() {
         let channels = data.dims().and_then(|dims| dims.get(1)?.get());
         // Taps in the padding read the code of zero.
         return shape.rank() == 4
             && data.rank() == Some(4)
             && channels == Some(shape[1])
-            && shape[1..].iter().product::<usize>() <= MOST_TERMS
+            && sums.contains(&shape[1..].iter().product::<usize>())
             && (0..=255).contains(&zero)
             && (scales.elements() == 1 || scales[..] == [shape[0], 1, 1, 1]);
     }
@@ -119,7 +123,7 @@ fn is_byte_product(validated: &Validated, node: &Node, data: &PartialShape, zero
     }
     let (k, n) = if product.attributes.transpose_b { (shape[1], shape[0]) } else { (shape[0], shape[1]) };
     let columns: [usize; 2] = if product.attributes.transpose_b { [n, 1] } else { [1, n] };
-    k <= MOST_TERMS && (scales.elements() == 1 || scales[..] == columns)
+    sums.contains(&k) && (scales.elements() == 1 || scales[..] == columns)
 }
 
 /// The shape of what signed codes of one byte are multiplied with to give a value of `shape`.
@@ -134,7 +138,7 @@ fn scale_shape(validated: &Validated, value: Source, shape: &Shape) -> Option<Sh
             if let Some(codes) = model.node(input.node).tensor() {
                 let fits = codes.element_type() == ElementType::I8
                     && codes.shape() == shape
-                    && codes.shape().elements() >= FEWEST_ELEMENTS
+                    && codes.shape().elements() >= FEWEST_STORED_ELEMENTS
                     && inference.get(at).element_type == ElementType::F32;
                 return if fits { scale } else { None };
             }

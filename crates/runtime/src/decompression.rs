@@ -5,12 +5,10 @@
 
 use ovir_graph::{Inference, Model, Source};
 use ovir_kernels::gemm::Codes;
+use ovir_optimize::{FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS};
 use ovir_tensor::{ElementType, Shape, SmallVec, Tensor, packed};
 
 use crate::RunError;
-
-/// Constants of fewer elements gain nothing.
-const FEWEST_ELEMENTS: usize = 1 << 12;
 
 /// Layers between the codes and the value; longer chains are something else.
 const MOST_LAYERS: usize = 16;
@@ -98,7 +96,7 @@ pub(crate) fn stored(
                 let first_type = inference.get(at).element_type;
                 let is_compressed =
                     is_compressed(codes.element_type()) && keeps_values(codes.element_type(), first_type);
-                (fits && is_compressed && codes.elements() >= FEWEST_ELEMENTS).then_some(())?;
+                (fits && is_compressed && codes.elements() >= FEWEST_STORED_ELEMENTS).then_some(())?;
                 let (scale, zero) = (parameter(scale, evaluate)?, parameter(zero, evaluate)?);
                 return Some(Stored { codes: codes.clone(), first_type, shape: whole, scale, zero, grouped });
             }
@@ -231,7 +229,7 @@ impl Stored {
             }
             group *= self.grouped[axis];
         }
-        let is_worth_it = group >= 8 && k.is_multiple_of(group);
+        let is_worth_it = group >= FEWEST_SCALED_ELEMENTS && k.is_multiple_of(group);
         is_worth_it.then_some(())?;
         let values = |parameter: &Parameter| {
             let mut values = Vec::with_capacity(k / group * n);

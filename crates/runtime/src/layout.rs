@@ -234,10 +234,7 @@ fn insert_reorders(model: &Model, chosen: &[Option<Candidate>]) -> Lowered {
 /// A reorder stands in for the value, under the same names.
 fn reorder(model: &Model, old: Source, source: Source, to: Layout) -> Node {
     let producer = model.node(old.node);
-    let name = match producer.outputs.len() {
-        0 | 1 => producer.friendly_name.clone(),
-        _ => format!("{}.{}", producer.friendly_name, old.port),
-    };
+    let name = producer.value_name(old.port as usize);
     let version = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
     let mut node = Node::new(name, "Reorder", version, Arc::new(Reorder { to }), vec![source], 1);
     node.outputs = producer.outputs.get(old.port as usize).cloned().into_iter().collect();

@@ -340,10 +340,14 @@ impl State {
 
     /// Gives variables without a value their initial one.
     fn initialise_variables(&mut self, compiled: &Compiled, environment: &mut Environment) -> Result<(), RunError> {
-        if self.memory.variables.iter().all(|v| v.current.is_some()) {
+        let have_values = |variables: &[Variable]| variables.iter().all(|variable| variable.current.is_some());
+        if have_values(&self.memory.variables) {
             return Ok(());
         }
         self.run_initialisers(compiled, environment)?;
+        if have_values(&self.memory.variables) {
+            return Ok(());
+        }
         let mut known = Known::new();
         for (index, id) in compiled.model.parameters.iter().enumerate() {
             if let Some(tensor) = &self.memory.inputs[index] {

@@ -19,9 +19,6 @@ use std::ops::Range;
 /// The most positions a tile holds.
 const MOST_POSITIONS: usize = 14;
 
-/// Elements that a padded plane may have besides twice its own.
-const MOST_PADDING: usize = 1 << 12;
-
 /// The layout of a convolution's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockedInput {
@@ -104,26 +101,16 @@ pub fn blocked_convolution_scratch_len(geometry: &ConvolutionGeometry, input: Bl
     }
 }
 
-/// The height and width that all windows together cover.
-fn covered(geometry: &ConvolutionGeometry) -> [usize; 2] {
-    let (view, [_, _, _, high, wide]) = (geometry.plane(), geometry.channels_and_kernel());
-    let reach = |axis: usize, taps: usize| {
-        view.output[axis].saturating_sub(1) * view.stride[axis] + (taps - 1) * view.dilation[axis] + 1
-    };
-    [reach(0, high), reach(1, wide)]
-}
-
 /// Whether all windows lie inside the input.
 fn is_inside(geometry: &ConvolutionGeometry) -> bool {
-    let (view, covered) = (geometry.plane(), covered(geometry));
-    (0..2).all(|axis| view.pad[axis] == 0 && covered[axis] <= view.input[axis])
+    let view = geometry.plane();
+    let fits = |covered: [usize; 2]| (0..2).all(|axis| view.pad[axis] == 0 && covered[axis] <= view.input[axis]);
+    geometry.covered_plane().is_some_and(fits)
 }
 
-/// The size of the copy of a plane that all windows lie in, if they leave the input and the copy is not much larger.
+/// The size of the copy of a plane that all windows lie in, if they leave the input and the copy is not far larger.
 fn padded(geometry: &ConvolutionGeometry) -> Option<[usize; 2]> {
-    let (view, covered) = (geometry.plane(), covered(geometry));
-    let is_small = covered[0].saturating_mul(covered[1]) <= 2 * view.input[0] * view.input[1] + MOST_PADDING;
-    (is_small && !is_inside(geometry)).then_some(covered)
+    geometry.covered_plane().filter(|_| !is_inside(geometry))
 }
 
 /// Copies each plane into zeros of the size `[high, wide]`, behind the padding before its axes.

@@ -149,7 +149,7 @@ enum Way {
 
 fn way(form: &Form, filter: &[usize], data_channels: usize, has_residual: bool) -> Option<Way> {
     match form {
-        Form::Plain(_) if filter[0] <= MOST_NARROW && data_channels > FEW_CHANNELS && !has_residual => {
+        Form::Plain(_) if *filter.first()? <= MOST_NARROW && data_channels > FEW_CHANNELS && !has_residual => {
             Some(Way::Narrow)
         }
         Form::Plain(_) if data_channels <= FEW_CHANNELS => Some(Way::Dense(BlockedInput::Plain)),

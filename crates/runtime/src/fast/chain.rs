@@ -60,7 +60,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         operation: operation.clone(),
         inputs: (0..context.inputs.len()).map(StageInput::Outside).collect(),
     };
-    // On blocks a lone function of two values is a chain too, because chains spread channels over positions.
+    // A lone function of two values is a chain too on blocks, because chains spread channels over positions, and where lines
+    // are short, because chains join them.
     let is_lone = context.is_blocked || (spreads_short_lines(context) && !is_prelu(context.node));
     let lone = (is_lone && context.inputs.len() == 2).then_some(()).map(single);
     let stages = match (operation.downcast_ref::<Fused>(), &lone) {

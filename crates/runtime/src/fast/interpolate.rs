@@ -115,12 +115,15 @@ impl InterpolateKernel {
             None => InterpolateTarget::Sizes(self.sizes(operation, output)?),
         };
         let plan = operation.plan(data, &target, self.axes.as_deref()).ok()?;
+        if data.rank() < 2 || plan.output_shape != *output {
+            return None;
+        }
         let is_still = |axis: usize| plan.taps[axis].is_identity(data[axis]);
         // The two axes are the last ones unless further axes, such as the channels of an image, stand still behind them.
         let moving = if self.is_blocked { None } else { (0..data.rank()).rposition(|axis| !is_still(axis)) };
         let first = moving.unwrap_or(data.rank() - 1).max(1).checked_sub(1)?;
         let others = (0..data.rank()).filter(|axis| *axis != first && *axis != first + 1);
-        if data.rank() < 2 || !others.into_iter().all(is_still) || plan.output_shape != *output {
+        if !others.into_iter().all(is_still) {
             return None;
         }
         let (planes, lanes) = match self.is_blocked {

@@ -75,12 +75,18 @@ impl<'a> Parts<'a> {
         Parts::of_stages(fused, 0)
     }
 
-    /// The parts of a layer behind the FakeQuantize of its data, and that FakeQuantize. The first input of the root is that
-    /// of the FakeQuantize.
-    pub fn of_quantized(node: &'a Node) -> Option<(&'a FakeQuantize, Parts<'a>)> {
+    /// The FakeQuantize of a layer's data with the layer's inputs that hold its limits, and the parts behind it. The first
+    /// input of the root is that of the FakeQuantize.
+    pub fn of_quantized(node: &'a Node) -> Option<(&'a FakeQuantize, [usize; 4], Parts<'a>)> {
         let fused = node.operation.downcast_ref::<Fused>()?;
-        let quantizer = fused.stages.first()?.operation.downcast_ref::<FakeQuantize>()?;
-        Some((quantizer, Parts::of_stages(fused, 1)?))
+        let stage = fused.stages.first()?;
+        let quantizer = stage.operation.downcast_ref::<FakeQuantize>()?;
+        let mut limits = [0; 4];
+        for (port, input) in limits.iter_mut().zip(stage.inputs.get(1..)?) {
+            let StageInput::Outside(outside) = input else { return None };
+            *port = *outside;
+        }
+        Some((quantizer, limits, Parts::of_stages(fused, 1)?))
     }
 
     fn of_stages(fused: &'a Fused, first: usize) -> Option<Parts<'a>> {

@@ -9,11 +9,10 @@ use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
 use ovir_kernels::quantized::{
-    CodeLayout, QuantizedWeights, Quantizer, Scaling, codes_len, quantize_planes, quantize_rows, quantized_convolution,
-    quantized_product,
+    CodeLayout, MOST_TERMS, QuantizedWeights, Quantizer, Scaling, codes_len, quantize_planes, quantize_rows,
+    quantized_convolution, quantized_product,
 };
 use ovir_ops::matrix::matmul::MatMul;
-use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
@@ -24,6 +23,9 @@ use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 /// Nanoseconds that a region of blocked values gains by a quantised convolution: more than any reorder costs, since there
 /// is no kernel for plain values.
 pub(crate) const GAIN: f64 = 1e12;
+
+// The pass that fuses these layers must not fuse more than the kernels sum.
+const _: () = assert!(ovir_optimize::MOST_BYTE_TERMS <= MOST_TERMS);
 
 /// Data of so few channels are taken plain.
 const QUAD: usize = 4;
@@ -54,7 +56,7 @@ struct ProductKernel {
 
 /// How the data of a quantised convolution lies, if the layer is one.
 pub(crate) fn convolution_data<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<(Parts<'a>, CodeLayout)> {
-    let (_, parts) = Parts::of_quantized(node)?;
+    let (_, _, parts) = Parts::of_quantized(node)?;
     Form::of(parts.root)?;
     let channels = inputs.get(*parts.inputs.first()?)?.shape.dims()?.get(1)?.get()?;
     Some((parts, if channels <= QUAD { CodeLayout::Quads } else { CodeLayout::Blocks }))
@@ -62,22 +64,21 @@ pub(crate) fn convolution_data<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Op
 
 /// Claims convolutions on blocks.
 pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let (quantizer, parts) = Parts::of_quantized(context.node)?;
+    let (parts, layout) = convolution_data(context.node, context.inputs)?;
     let form = Form::of(parts.root)?;
-    let (_, layout) = convolution_data(context.node, context.inputs)?;
     let filter = context.inputs.get(*parts.inputs.get(1)?)?.shape.to_shape()?;
     let (&outputs, taps) = (filter.first()?, filter.get(1..)?.iter().product::<usize>());
     let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter)?, &filter).ok()?).ok()?;
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     let format = format!("quantised convolution {filter} {layout:?}");
-    let (common, packed_inputs) = common(context, quantizer, &parts, [taps, outputs], true, format, &pack)?;
+    let (common, packed_inputs) = common(context, [taps, outputs], true, format, &pack)?;
     let kernel = ConvolutionKernel { common, form, filter, layout };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
 /// Claims products.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let (quantizer, parts) = Parts::of_quantized(context.node)?;
+    let (_, _, parts) = Parts::of_quantized(context.node)?;
     let transposed = parts.root.downcast_ref::<MatMul>()?.attributes.transpose_b;
     let shape = context.inputs.get(*parts.inputs.get(1)?)?.shape.to_shape()?;
     let [a, b] = shape[..] else { return None };
@@ -88,24 +89,22 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         QuantizedWeights::of_matrix(k, n, code).ok()
     };
     let format = format!("quantised product {k}x{n} {transposed}");
-    let (common, packed_inputs) = common(context, quantizer, &parts, [k, n], transposed, format, &pack)?;
+    let (common, packed_inputs) = common(context, [k, n], transposed, format, &pack)?;
     Some(Claim { kernel: Box::new(ProductKernel { common, k, n }), packed_inputs })
 }
 
 /// What both kernels need, for a constant that is a matrix of `k` rows and `n` columns, stored by columns if `transposed`.
 fn common(
     context: &mut ClaimContext<'_>,
-    operation: &FakeQuantize,
-    parts: &Parts<'_>,
     [k, n]: [usize; 2],
     transposed: bool,
     format: String,
     pack: &dyn Fn(&[i8]) -> Option<QuantizedWeights>,
 ) -> Option<(Quantized, SmallVec<[usize; 2]>)> {
+    let (operation, limit_ports, parts) = Parts::of_quantized(context.node)?;
     let (data_port, weights_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
-    // The FakeQuantize is the first stage, whose inputs are the first of the layer.
     let mut limits = [0.0f32; 4];
-    for (port, limit) in (1..5).zip(&mut limits) {
+    for (port, limit) in limit_ports.into_iter().zip(&mut limits) {
         let tensor = (context.constant)(port)?;
         let [value] = floats(&tensor)?[..] else { return None };
         *limit = value;
@@ -124,7 +123,8 @@ fn common(
     let epilogue = parts.epilogue(context, n)?;
     let key = context.key(weights_port, &stored.codes);
     let weights = context.packed.get(key, format, || pack(stored.codes.aligned().ok()?.slice::<i8>().ok()?))?;
-    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[weights_port, 1, 2, 3, 4]);
+    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&limit_ports);
+    packed_inputs.push(weights_port);
     packed_inputs.extend(parts.packed_ports(&epilogue));
     let quantizer = Quantizer { low, high, steps };
     Some((Quantized { isa: isa::detect(), quantizer, zero, scales, weights, epilogue, data_port }, packed_inputs))

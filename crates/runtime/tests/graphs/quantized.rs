@@ -10,9 +10,10 @@ const STEP: &str = "strides=\"2,2\" dilations=\"1,1\" pads_begin=\"3,3\" pads_en
 
 impl Text {
     fn quantize(&mut self, x: Value, low: f32, high: f32) -> Value {
-        let limits: Vec<Value> = [low, high, low, high].iter().map(|limit| self.floats(&[], |_| *limit)).collect();
+        // Exporters share constants between the limits of input and output.
+        let (low, high) = (self.floats(&[], |_| low), self.floats(&[], |_| high));
         let data = "levels=\"256\" auto_broadcast=\"numpy\"";
-        self.layer("FakeQuantize", data, &[x, limits[0], limits[1], limits[2], limits[3]], "FP32")
+        self.layer("FakeQuantize", data, &[x, low, high, low, high], "FP32")
     }
 
     fn stored(&mut self, shape: &[usize], scales: &[usize]) -> Value {
@@ -63,6 +64,19 @@ fn a_convolution_of_images() {
         // The limits are such that zero is a code.
         assert_eq!(check(&text, &image(&shape), 1e-5), ["Fused", "Reorder"]);
     }
+}
+
+/// So few products a sum that the constant is not read as it is stored: the layers stay apart.
+#[test]
+fn a_convolution_of_few_channels() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "1,4,8,8");
+    let quantized = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+    let point = PLANE.replace("\"1,1\" auto", "\"0,0\" auto").replace("pads_begin=\"1,1\"", "pads_begin=\"0,0\"");
+    let end = text.quantized_convolution(quantized, [1024, 4, 1, 1], &point);
+    text.layer("Result", "", &[end], "");
+    let kinds = check(&text, &image(&[1, 4, 8, 8]), 1e-5);
+    assert_eq!(kinds.iter().filter(|kind| *kind == "FakeQuantize").count(), 1, "{kinds:?}");
 }
 
 #[test]
