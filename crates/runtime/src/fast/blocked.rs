@@ -98,6 +98,7 @@ pub(crate) fn candidate(
         .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
         .or_else(|| plane_candidate(node, inputs, outputs, is_constant))
         .or_else(|| channel_candidate(node, inputs, outputs, is_constant))
+        .or_else(|| super::regions::candidate(node, inputs, outputs))
 }
 
 /// Claims a layer that the plan has put on blocks.
@@ -110,6 +111,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
         .or_else(|| claim_pad(context))
+        .or_else(|| super::regions::claim(context))
         .or_else(|| super::interpolate::claim_blocked(context))
         .or_else(|| claim_channels(context))
 }
@@ -121,7 +123,7 @@ pub(crate) fn claim_reorder(context: &mut ClaimContext<'_>) -> Option<Claim> {
 }
 
 /// The channels of an f32 value of images or lines.
-fn channels(facts: &ValueFacts) -> Option<usize> {
+pub(crate) fn channels(facts: &ValueFacts) -> Option<usize> {
     let dims = facts.shape.dims()?;
     let is_image = facts.element_type == ElementType::F32 && matches!(dims.len(), 3 | 4);
     is_image.then(|| dims[1].get())?.filter(|channels| *channels > 0)
