@@ -80,7 +80,7 @@ pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFac
     };
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
     *layouts.first_mut()? = Layout::Blocked;
-    Some(Candidate { inputs: layouts, output: Layout::Plain, gain })
+    Some(Candidate { inputs: layouts, output: Layout::Plain, gain, channels: None })
 }
 
 /// Claims a layer that samples blocks.

@@ -255,3 +255,18 @@ fn grids_over_maps() {
         }
     }
 }
+
+/// Channels that no shape tells, but the filter of the convolution that reads them.
+#[test]
+fn channels_that_only_the_filter_knows() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,?,?,?");
+    let end = text.convolution(x, &[48, 40, 1, 1], POINT);
+    let end = text.unary("ReLU", end);
+    text.layer("Result", "", &[end], "");
+    text.check(&[image(&[2, 40, 17, 13])], "forty channels");
+    let (_, entries) = text.run(&[image(&[1, 40, 5, 5])], false);
+    assert!(entries.iter().any(|entry| entry.type_name == "Reorder"), "the convolution runs on plain values");
+    let error = text.failure(&[image(&[1, 39, 5, 5])]);
+    assert!(error.contains("does not have the 40 channels") && error.contains("ReLU"), "{error}");
+}

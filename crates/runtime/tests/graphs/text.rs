@@ -91,6 +91,15 @@ impl Text {
         (request.output(0).unwrap().clone(), request.profile().unwrap().entries.clone())
     }
 
+    /// What an inference with these inputs fails with.
+    pub fn failure(&self, inputs: &[Tensor]) -> String {
+        let mut request = self.request(false);
+        for (index, input) in inputs.iter().enumerate() {
+            request.set_input(index, input.clone()).unwrap();
+        }
+        request.infer().unwrap_err().to_string()
+    }
+
     pub fn request(&self, reference_only: bool) -> Request {
         let xml = format!(
             "<?xml version=\"1.0\"?><net name=\"case\" version=\"11\"><layers>{}</layers><edges>{}</edges></net>",
