@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ovir_diagnostics::{LayerReference, Span};
 use ovir_ir::{RtAttribute, RtInfo};
 use ovir_ops::{
-    EvaluateContext, InferContext, OpError, OpResult, OpVersion, Operation, infrastructure::constant::Const,
+    Effects, EvaluateContext, InferContext, OpError, OpResult, OpVersion, Operation, infrastructure::constant::Const,
     infrastructure::parameter::Parameter,
 };
 use ovir_tensor::{ElementType, PartialShape, Tensor};
@@ -239,6 +239,19 @@ impl Node {
 }
 
 impl Model {
+    /// For each layer, whether it depends on constants only.
+    pub fn constant_layers(&self) -> Vec<bool> {
+        let mut is_constant = vec![false; self.nodes.len()];
+        for (id, node) in self.iter() {
+            is_constant[id.index()] = node.is("Const")
+                || (node.operation.effects() == Effects::None
+                    && node.bodies.is_empty()
+                    && !node.inputs.is_empty()
+                    && node.inputs.iter().all(|source| is_constant[source.node.index()]));
+        }
+        is_constant
+    }
+
     /// Brings the layers into topological order after layers were added. Returns whether there is one.
     pub fn sort(&mut self) -> bool {
         let producers: Vec<Vec<usize>> =

@@ -8,9 +8,10 @@ use ovir_graph::{Model, Node, NodeId, Source};
 use ovir_ops::OpVersion;
 use ovir_ops::fused::{Fused, Stage, StageInput};
 
-/// Which layers read each value.
+/// Which layers read each value, and which values depend on constants only.
 pub(crate) struct Uses {
     readers: HashMap<Source, Vec<NodeId>>,
+    is_constant: Vec<bool>,
 }
 
 impl Uses {
@@ -22,7 +23,12 @@ impl Uses {
                 readers.entry(*source).or_default().push(id);
             }
         }
-        Uses { readers }
+        Uses { readers, is_constant: model.constant_layers() }
+    }
+
+    /// Whether a layer depends on constants only.
+    pub fn is_constant(&self, node: NodeId) -> bool {
+        self.is_constant[node.index()]
     }
 
     /// Whether some layer reads the first output of `node`, and only layers of the group do.

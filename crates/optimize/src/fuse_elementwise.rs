@@ -9,7 +9,6 @@ use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_tensor::{ElementType, PartialShape};
 
 use crate::chain::{Uses, fuse};
-use crate::fuse_epilogue::is_constant;
 
 /// Functions of one value; further inputs are constants.
 const UNARY: &[&str] = &[
@@ -56,7 +55,7 @@ const MOST_ALIVE: usize = 6;
 pub(crate) fn run(validated: &Validated) -> Option<Model> {
     let model = validated.model();
     let uses = Uses::new(model);
-    let is_candidate: Vec<bool> = model.iter().map(|(id, node)| is_elementwise(validated, id, node)).collect();
+    let is_candidate: Vec<bool> = model.iter().map(|(id, node)| is_elementwise(validated, &uses, id, node)).collect();
     let mut taken: HashSet<NodeId> = HashSet::new();
     let mut groups = Vec::new();
     for index in (0..model.nodes.len()).rev() {
@@ -135,14 +134,13 @@ fn value_inputs(node: &Node) -> &[Source] {
     node.inputs.get(..count).unwrap_or(&[])
 }
 
-fn is_elementwise(validated: &Validated, id: NodeId, node: &Node) -> bool {
-    let model = validated.model();
+fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -> bool {
     let is_f32 = |source: &Source| validated.inference().get(*source).element_type == ElementType::F32;
     let has_constant_parameters = || {
         let parameters = node.inputs.iter().skip(1);
         parameters.into_iter().all(|source| {
             let is_single = validated.inference().get(*source).shape.to_shape().is_some_and(|s| s.elements() == 1);
-            is_constant(model, source.node) && is_single
+            uses.is_constant(source.node) && is_single
         })
     };
     let is_broadcast =
@@ -150,7 +148,7 @@ fn is_elementwise(validated: &Validated, id: NodeId, node: &Node) -> bool {
     let known = shape(validated, id).is_some_and(|shape| shape.rank().is_some());
     let is_function = UNARY.contains(&&*node.type_name) && has_constant_parameters()
         || BINARY.contains(&&*node.type_name) && is_broadcast();
-    let depends_on_data = node.inputs.iter().any(|source| !is_constant(model, source.node));
+    let depends_on_data = node.inputs.iter().any(|source| !uses.is_constant(source.node));
     known && is_function && depends_on_data && node.inputs.iter().all(is_f32)
 }
 

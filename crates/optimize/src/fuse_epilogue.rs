@@ -66,13 +66,13 @@ fn chain_from(validated: &Validated, uses: &Uses, root: NodeId, taken: &HashSet<
             break;
         }
         if ACTIVATIONS.contains(&&*node.type_name) {
-            if parameters_are_constant(model, node) && node.inputs.first().is_some_and(|s| s.node == at) {
+            if parameters_are_constant(uses, node) && node.inputs.first().is_some_and(|s| s.node == at) {
                 chain.push(next);
             }
             break;
         }
         let Some(other) = other_operand(model, next, at).filter(|_| node.is("Add")) else { break };
-        let is_constant = is_constant(model, other);
+        let is_constant = uses.is_constant(other);
         if is_constant && !has_bias && !has_residual && is_per_channel(validated, root, other) {
             has_bias = true;
         } else if !is_constant
@@ -103,23 +103,8 @@ fn other_operand(model: &Model, add: NodeId, at: NodeId) -> Option<NodeId> {
     }
 }
 
-fn parameters_are_constant(model: &Model, node: &Node) -> bool {
-    node.inputs.iter().skip(1).all(|source| is_constant(model, source.node))
-}
-
-/// Whether a value is a constant, or one that is converted.
-pub(crate) fn is_constant(model: &Model, id: NodeId) -> bool {
-    let mut at = id;
-    loop {
-        let node = model.node(at);
-        if node.is("Const") {
-            return true;
-        }
-        match node.inputs.as_slice() {
-            [source] if node.is("Convert") => at = source.node,
-            _ => return false,
-        }
-    }
+fn parameters_are_constant(uses: &Uses, node: &Node) -> bool {
+    node.inputs.iter().skip(1).all(|source| uses.is_constant(source.node))
 }
 
 /// Whether a constant holds one value for each channel: along axis 1 of a convolution, along the last axis of a product.

@@ -182,7 +182,7 @@ fn compile(
         first_value.push(value_count);
         value_count += node.outputs.len() as u32;
     }
-    let is_static = static_layers(&model);
+    let is_static = model.constant_layers();
     let (variables, readers) = variables(&model, &inference);
     let only_initialisers = initialiser_layers(&model, &is_static);
     let order = order(&model);
@@ -264,7 +264,7 @@ fn lowered(model: Model, options: &CompileOptions, is_body: bool) -> (Lowered, I
     };
     let inference = infer(&model);
     if !options.reference_only
-        && let Some(lowered) = lower(&model, &inference, &static_layers(&model))
+        && let Some(lowered) = lower(&model, &inference, &model.constant_layers())
     {
         let inference = infer(&lowered.model);
         return (lowered, inference);
@@ -427,19 +427,6 @@ fn static_value(
         limits.used.store(0, Ordering::Relaxed);
     }
     result
-}
-
-/// The layers that depend on constants only.
-fn static_layers(model: &Model) -> Vec<bool> {
-    let mut is_static = vec![false; model.nodes.len()];
-    for (id, node) in model.iter() {
-        is_static[id.index()] = node.is("Const")
-            || (node.operation.effects() == Effects::None
-                && node.bodies.is_empty()
-                && !node.inputs.is_empty()
-                && node.inputs.iter().all(|source| is_static[source.node.index()]));
-    }
-    is_static
 }
 
 fn variables(model: &Model, inference: &Inference) -> (Vec<VariableInfo>, Vec<Vec<NodeId>>) {

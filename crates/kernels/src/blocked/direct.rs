@@ -432,26 +432,6 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
     }
 }
 
-/// The bias of each vector, for every position.
-///
-/// # Safety
-/// The bias has a value for each lane.
-#[inline(always)]
-unsafe fn biases<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
-    s: S,
-    call: &Call,
-) -> [[S::F; VECTORS]; POSITIONS] {
-    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
-    for vector in 0..VECTORS {
-        // SAFETY: the caller's promise.
-        let bias = unsafe { s.load(call.bias.add(vector * S::LANES)) };
-        for position in 0..POSITIONS {
-            sums[position][vector] = bias;
-        }
-    }
-    sums
-}
-
 /// The sums of a tile in one line of a plain input, whose positions read `STEP` elements apart.
 ///
 /// # Safety
@@ -466,7 +446,7 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
     let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
     // SAFETY: the caller's promise.
     unsafe {
-        let mut sums = biases::<S, POSITIONS, VECTORS>(s, call);
+        let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
         let first = call.input.add(y * view.stride[0] * view.input[1] + x * view.stride[1]);
         let mut weights = call.weights;
         for ky in 0..call.taps[0] {
@@ -493,7 +473,7 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
     }
 }
 
-/// The sums of all products and the bias.
+/// The sums of all products.
 ///
 /// # Safety
 /// As of [`run_tile`].
@@ -503,8 +483,7 @@ unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let places = Places::<POSITIONS>::new(call);
-    // SAFETY: the bias has a value for each lane.
-    let mut sums = unsafe { biases::<S, POSITIONS, VECTORS>(s, call) };
+    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     if places.interior {
         // SAFETY: every tap of every position lies inside the input.
         return unsafe { interior::<S, POSITIONS, VECTORS, STEP>(s, call, &places.pointers, sums) };
@@ -711,7 +690,8 @@ unsafe fn step_shared<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     sums
 }
 
-/// Adds the residual, applies slopes or limits and stores.
+/// Adds the bias, which may be far larger than the products and therefore comes last, and the residual, applies slopes or
+/// limits and stores.
 ///
 /// # Safety
 /// As of [`run_tile`].
@@ -729,6 +709,7 @@ unsafe fn finish<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
             let place = vector / per_block * call.block_stride + position * BLOCK + vector % per_block * S::LANES;
             // SAFETY: the caller's promise.
             unsafe {
+                sum = s.add(sum, s.load(call.bias.add(vector * S::LANES)));
                 if !call.residual.is_null() {
                     sum = s.add(sum, s.load(call.residual.add(place)));
                 }

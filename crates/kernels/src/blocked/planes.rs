@@ -189,7 +189,7 @@ impl Line<'_> {
     unsafe fn tile<S: Simd, const COUNT: usize>(&self, s: S, part: usize, x: usize) {
         // SAFETY: the part lies in a block, the taps that `at` yields inside the input.
         unsafe {
-            let mut sums = [s.load(self.bias.as_ptr().add(part)); COUNT];
+            let mut sums = [s.splat(0.0); COUNT];
             for ky in 0..self.taps[0] {
                 let Some(y) = self.view.at(0, self.y, ky) else { continue };
                 for kx in 0..self.taps[1] {
@@ -202,8 +202,9 @@ impl Line<'_> {
                 }
             }
             let (low, high) = (s.splat(self.limits.0), s.splat(self.limits.1));
+            let bias = s.load(self.bias.as_ptr().add(part));
             for (index, sum) in sums.iter().enumerate() {
-                let (mut sum, place) = (*sum, (x + index) * BLOCK + part);
+                let (mut sum, place) = (s.add(*sum, bias), (x + index) * BLOCK + part);
                 if let Some(residual) = self.residual {
                     sum = s.add(sum, s.load(residual.as_ptr().add(place)));
                 }

@@ -182,7 +182,7 @@ pub(crate) struct Block<'a, P> {
     pub(crate) c: *mut f32,
     /// Elements from one row of the result to the next.
     pub(crate) c_row: usize,
-    /// Whether to add to what the result holds instead of the bias.
+    /// Whether to add to what the result holds.
     pub(crate) accumulate: bool,
     /// What happens before the last store; its residual's row stride is its own.
     pub(crate) epilogue: &'a Epilogue<'a>,
@@ -250,7 +250,10 @@ impl<P: PanelSource> Block<'_, P> {
         panel: *const f32,
     ) {
         let last = first + steps == self.k;
-        let (row_bias, column_bias) = bias_pointers(self.epilogue.bias);
+        let (row_bias, column_bias) = match last {
+            true => bias_pointers(self.epilogue.bias),
+            false => (std::ptr::null(), std::ptr::null()),
+        };
         let limits = if last { self.epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) };
         let mut row = rows.start;
         while row < rows.end {

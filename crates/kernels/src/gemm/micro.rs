@@ -45,7 +45,7 @@ pub(crate) struct Tile {
     pub(crate) c_row: usize,
     /// Columns to store, at most `panel_width`.
     pub(crate) columns: usize,
-    /// Whether to start from what C holds instead of the bias.
+    /// Whether to start from what C holds instead of zero.
     pub(crate) accumulate: bool,
     /// A bias for each row, or null.
     pub(crate) row_bias: *const f32,
@@ -112,20 +112,15 @@ impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool> Kernel for Fix
 #[inline(always)]
 unsafe fn start<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, tile: &Tile) -> [[S::F; VECTORS]; ROWS] {
     let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
+    if !tile.accumulate {
+        return sums;
+    }
     for vector in 0..VECTORS {
         let offset = vector * S::LANES;
         let count = tile.columns.saturating_sub(offset);
         for row in 0..ROWS {
-            // SAFETY: the bias and the tile of C have the rows and columns stored.
-            unsafe {
-                if tile.accumulate {
-                    sums[row][vector] = s.load_partial(tile.c.add(row * tile.c_row + offset), count);
-                } else if !tile.row_bias.is_null() {
-                    sums[row][vector] = s.splat(*tile.row_bias.add(row));
-                } else if !tile.column_bias.is_null() {
-                    sums[row][vector] = s.load_partial(tile.column_bias.add(offset), count);
-                }
-            }
+            // SAFETY: the tile of C has the rows and columns stored.
+            sums[row][vector] = unsafe { s.load_partial(tile.c.add(row * tile.c_row + offset), count) };
         }
     }
     sums
@@ -192,7 +187,8 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
     sums
 }
 
-/// Adds the residual, clamps and stores.
+/// Adds the bias, which may be far larger than the products and therefore comes last, and the residual, clamps and
+/// stores.
 ///
 /// # Safety
 /// As of [`run`].
@@ -204,8 +200,13 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, tile: &
         let count = tile.columns.saturating_sub(offset);
         for row in 0..ROWS {
             let mut sum = sums[row][vector];
-            // SAFETY: the residual and the tile of C have the rows and columns stored.
+            // SAFETY: the bias, the residual and the tile of C have the rows and columns stored.
             unsafe {
+                if !tile.row_bias.is_null() {
+                    sum = s.add(sum, s.splat(*tile.row_bias.add(row)));
+                } else if !tile.column_bias.is_null() {
+                    sum = s.add(sum, s.load_partial(tile.column_bias.add(offset), count));
+                }
                 if !tile.residual.is_null() {
                     sum = s.add(sum, s.load_partial(tile.residual.add(row * tile.residual_row + offset), count));
                 }
