@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+from golden_cases.algebra import attention
+from golden_cases.control import add, multiply, read, scalar, write
 from golden_pack import Pack, element_type, further, make_constant, make_model, make_node, make_parameter
 
 F32, I64, I32 = np.float32, np.int64, np.int32
@@ -314,9 +316,14 @@ def roll(p: Pack) -> None:
 
 
 @further("ScaledDotProductAttention-opset13")
-def attention(p: Pack) -> None:
+def scaled_dot_product_attention(p: Pack) -> None:
     shape = (2, 1, 2, 3, 4)
     p.case("breadth_rank5", [p.normal(*shape), p.normal(*shape), p.normal(*shape)], {"causal": True})
+    for name, sink in {"heads": (1, 2, 1, 1), "one": (1, 1, 1, 1), "batch": (2, 2, 1, 1)}.items():
+        inputs = [p.normal(2, 2, 3, 4), p.normal(2, 2, 5, 4), p.normal(2, 2, 5, 4), p.normal(1, 1, 3, 5)]
+        inputs += [np.array(0.4, F32), p.normal(*sink)]
+        reference = attention(False)
+        p.case(f"breadth_sink_{name}", inputs, {"causal": False}, constant=(4,), reference=reference, example=True)
 
 
 @further("ScatterElementsUpdate-opset3", "ScatterElementsUpdate-opset12")
@@ -738,6 +745,25 @@ def grown_states(p: Pack) -> None:
             reference=[{"y0": value} for value in expected],
             example=True,
         )
+
+
+@further("ReadValue-opset6", "Assign-opset6")
+def chained_states(p: Pack) -> None:
+    """An initialiser reads another variable: exporters keep what an encoder gave, and keys that are made of it."""
+
+    def build():
+        x = make_parameter(F32, [2, 3], "x0")
+        kept = read(p.version, x, "kept", [2, 3])
+        keys = read(p.version, add(kept, scalar(1)), "keys", [2, 3])
+        sinks = [write(p.version, kept, "kept"), write(p.version, add(keys, kept), "keys")]
+        return make_model([multiply(keys, scalar(1))], [x], sinks)
+
+    values = [p.normal(2, 3) for _ in range(3)]
+    expected = [values[0] + np.float32(1)]
+    for _ in range(2):
+        expected.append(expected[-1] + values[0])
+    steps, reference = [{"x0": v} for v in values], [{"y0": v} for v in expected]
+    p.model("breadth_chained", build, steps, reference=reference, example=True)
 
 
 def _previous_input(version: str, dtype, shape, initial):

@@ -145,7 +145,30 @@ pub fn attention(
     mask: AttentionMask<'_>,
     output: &mut [f32],
 ) -> Result<(), KernelError> {
+    attention_with_sink(isa, geometry, q, k, v, mask, None, output)
+}
+
+/// As [`attention`], with a score of each query for a key without a value, which takes its share of the weights: the sink, and
+/// its strides `[batch, head, row]`. A query that sees no key gives zeros.
+///
+/// # Errors
+/// A slice is shorter than the geometry needs, or rows of the result overlap.
+#[expect(clippy::too_many_arguments, reason = "the operands of one operation")]
+pub fn attention_with_sink(
+    isa: Isa,
+    geometry: &AttentionGeometry,
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    mask: AttentionMask<'_>,
+    sink: Option<(&[f32], [usize; 3])>,
+    output: &mut [f32],
+) -> Result<(), KernelError> {
     geometry.check(q.len(), k.len(), v.len(), &mask, output.len())?;
+    if let Some((values, strides)) = sink {
+        let sizes = [geometry.batch, geometry.heads, geometry.queries];
+        check_len("sink", values.len(), span("sink", &[0, 1, 2].map(|axis| (sizes[axis], strides[axis])))?)?;
+    }
     let AttentionGeometry { batch, heads, queries, keys, depth, value_depth, .. } = *geometry;
     if batch == 0 || heads == 0 || queries == 0 || value_depth == 0 {
         return Ok(());
@@ -156,7 +179,8 @@ pub fn attention(
     parallel_for(batch * heads * tiles, 1, nanoseconds_for_flops(flops), |range| {
         for task in range {
             let (rest, tile) = (task / tiles, task % tiles);
-            let task = Task { isa, geometry, q, k, v, mask, output: &shared, image: rest / heads, head: rest % heads };
+            let (image, head) = (rest / heads, rest % heads);
+            let task = Task { isa, geometry, q, k, v, mask, sink, output: &shared, image, head };
             let first = tile * QUERIES;
             // SAFETY: lengths were checked, and tasks own disjoint rows of the result.
             unsafe { task.run(first, QUERIES.min(queries - first)) };
@@ -172,6 +196,7 @@ struct Task<'a> {
     k: &'a [f32],
     v: &'a [f32],
     mask: AttentionMask<'a>,
+    sink: Option<(&'a [f32], [usize; 3])>,
     output: &'a SharedMut<'a, f32>,
     image: usize,
     head: usize,
@@ -202,6 +227,13 @@ impl Task<'_> {
             std::slice::from_raw_parts_mut(pointer, count * KEYS)
         };
         let (mut tops, mut sums) = ([f32::NEG_INFINITY; QUERIES], [0.0f32; QUERIES]);
+        if let Some((values, strides)) = self.sink {
+            let start = self.image * strides[0] + self.head * strides[1];
+            for row in 0..count {
+                tops[row] = values[start + (first + row) * strides[2]];
+                sums[row] = if tops[row] == f32::NEG_INFINITY { 0.0 } else { 1.0 };
+            }
+        }
         let visible = g.causal.map_or(g.keys, |offset| {
             usize::try_from(((first + count) as isize).saturating_add(offset)).unwrap_or(0).min(g.keys)
         });
