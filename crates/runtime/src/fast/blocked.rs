@@ -56,6 +56,9 @@ fn blocked_flop(taps: f64, channels: usize) -> f64 {
 const NARROW_TAP: f64 = 1.0 / 40.0;
 const NARROW_SUM: f64 = 3.0;
 
+/// How many times as long an operation takes where the channels of a block belong to several groups.
+const SHARED_BLOCKS: f64 = 2.0;
+
 /// Nanoseconds that a tap of a pooling or a depthwise convolution takes less on blocks, where a vector is sixteen
 /// channels.
 const TAP_GAIN: f64 = 0.15;
@@ -98,6 +101,7 @@ pub(crate) fn candidate(
         .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
         .or_else(|| plane_candidate(node, inputs, outputs, is_constant))
         .or_else(|| channel_candidate(node, inputs, outputs, is_constant))
+        .or_else(|| super::regions::candidate(node, inputs, outputs))
 }
 
 /// Claims a layer that the plan has put on blocks.
@@ -110,6 +114,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
         .or_else(|| claim_pad(context))
+        .or_else(|| super::regions::claim(context))
         .or_else(|| super::interpolate::claim_blocked(context))
         .or_else(|| claim_channels(context))
 }
@@ -121,7 +126,7 @@ pub(crate) fn claim_reorder(context: &mut ClaimContext<'_>) -> Option<Claim> {
 }
 
 /// The channels of an f32 value of images or lines.
-fn channels(facts: &ValueFacts) -> Option<usize> {
+pub(crate) fn channels(facts: &ValueFacts) -> Option<usize> {
     let dims = facts.shape.dims()?;
     let is_image = facts.element_type == ElementType::F32 && matches!(dims.len(), 3 | 4);
     is_image.then(|| dims[1].get())?.filter(|channels| *channels > 0)
@@ -160,6 +165,9 @@ fn way(form: &Form, filter: &[usize], data_channels: usize, has_residual: bool) 
             [_, outputs, inputs, ..] if outputs.is_multiple_of(BLOCK) && inputs.is_multiple_of(BLOCK) => {
                 Some(Way::Dense(BlockedInput::Blocked))
             }
+            [_, outputs, inputs, ..] if BlockedConvolution::shares_blocks(*outputs, *inputs) => {
+                Some(Way::Dense(BlockedInput::Blocked))
+            }
             _ => None,
         },
     }
@@ -196,8 +204,15 @@ fn convolution_candidate(
     let flops = 2.0 * nominal_elements(&output.shape) * taps as f64;
     let gain = match way {
         Way::Dense(_) => {
-            let (taps, channels) = (taps.max(1) as f64, output_channels);
-            flops * (plain_flop(taps, channels as f64) - blocked_flop(taps, channels))
+            let taps = taps.max(1) as f64;
+            let (of_group, shares) = match (&form, &filter_shape[..]) {
+                (Form::Grouped(_), [_, outputs, inputs, ..]) => {
+                    (*outputs, BlockedConvolution::shares_blocks(*outputs, *inputs))
+                }
+                _ => (output_channels, false),
+            };
+            let blocked = blocked_flop(taps, output_channels) * if shares { SHARED_BLOCKS } else { 1.0 };
+            flops * (plain_flop(taps, of_group as f64) - blocked)
         }
         Way::Depthwise => nominal_elements(&output.shape) * taps as f64 * TAP_GAIN * use_of_lanes(output_channels),
         Way::Narrow => {

@@ -40,6 +40,7 @@ impl Text {
             "Gather" | "MaxPool" | "RandomUniform" => "opset8",
             "HSwish" | "Interpolate" | "Swish" => "opset4",
             "NonZero" => "opset3",
+            "ROIAlign" => "opset9",
             "Assign" | "ReadValue" => "opset6",
             _ => "opset1",
         };
