@@ -330,6 +330,13 @@ mod tests {
     }
 
     #[test]
+    fn inference_is_monotone() {
+        let all = ["f32[2,2,3,4]", "f32[1,2,5,4]", "f32[2,2,5,6]", "boolean[3,5]", "f32[]", "f32[2,1,1]"];
+        case("false").assert_monotone(&all);
+        case("true").assert_monotone(&all[..3]);
+    }
+
+    #[test]
     fn what_does_not_fit_is_named() {
         assert_eq!(
             case("false").infer_error(&["f32[1,4,8]", "f32[1,5,7]", "f32[1,5,8]"]),
