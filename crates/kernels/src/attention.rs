@@ -741,7 +741,9 @@ mod tests {
     use pretty_assertions::assert_eq;
     use proptest::prelude::*;
 
-    fn reference(g: &AttentionGeometry, q: &[f32], k: &[f32], v: &[f32], mask: &AttentionMask<'_>) -> Vec<f64> {
+    type Sink<'a> = Option<(&'a [f32], [usize; 3])>;
+
+    fn reference(g: &AttentionGeometry, [q, k, v]: [&[f32]; 3], mask: &AttentionMask<'_>, sink: Sink<'_>) -> Vec<f64> {
         let mut output = Vec::new();
         for (b, h, i) in
             (0..g.batch).flat_map(|b| (0..g.heads).flat_map(move |h| (0..g.queries).map(move |i| (b, h, i))))
@@ -771,8 +773,9 @@ mod tests {
                     if hidden { f64::NEG_INFINITY } else { dot * f64::from(g.scale) + bias }
                 })
                 .collect();
-            let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let sum: f64 = scores.iter().map(|score| (score - top).exp()).sum();
+            let sink = sink.map(|(values, s)| f64::from(values[b * s[0] + h * s[1] + i * s[2]]));
+            let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = scores.iter().copied().chain(sink).map(|score| (score - top).exp()).sum();
             for d in 0..g.value_depth {
                 output.push(
                     (0..g.keys)
@@ -812,12 +815,16 @@ mod tests {
                 AttentionMask::Additive(&[0.0], [0; 4]),
                 AttentionMask::Additive(&additive, [0, 0, 1, 0]),
             ];
-            for mask in masks {
-                let expected = reference(&g, &q, &k, &v, &mask);
+            let scores = random.values(g.batch * heads * sizes[0]);
+            let sinks: [Sink<'_>; 3] =
+                [None, Some((&scores, [0, 1, 0])), Some((&scores, [heads * sizes[0], sizes[0], 1]))];
+            for (index, mask) in masks.into_iter().enumerate() {
+                let sink = sinks[index % sinks.len()];
+                let expected = reference(&g, [&q, &k, &v], &mask, sink);
                 for isa in Isa::available() {
                     let mut output = vec![f32::NAN; expected.len()];
                     let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
-                    attention(isa, &g, &q, &k, &v, mask, &mut output, &mut scratch).unwrap();
+                    attention_with_sink(isa, &g, &q, &k, &v, mask, sink, &mut output, &mut scratch).unwrap();
                     assert_close(&output, &expected, 40, &format!("{isa} {g:?}"));
                 }
             }
@@ -843,5 +850,12 @@ mod tests {
         attention(isa, &g, &[1.0; 2], &[1.0; 2], &[3.0, 4.0], AttentionMask::None, &mut output, &mut []).unwrap();
         assert!(output[0].is_nan() && output[1] == 3.0);
         assert!(attention(isa, &g, &[1.0], &[1.0; 2], &[3.0; 2], AttentionMask::None, &mut output, &mut []).is_err());
+        let run = |sink, output: &mut [f32]| {
+            let mask = AttentionMask::None;
+            attention_with_sink(isa, &g, &[0.0; 2], &[1.0; 2], &[3.0, 4.0], mask, Some(sink), output, &mut [])
+        };
+        run((&[0.0, f32::NEG_INFINITY][..], [0, 0, 1]), &mut output).unwrap();
+        assert_eq!(output, [0.0, 3.0]);
+        assert!(run((&[0.0][..], [0, 0, 1]), &mut output).is_err());
     }
 }
