@@ -6,6 +6,7 @@
 //! have multiples of sixteen channels. The layout is the same for every tier.
 
 mod direct;
+mod grid;
 mod narrow;
 mod pad;
 mod planes;
@@ -13,6 +14,7 @@ mod regions;
 
 pub(crate) use direct::PlaneView;
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
+pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample};
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;

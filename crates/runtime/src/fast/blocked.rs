@@ -71,11 +71,13 @@ pub(crate) struct Candidate {
     pub output: Layout,
     /// Nanoseconds that it gains by it; 0 for layers that only carry the layout along.
     pub gain: f64,
+    /// The channels that its blocked inputs have, where it knows more of them than shapes tell.
+    pub channels: Option<usize>,
 }
 
 impl Candidate {
     fn carrier(inputs: SmallVec<[Layout; 4]>) -> Candidate {
-        Candidate { inputs, output: Layout::Blocked, gain: 0.0 }
+        Candidate { inputs, output: Layout::Blocked, gain: 0.0, channels: None }
     }
 
     /// A carrier whose first input is the value and whose other inputs are constants.
@@ -182,8 +184,8 @@ fn convolution_candidate(
     let parts = Parts::of(node)?;
     let form = Form::of(parts.root)?;
     let (data, filter) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
-    let data_channels = channels(inputs.get(data)?)?;
     let filter_shape = inputs.get(filter)?.shape.to_shape()?;
+    let data_channels = data_channels(&form, inputs.get(data)?, &filter_shape)?;
     let is_fixed = is_constant(filter) && inputs.get(filter)?.element_type == ElementType::F32 && !is_constant(data);
     let has_residual = parts.residual.is_some() || parts.bias.is_some_and(|port| !is_constant(port));
     let way = way(&form, &filter_shape, data_channels, has_residual).filter(|_| is_fixed)?;
@@ -222,7 +224,19 @@ fn convolution_candidate(
         }
     };
     let output = if way == Way::Narrow { Layout::Plain } else { Layout::Blocked };
-    Some(Candidate { inputs: layouts, output, gain })
+    Some(Candidate { inputs: layouts, output, gain, channels: Some(data_channels) })
+}
+
+/// The channels of the data of a convolution, which the filter knows where the shape does not.
+fn data_channels(form: &Form, data: &ValueFacts, filter: &Shape) -> Option<usize> {
+    let of_filter = match (form, &filter[..]) {
+        (Form::Plain(_), [_, inputs, ..]) => *inputs,
+        (Form::Grouped(_), [groups, _, inputs, ..]) => groups.checked_mul(*inputs)?,
+        _ => return None,
+    };
+    let dims = data.shape.dims()?;
+    let is_image = data.element_type == ElementType::F32 && matches!(dims.len(), 3 | 4);
+    is_image.then(|| dims[1].get().or(Some(of_filter)))?.filter(|channels| *channels > 0)
 }
 
 /// A convolution of quantised data.
@@ -244,7 +258,7 @@ fn quantized_candidate(
         layouts[port] = Layout::Blocked;
     }
     channels(outputs.first()?)?;
-    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain: super::quantized::GAIN })
+    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain: super::quantized::GAIN, channels: None })
 }
 
 /// A convolution into blocks.
@@ -267,9 +281,9 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let parts = Parts::of(context.node)?;
     let form = Form::of(parts.root)?;
     let (data_port, filter_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
-    let data_channels = channels(context.inputs.get(data_port)?)?;
     let filter = (context.constant)(filter_port)?;
     let filter_shape = filter.shape().clone();
+    let data_channels = data_channels(&form, context.inputs.get(data_port)?, &filter_shape)?;
     let epilogue = parts.epilogue(context, channels(context.outputs.first()?)?)?;
     let way = way(&form, &filter_shape, data_channels, epilogue.residual.is_some())?;
     let key = context.key(filter_port, &filter);

@@ -1,12 +1,16 @@
-//! ROIAlign of means, f32: feature maps lie in blocks of channels, the result is plain.
+//! Layers that sample feature maps between their elements, f32: ROIAlign of means and GridSample. The maps lie in blocks
+//! of channels, the result is plain.
 
 use std::sync::Arc;
 
 use ovir_graph::Node;
-use ovir_kernels::blocked::{MOST_BINS, RegionTable, blocked_regions};
+use ovir_kernels::blocked::{
+    GridMode, GridPadding, GridRule, MOST_BINS, RegionTable, blocked_grid_sample, blocked_regions,
+};
 use ovir_kernels::isa::{self, Isa};
 use ovir_ops::common::regions::{Samples, image_of};
 use ovir_ops::detection::roi_align::{ROIAlign, ROIAlignMode};
+use ovir_ops::image::grid_sample::{GridSample, GridSampleMode, GridSamplePadding};
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, SmallVec, TensorView};
 
@@ -19,7 +23,8 @@ use crate::layout::{Layout, nominal_elements};
 const GROUP: usize = 64;
 
 /// Nanoseconds that an element takes less than by the reference.
-const GAIN: f64 = 20.0;
+const REGION_GAIN: f64 = 20.0;
+const GRID_GAIN: f64 = 8.0;
 
 /// What an unknown number of regions is taken for.
 const NOMINAL_REGIONS: f64 = 32.0;
@@ -43,21 +48,80 @@ fn found<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROIAlign> {
     fits.then_some(found)
 }
 
-/// Whether a layer is such a ROIAlign.
-pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Candidate> {
-    found(node, inputs)?;
-    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
-    *layouts.first_mut()? = Layout::Blocked;
-    let output = &outputs.first()?.shape;
-    let regions = if output.dims()?.first()?.get().is_none() { NOMINAL_REGIONS } else { 1.0 };
-    Some(Candidate { inputs: layouts, output: Layout::Plain, gain: nominal_elements(output) * regions * GAIN })
+/// How a GridSample of f32 reads its grid.
+fn grid_rule(node: &Node, inputs: &[&ValueFacts]) -> Option<GridRule> {
+    let attributes = &node.operation.downcast_ref::<GridSample>()?.attributes;
+    let [data, grid] = inputs else { return None };
+    let fits = channels(data).is_some() && data.shape.rank() == Some(4) && grid.element_type == ElementType::F32;
+    fits.then_some(GridRule {
+        mode: match attributes.mode {
+            GridSampleMode::Nearest => GridMode::Nearest,
+            GridSampleMode::Bilinear => GridMode::Bilinear,
+            GridSampleMode::Bicubic => GridMode::Bicubic,
+        },
+        padding: match attributes.padding_mode {
+            GridSamplePadding::Zeros => GridPadding::Zeros,
+            GridSamplePadding::Border => GridPadding::Border,
+            GridSamplePadding::Reflection => GridPadding::Reflection,
+        },
+        align_corners: attributes.align_corners,
+    })
 }
 
-/// Claims a ROIAlign that reads blocks.
+/// Whether a layer is one of those that can read blocks.
+pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Candidate> {
+    let output = &outputs.first()?.shape;
+    let gain = match (found(node, inputs), grid_rule(node, inputs)) {
+        (Some(_), _) => {
+            let regions = if output.dims()?.first()?.get().is_none() { NOMINAL_REGIONS } else { 1.0 };
+            nominal_elements(output) * regions * REGION_GAIN
+        }
+        (None, rule) => rule.map(|_| nominal_elements(output) * GRID_GAIN)?,
+    };
+    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
+    *layouts.first_mut()? = Layout::Blocked;
+    Some(Candidate { inputs: layouts, output: Layout::Plain, gain, channels: None })
+}
+
+/// Claims a layer that samples blocks.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    found(context.node, context.inputs)?;
-    let kernel = RegionKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) };
-    Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
+    let kernel: Box<dyn Kernel> = match grid_rule(context.node, context.inputs) {
+        Some(rule) => Box::new(GridKernel { isa: isa::detect(), rule }),
+        None => {
+            found(context.node, context.inputs)?;
+            Box::new(RegionKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
+        }
+    };
+    Some(Claim { kernel, packed_inputs: SmallVec::new() })
+}
+
+/// A GridSample of blocks.
+struct GridKernel {
+    isa: Isa,
+    rule: GridRule,
+}
+
+impl Kernel for GridKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!((shapes.inputs, shapes.outputs), ([data, grid], [output])
+            if data.rank() == 4 && data.elements() > 0 && output.rank() == 4
+                && grid[..] == [output[0], output[2], output[3], 2] && output[..2] == data[..2])
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let misfit = || OpError::shape(Blame::Node, "the kernel does not fit the layer");
+        let ([data, grid], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let (&[batch, channels, height, width], &[_, _, high, wide]) = (&data.shape()[..], &output.shape()[..]) else {
+            return Err(misfit());
+        };
+        let (values, places) = (data.slice::<f32>()?, grid.slice::<f32>()?);
+        let (shape, target) = ([batch, channels, height, width], output.slice_mut::<f32>()?);
+        blocked_grid_sample(self.isa, self.rule, shape, high * wide, values, places, target).map_err(kernel_error)
+    }
 }
 
 impl Kernel for RegionKernel {
