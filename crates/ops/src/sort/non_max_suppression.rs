@@ -149,14 +149,19 @@ impl Operation for NonMaxSuppression {
     }
 }
 
+#[inline]
 fn intersection_over_union(a: &Rectangle, b: &Rectangle) -> f32 {
+    let height = a.bottom.min(b.bottom) - a.top.max(b.top);
+    let width = a.right.min(b.right) - a.left.max(b.left);
+    // Most boxes are far from each other.
+    if height <= 0.0 || width <= 0.0 {
+        return 0.0;
+    }
     let area = |r: &Rectangle| (r.bottom - r.top) * (r.right - r.left);
     let (first, second) = (area(a), area(b));
     if first <= 0.0 || second <= 0.0 {
         return 0.0;
     }
-    let height = (a.bottom.min(b.bottom) - a.top.max(b.top)).max(0.0);
-    let width = (a.right.min(b.right) - a.left.max(b.left)).max(0.0);
     let common = height * width;
     common / (first + second - common)
 }
