@@ -412,7 +412,7 @@ FACTS: dict[str, Facts] = {
     ),
     "ROIPooling": Facts("float =0", "4", None, {"method": "max bilinear"}, "method", False),
     "ScaledDotProductAttention": Facts(
-        "float =0 =0 boolean =0", "3-5", None, {"causal": BOOLEAN}, "", False, inputs="3-5"
+        "float =0 =0 boolean =0 =0", "3-5", None, {"causal": BOOLEAN}, "", False, inputs="3-6"
     ),
     "ScatterElementsUpdate-opset3": Facts("any integer =0 integer", "1-5", 3),
     "ScatterElementsUpdate": Facts(

@@ -297,6 +297,8 @@ MODELS = [
     _image("swin", timm_model, square(224), kind="swin_s3_tiny_224", embed_dim=48, depths=(1, 1, 2, 1)),
     _image("edgenext", timm_model, square(224), kind="edgenext_xx_small"),
     _image("maxvit", timm_model, square(256), kind="maxvit_rmlp_pico_rw_256", size=256),
+    _image("nest", timm_model, square(224), kind="nest_tiny_jx"),
+    _image("csat", timm_model, square(224), kind="csatv2", size=224),
     _image("deeplab_v3", torchvision_model, _FREE, kind="deeplabv3_mobilenet_v3_large", **_SEGMENTER),
     _image("lraspp", torchvision_model, _FREE, kind="lraspp_mobilenet_v3_large", **_SEGMENTER),
     _image("unet", unet, inputs.photographs("image", (96, 64), (128, 160))),

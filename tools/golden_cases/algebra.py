@@ -136,7 +136,7 @@ def matrix_product(p: Pack) -> None:
 def attention(causal: bool):
     """The specification of ScaledDotProductAttention-13."""
 
-    def reference(query, key, value, mask=None, scale=None):
+    def reference(query, key, value, mask=None, scale=None, sink=None):
         factor = 1 / np.sqrt(query.shape[-1]) if scale is None else np.float64(scale.reshape(-1)[0])
         bias = 0.0
         length, source = query.shape[-2], key.shape[-2]
@@ -145,7 +145,9 @@ def attention(causal: bool):
         elif mask is not None:
             bias = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else mask
         scores = np.matmul(query, np.swapaxes(key, -1, -2)) * factor + bias
-        return np.matmul(softmax(scores, -1), value)
+        if sink is not None:
+            scores = np.concatenate([scores, np.broadcast_to(sink, (*scores.shape[:-1], 1))], -1)
+        return np.matmul(softmax(scores, -1)[..., :source], value)
 
     return exact(reference)
 

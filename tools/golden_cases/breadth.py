@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+from golden_cases.algebra import attention
+from golden_cases.control import add, multiply, read, scalar, write
 from golden_pack import Pack, element_type, further, make_constant, make_model, make_node, make_parameter
 
 F32, I64, I32 = np.float32, np.int64, np.int32
@@ -314,9 +316,14 @@ def roll(p: Pack) -> None:
 
 
 @further("ScaledDotProductAttention-opset13")
-def attention(p: Pack) -> None:
+def scaled_dot_product_attention(p: Pack) -> None:
     shape = (2, 1, 2, 3, 4)
     p.case("breadth_rank5", [p.normal(*shape), p.normal(*shape), p.normal(*shape)], {"causal": True})
+    for name, sink in {"heads": (1, 2, 1, 1), "one": (1, 1, 1, 1), "batch": (2, 2, 1, 1)}.items():
+        inputs = [p.normal(2, 2, 3, 4), p.normal(2, 2, 5, 4), p.normal(2, 2, 5, 4), p.normal(1, 1, 3, 5)]
+        inputs += [np.array(0.4, F32), p.normal(*sink)]
+        reference = attention(False)
+        p.case(f"breadth_sink_{name}", inputs, {"causal": False}, constant=(4,), reference=reference, example=True)
 
 
 @further("ScatterElementsUpdate-opset3", "ScatterElementsUpdate-opset12")
@@ -724,11 +731,48 @@ def states(p: Pack) -> None:
         )
 
 
-def _previous_input(version: str, dtype, shape, initial):
-    from openvino import opset3, opset6
+@further("ReadValue-opset3", "ReadValue-opset6", "Assign-opset3", "Assign-opset6")
+def grown_states(p: Pack) -> None:
+    """A variable of interval, open and unknown shape, which has the shape of its initial value and then grows."""
+    # Version 3 selects between the old and the new value, so that their shapes cannot differ.
+    first, *values = [p.normal(rows, 3) for rows in ((1, 2, 4, 1) if p.version == "opset6" else (2, 2, 2, 2))]
+    expected = [first, *values[:-1]]
+    for extent, shape in {"interval": [(1, 5), 3], "dynamic": [-1, -1], "unranked": "..."}.items():
+        p.model(
+            f"breadth_{extent}",
+            lambda shape=shape: _previous_input(p.version, F32, shape, None),
+            [{"x0": value, "x1": first} for value in values],
+            reference=[{"y0": value} for value in expected],
+            example=True,
+        )
 
-    x = make_parameter(dtype, list(shape), "x0")
-    start = make_constant(initial)
+
+@further("ReadValue-opset6", "Assign-opset6")
+def chained_states(p: Pack) -> None:
+    """An initialiser reads another variable: exporters keep what an encoder gave, and keys that are made of it."""
+
+    def build():
+        x = make_parameter(F32, [2, 3], "x0")
+        kept = read(p.version, x, "kept", [2, 3])
+        keys = read(p.version, add(kept, scalar(1)), "keys", [2, 3])
+        sinks = [write(p.version, kept, "kept"), write(p.version, add(keys, kept), "keys")]
+        return make_model([multiply(keys, scalar(1))], [x], sinks)
+
+    values = [p.normal(2, 3) for _ in range(3)]
+    expected = [values[0] + np.float32(1)]
+    for _ in range(2):
+        expected.append(expected[-1] + values[0])
+    steps, reference = [{"x0": v} for v in values], [{"y0": v} for v in expected]
+    p.model("breadth_chained", build, steps, reference=reference, example=True)
+
+
+def _previous_input(version: str, dtype, shape, initial):
+    from openvino import PartialShape, opset3, opset6
+
+    shape = shape if isinstance(shape, str) else list(shape)
+    x = make_parameter(dtype, shape, "x0")
+    start = make_parameter(dtype, shape, "x1") if initial is None else make_constant(initial)
+    given = [x, start] if initial is None else [x]
     if version == "opset3":
         read = opset3.read_value(start, "v")
         # Version 3 finds its variable among the producers of the value.
@@ -736,10 +780,10 @@ def _previous_input(version: str, dtype, shape, initial):
         write = opset3.assign(new, "v")
     else:
         kind = element_type(dtype)
-        read = opset6.read_value(start, "v", kind, list(shape))
+        read = opset6.read_value(start, "v", kind, PartialShape(shape))
         write = opset6.assign(x, "v")
     copied = make_node("Concat", "opset1", [read], {"axis": 0}) if shape else read
-    return make_model([copied], [x], [write])
+    return make_model([copied], given, [write])
 
 
 @further("TensorIterator-opset1")
@@ -748,8 +792,9 @@ def tensor_iterator(p: Pack) -> None:
     types = {**STATES, "f32": F32}
     cases = {f"type_{name}": (dtype, (3, 2)) for name, dtype in types.items()}
     cases |= {f"rank{r}": (F32, (3, *BY_RANK[r][1:])) for r in range(1, 6)}
-    cases |= {"zero": (F32, (3, 0)), "interval": (F32, (3, 2)), "dynamic": (F32, (3, 2))}
-    declared = {"interval": [(1, 4), (2, 5)], "dynamic": [-1, -1]}
+    cases |= {name: (F32, (3, 2)) for name in ("interval", "dynamic", "unranked")}
+    cases |= {"zero": (F32, (3, 0))}
+    declared = {"interval": [(1, 4), (2, 5)], "dynamic": [-1, -1], "unranked": "..."}
     for name, (dtype, shape) in cases.items():
         wide = declared.get(name, list(shape))
         value, tail = p.normal(*shape, dtype=dtype), p.normal(1, *shape[1:], dtype=dtype)
@@ -767,7 +812,8 @@ def _slices(dtype, shape, part):
     import openvino
     from openvino import opset1
 
-    inner_part = [1, *([-1] * (len(part) - 1))] if -1 in shape or any(isinstance(d, tuple) for d in shape) else part
+    is_open = shape == "..." or -1 in shape or any(isinstance(d, tuple) for d in shape)
+    inner_part = [1, *([-1] * (len(part) - 1))] if is_open else part
     x, tail = make_parameter(dtype, shape, "x0"), make_parameter(dtype, part, "x1")
     bx, bt = make_parameter(dtype, inner_part, "x"), make_parameter(dtype, part, "t")
     inner = openvino.Model([make_node("Concat", "opset1", [bx, bt], {"axis": 0})], [bx, bt], "body")
@@ -791,17 +837,25 @@ def conditions(p: Pack) -> None:
             expected = x + x if p.kind == "If" else x * np.float32(8)
             name = f"breadth_rank{rank}_{np.dtype(dtype).name}"
             p.model(name, lambda build=build, s=steps: build(s), [steps], reference=[{"y0": expected}])
+    x = p.normal(2, 3)
+    build, steps = _if_model, {"x0": np.array(True), "x1": x}
+    if p.kind == "Loop":
+        build, steps = _loop_model, {"x0": np.array(3, I64), "x1": np.array(True), "x2": x}
+    expected = x + x if p.kind == "If" else x * np.float32(8)
+    for extent, shape in {"dynamic": [-1, -1], "unranked": "..."}.items():
+        model = lambda shape=shape: build(steps, shape, shape)
+        p.model(f"breadth_{extent}", model, [steps], reference=[{"y0": expected}])
 
 
-def _if_model(steps):
+def _if_model(steps, shape=((1, 4), -1), inner_shape=(-1, -1)):
     import openvino
     from openvino import opset8
 
     condition = make_parameter(np.bool_, list(steps["x0"].shape), "x0")
-    x = make_parameter(F32, [(1, 4), -1], "x1")
+    x = make_parameter(F32, shape, "x1")
     bodies, inside = [], []
     for _ in range(2):
-        inside.append(make_parameter(F32, [-1, -1], "b"))
+        inside.append(make_parameter(F32, inner_shape, "b"))
         kind = "Add" if not bodies else "Multiply"
         bodies.append(openvino.Model([make_node(kind, "opset1", [inside[-1], inside[-1]])], [inside[-1]], "body"))
     node = opset8.if_op(condition)
@@ -811,14 +865,14 @@ def _if_model(steps):
     return make_model([node.set_output(bodies[0].results[0], bodies[1].results[0])], [condition, x])
 
 
-def _loop_model(steps):
+def _loop_model(steps, shape=((1, 4), -1), inner_shape=(-1, -1)):
     import openvino
     from openvino import opset5
 
     count = make_parameter(steps["x0"].dtype, list(steps["x0"].shape), "x0")
     flag = make_parameter(np.bool_, list(steps["x1"].shape), "x1")
-    x = make_parameter(F32, [(1, 4), -1], "x2")
-    bx = make_parameter(F32, [-1, -1], "b")
+    x = make_parameter(F32, shape, "x2")
+    bx = make_parameter(F32, inner_shape, "b")
     go_on = make_constant(np.array(True))
     inner = openvino.Model([make_node("Add", "opset1", [bx, bx]), go_on], [bx], "body")
     node = opset5.loop(count, flag)
@@ -893,7 +947,22 @@ def psroi_pooling(p: Pack) -> None:
 
 @further("AdaptiveMaxPool-opset8")
 def adaptive_max_pool(p: Pack) -> None:
-    p.case("breadth_i32", [p.distinct(1, 2, 6), integers(3)], {"index_element_type": "i32"}, constant=(1,))
+    """The smallest case is what the grid varies: its indices are of the type that OpenVINO's plugin computes."""
+    p.case("breadth_i32", [p.distinct(1, 2, 4), integers(3)], {"index_element_type": "i32"}, constant=(1,))
+    data = p.distinct(1, 2, 4)
+    windows = [data[..., 0:2], data[..., 1:3], data[..., 2:4]]
+    values = np.stack([w.max(-1) for w in windows], -1)
+    places = np.stack([w.argmax(-1) + start for start, w in enumerate(windows)], -1)
+    attributes = {"index_element_type": "i64"}
+    p.case(
+        "breadth_defaults",
+        [data, integers(3)],
+        attributes,
+        constant=(1,),
+        strip=tuple(attributes),
+        reference=[values, places.astype(I64)],
+        example=True,
+    )
 
 
 @further("IsNaN-opset10", "IsInf-opset10", "IsFinite-opset10")
@@ -945,6 +1014,10 @@ def fourier(p: Pack) -> None:
         shape = (1, 2, 2, 3, 2)[5 - rank :]
         inputs = [p.normal(*shape), integers(0, rank - 2)]
         p.case(f"breadth_rank{rank}", inputs, constant=(1,), reference=transforms[p.kind], example=True)
+    if p.kind == "RDFT":
+        # The grid varies the smallest case, and OpenVINO grows no signal.
+        inputs = [p.normal(2, 3), integers(1), integers(2)]
+        p.case("breadth_cut", inputs, constant=(1, 2), reference=lambda x, axes, sizes: parts_of(np.fft.rfft(x, 2)))
 
 
 @further("Divide-opset1")

@@ -338,6 +338,19 @@ def eye(p: Pack) -> None:
         constant=(0, 1, 2, 3),
         reference=np.broadcast_to(np.eye(2, 3, dtype=F32), (2, 2, 2, 3)),
     )
+    for kind in ("i16", "u16", "u32", "u64"):
+        dtype = np.dtype(("uint" if kind[0] == "u" else "int") + kind[1:])
+        sizes = [np.array(v, I32) for v in (2, 3, 1)]
+        identity = np.eye(2, 3, 1, dtype=dtype)
+        p.case(kind, sizes, {"output_type": kind}, constant=(0, 1, 2), reference=identity, example=True)
+    p.case(
+        "no_rows",
+        [np.array(v, I32) for v in (0, 3, 0)],
+        {"output_type": "f32"},
+        constant=(0, 1, 2),
+        reference=np.zeros((0, 3), F32),
+        example=True,
+    )
 
 
 @pack("GroupNormalization-opset12")

@@ -338,6 +338,24 @@ def storage_types(p: Pack) -> None:
         else:
             reference = [{"y0": _small(codes.astype(F32), kind)}]
         p.model(f"codes_of_{kind}", decoded, [{"x0": np.zeros(1, F32)}], reference=reference)
+    for kind in ("u1", "u2", "u3", "u4", "u6", "i4", "nf4", "f4e2m1"):
+
+        def partial(kind=kind):
+            tensor = openvino.Tensor(getattr(openvino.Type, kind), openvino.Shape([13]))
+            content = np.random.default_rng(13).bytes(tensor.byte_size)
+            tensor.data.view(np.uint8).ravel()[:] = np.frombuffer(content, U8)
+            x = make_parameter(F32, [1], "x0")
+            return make_model([opset13.add(opset13.convert(op.Constant(tensor), "f32"), x)], [x])
+
+        p.model(f"partial_bytes_of_{kind}", partial, [{"x0": np.zeros(1, F32)}], note="13 elements, which fill no byte")
+    for kind, most in {"u3": 7, "u6": 63, "nf4": 1}.items():
+
+        def through(kind=kind):
+            x = make_parameter(F32, [16], "x0")
+            return make_model([opset13.convert(opset13.convert(x, kind), "f32")], [x])
+
+        values = np.linspace(-1, 1, 16).astype(F32) if kind == "nf4" else np.arange(16).astype(F32) % (most + 1)
+        p.model(f"through_{kind}", through, [{"x0": values}])
 
 
 def _packed(codes: np.ndarray, bits: int) -> np.ndarray:

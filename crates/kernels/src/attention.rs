@@ -172,7 +172,30 @@ pub fn attention(
     output: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
+    attention_with_sink(isa, geometry, q, k, v, mask, None, output, scratch)
+}
+
+/// As [`attention`], with a score of each query for a key without a value, which takes its share of the weights: the sink, and
+/// its strides `[batch, head, row]`. A query that sees no key gives zeros.
+///
+/// # Errors
+/// A slice is shorter than the geometry needs, or rows of the result overlap.
+pub fn attention_with_sink(
+    isa: Isa,
+    geometry: &AttentionGeometry,
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    mask: AttentionMask<'_>,
+    sink: Option<(&[f32], [usize; 3])>,
+    output: &mut [f32],
+    scratch: &mut [f32],
+) -> Result<(), KernelError> {
     geometry.check(q.len(), k.len(), v.len(), &mask, output.len())?;
+    if let Some((values, strides)) = sink {
+        let sizes = [geometry.batch, geometry.heads, geometry.queries];
+        check_len("sink", values.len(), span("sink", &[0, 1, 2].map(|axis| (sizes[axis], strides[axis])))?)?;
+    }
     let AttentionGeometry { batch, heads, queries, keys, depth, value_depth, .. } = *geometry;
     if batch == 0 || heads == 0 || queries == 0 || value_depth == 0 {
         return Ok(());
@@ -205,7 +228,8 @@ pub fn attention(
         for task in range {
             let (rest, part) = (task / tasks, task % tasks);
             let rows = part * task_rows..queries.min((part + 1) * task_rows);
-            let task = Task { isa, geometry, q, k, v, mask, output: &shared, image: rest / heads, head: rest % heads };
+            let (image, head) = (rest / heads, rest % heads);
+            let task = Task { isa, geometry, q, k, v, mask, sink, output: &shared, image, head };
             // SAFETY: lengths were checked, and tasks own disjoint rows of the result.
             unsafe {
                 match is_few {
@@ -273,6 +297,7 @@ struct Task<'a> {
     k: &'a [f32],
     v: &'a [f32],
     mask: AttentionMask<'a>,
+    sink: Option<(&'a [f32], [usize; 3])>,
     output: &'a SharedMut<'a, f32>,
     image: usize,
     head: usize,
@@ -326,7 +351,7 @@ impl Task<'_> {
         let g = self.geometry;
         let query = self.image * g.query_strides[0] + self.head * g.query_strides[1] + first * g.query_strides[2];
         let target = self.clear(first, count);
-        let mut progress = Progress::new();
+        let mut progress = self.progress(first, count);
         let visible = self.visible(first + count);
         for start in (0..visible).step_by(KEYS) {
             let keys = KEYS.min(visible - start);
@@ -377,7 +402,7 @@ impl Task<'_> {
         let at = |strides: [usize; 3], head: usize| self.image * strides[0] + head * strides[1];
         let (first, count) = (rows.start, rows.len());
         let target = self.clear(first, count);
-        let mut progress = Progress::new();
+        let mut progress = self.progress(first, count);
         let mut scores = Scores(MaybeUninit::uninit());
         let scores = scores.0.as_mut_ptr().cast::<f32>();
         let visible = self.visible(rows.end);
@@ -419,6 +444,19 @@ impl Task<'_> {
         }
         // SAFETY: the rows are the task's own.
         unsafe { self.divide(count, &progress, target) };
+    }
+
+    /// Where queries begin: with nothing, or with the sink, whose exponential is 1 while its score is the greatest.
+    fn progress(&self, first: usize, count: usize) -> Progress {
+        let mut progress = Progress::new();
+        let Some((values, strides)) = self.sink else { return progress };
+        let start = self.image * strides[0] + self.head * strides[1];
+        for row in 0..count {
+            let score = values[start + (first + row) * strides[2]];
+            progress.tops[row] = score;
+            progress.sums[row] = if score == f32::NEG_INFINITY { 0.0 } else { 1.0 };
+        }
+        progress
     }
 
     /// The keys that any query before `end` sees.
@@ -703,7 +741,9 @@ mod tests {
     use pretty_assertions::assert_eq;
     use proptest::prelude::*;
 
-    fn reference(g: &AttentionGeometry, q: &[f32], k: &[f32], v: &[f32], mask: &AttentionMask<'_>) -> Vec<f64> {
+    type Sink<'a> = Option<(&'a [f32], [usize; 3])>;
+
+    fn reference(g: &AttentionGeometry, [q, k, v]: [&[f32]; 3], mask: &AttentionMask<'_>, sink: Sink<'_>) -> Vec<f64> {
         let mut output = Vec::new();
         for (b, h, i) in
             (0..g.batch).flat_map(|b| (0..g.heads).flat_map(move |h| (0..g.queries).map(move |i| (b, h, i))))
@@ -733,8 +773,9 @@ mod tests {
                     if hidden { f64::NEG_INFINITY } else { dot * f64::from(g.scale) + bias }
                 })
                 .collect();
-            let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let sum: f64 = scores.iter().map(|score| (score - top).exp()).sum();
+            let sink = sink.map(|(values, s)| f64::from(values[b * s[0] + h * s[1] + i * s[2]]));
+            let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = scores.iter().copied().chain(sink).map(|score| (score - top).exp()).sum();
             for d in 0..g.value_depth {
                 output.push(
                     (0..g.keys)
@@ -774,12 +815,16 @@ mod tests {
                 AttentionMask::Additive(&[0.0], [0; 4]),
                 AttentionMask::Additive(&additive, [0, 0, 1, 0]),
             ];
-            for mask in masks {
-                let expected = reference(&g, &q, &k, &v, &mask);
+            let scores = random.values(g.batch * heads * sizes[0]);
+            let sinks: [Sink<'_>; 3] =
+                [None, Some((&scores, [0, 1, 0])), Some((&scores, [heads * sizes[0], sizes[0], 1]))];
+            for (index, mask) in masks.into_iter().enumerate() {
+                let sink = sinks[index % sinks.len()];
+                let expected = reference(&g, [&q, &k, &v], &mask, sink);
                 for isa in Isa::available() {
                     let mut output = vec![f32::NAN; expected.len()];
                     let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
-                    attention(isa, &g, &q, &k, &v, mask, &mut output, &mut scratch).unwrap();
+                    attention_with_sink(isa, &g, &q, &k, &v, mask, sink, &mut output, &mut scratch).unwrap();
                     assert_close(&output, &expected, 40, &format!("{isa} {g:?}"));
                 }
             }
@@ -805,5 +850,12 @@ mod tests {
         attention(isa, &g, &[1.0; 2], &[1.0; 2], &[3.0, 4.0], AttentionMask::None, &mut output, &mut []).unwrap();
         assert!(output[0].is_nan() && output[1] == 3.0);
         assert!(attention(isa, &g, &[1.0], &[1.0; 2], &[3.0; 2], AttentionMask::None, &mut output, &mut []).is_err());
+        let run = |sink, output: &mut [f32]| {
+            let mask = AttentionMask::None;
+            attention_with_sink(isa, &g, &[0.0; 2], &[1.0; 2], &[3.0, 4.0], mask, Some(sink), output, &mut [])
+        };
+        run((&[0.0, f32::NEG_INFINITY][..], [0, 0, 1]), &mut output).unwrap();
+        assert_eq!(output, [0.0, 3.0]);
+        assert!(run((&[0.0][..], [0, 0, 1]), &mut output).is_err());
     }
 }

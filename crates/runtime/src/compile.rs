@@ -11,7 +11,7 @@ use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 use crate::decompression;
 use crate::eager::{Known, compute};
 use crate::fast::{Claim, ClaimContext, Kernel, PackStore, claim};
-use crate::initialisers::initialisers;
+use crate::initialisers::{initial_order, initialisers};
 use crate::layout::{Layout, Lowered, lower};
 use crate::pool::Pool;
 use crate::{RunError, VariableInfo};
@@ -48,6 +48,8 @@ pub struct Compiled {
     pub(crate) readers: Vec<Vec<NodeId>>,
     /// The plan of initialisers with work of their own.
     pub(crate) initialisers: Option<Box<InitialiserPlan>>,
+    /// The variables in the order in which they get their initial values.
+    pub(crate) initial_order: Vec<usize>,
     pub(crate) pool: Pool,
     /// Whether layers may run in kernels.
     pub(crate) uses_kernels: bool,
@@ -66,6 +68,8 @@ pub(crate) struct InitialiserPlan {
     pub compiled: Compiled,
     /// The variables that its results are for.
     pub variables: Vec<usize>,
+    /// The variables that initialisers read, which the plan takes to have none but their initial values.
+    pub read: Vec<usize>,
 }
 
 /// One step of the plan.
@@ -184,6 +188,7 @@ fn compile(
     }
     let is_static = model.constant_layers();
     let (variables, readers) = variables(&model, &inference);
+    let initial_order = initial_order(&model, variables.len());
     let only_initialisers = initialiser_layers(&model, &is_static);
     let order = order(&model);
     let computed: Vec<bool> = model.nodes.iter().map(|node| !node.is("Const")).collect();
@@ -233,6 +238,7 @@ fn compile(
         assigned,
         readers,
         initialisers,
+        initial_order,
         pool,
         uses_kernels: !options.reference_only,
         is_static,
@@ -254,7 +260,7 @@ fn compile_initialisers(
     }
     let Some(found) = initialisers(model) else { return Ok(None) };
     let compiled = compile(found.model, options, pool.clone(), packed, environment, false)?;
-    Ok(Some(Box::new(InitialiserPlan { compiled, variables: found.variables })))
+    Ok(Some(Box::new(InitialiserPlan { compiled, variables: found.variables, read: found.read })))
 }
 
 /// The model with layouts chosen and reorders inserted, and what is known of its values.

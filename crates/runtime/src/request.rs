@@ -357,21 +357,27 @@ impl State {
         for (source, tensor) in &compiled.constants {
             known.insert(*source, tensor.clone());
         }
-        for index in 0..self.memory.variables.len() {
-            if self.memory.variables[index].current.is_none() {
-                let value = initial_value(compiled, index, &mut known, environment)?;
-                self.memory.variables[index].current = Some(value);
+        for index in &compiled.initial_order {
+            let value = match &self.memory.variables[*index].current {
+                Some(value) => value.clone(),
+                None => initial_value(compiled, *index, &mut known, environment)?,
+            };
+            // An initialiser may read other variables.
+            for reader in &compiled.readers[*index] {
+                known.insert(Source { node: *reader, port: 0 }, value.clone());
             }
+            self.memory.variables[*index].current = Some(value);
         }
         Ok(())
     }
 
     /// Runs the plan of initialisers. Its memory is given back, because it runs once in a while.
     fn run_initialisers(&mut self, compiled: &Compiled, environment: &mut Environment) -> Result<(), RunError> {
-        let Some(InitialiserPlan { compiled: plan, variables }) = compiled.initialisers.as_deref() else {
+        let Some(InitialiserPlan { compiled: plan, variables, read }) = compiled.initialisers.as_deref() else {
             return Ok(());
         };
-        if variables.iter().all(|index| self.memory.variables[*index].current.is_some()) {
+        let has_value = |index: &usize| self.memory.variables[*index].current.is_some();
+        if variables.iter().all(has_value) || read.iter().any(has_value) {
             return Ok(());
         }
         let mut state = State::new(plan);

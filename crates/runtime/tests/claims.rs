@@ -874,9 +874,10 @@ fn attentions() {
         let (batch, heads) = (random.between(1, 2), random.between(1, 3));
         let (queries, keys) = (random.between(1, 40), random.between(1, 50));
         let (depth, values) = (random.between(1, 20), random.between(1, 20));
-        let four = round % 2 == 0;
-        let shape = |heads: usize, rows: usize, columns: usize| {
-            if four { vec![batch, heads, rows, columns] } else { vec![batch, rows, columns] }
+        let shape = |heads: usize, rows: usize, columns: usize| match round % 4 {
+            0 | 2 => vec![batch, heads, rows, columns],
+            1 => vec![2, batch, heads, rows, columns],
+            _ => vec![batch, rows, columns],
         };
         let key_heads = if random.between(0, 2) == 0 { 1 } else { heads };
         let causal = round % 3 == 0;
@@ -892,7 +893,13 @@ fn attentions() {
         let mask = if random.between(0, 1) == 0 { ElementType::F32 } else { ElementType::Boolean };
         let rows = if random.between(0, 1) == 0 { 1 } else { queries };
         let case = case.input(random.tensor(mask, &[rows, keys]));
-        if random.between(0, 1) == 0 { case } else { case.input(Tensor::from_slice(&[0.3f32], [1]).unwrap()) }
+        if random.between(0, 1) == 0 {
+            return case;
+        }
+        let case = case.input(Tensor::from_slice(&[0.3f32], [1]).unwrap());
+        let heads = if round % 4 == 3 { 1 } else { heads };
+        let sink = shape(heads, if random.between(0, 1) == 0 { 1 } else { queries }, 1);
+        if random.between(0, 1) == 0 { case } else { case.input(random.tensor(ElementType::F32, &sink)) }
     });
 }
 

@@ -104,20 +104,20 @@ pub(crate) fn evaluate_to_rgb(context: &mut EvaluateContext<'_>, chroma: Chroma,
                 [pairs] => (&all[n * pixels..], &pairs.slice::<T>()?[n * 2 * quarter..], &[]),
                 [u, v, ..] => (&all[n * pixels..], &u.slice::<T>()?[n * quarter..], &v.slice::<T>()?[n * quarter..]),
             };
-            let image = &mut target[n * pixels * 3..][..pixels * 3];
-            for (position, pixel) in image.chunks_exact_mut(3).enumerate() {
-                let (row, column) = (position / width, position % width);
-                let place = row / 2 * (width / 2) + column / 2;
-                let (u, v) = match chroma {
-                    Chroma::Interleaved => (u[2 * place], u[2 * place + 1]),
-                    Chroma::Planar => (u[place], v[place]),
-                };
-                let rgb = match T::IS_FLOAT {
-                    true => rgb_of(y[position].to_f64(), u.to_f64(), v.to_f64()),
-                    false => rgb_of_bytes(y[position].to_f64(), u.to_f64(), v.to_f64()),
-                };
-                for (target, value) in pixel.iter_mut().zip(order.arrange(rgb)) {
-                    *target = clipped(value);
+            for row in 0..height {
+                let line = &mut target[(n * height + row) * width * 3..][..width * 3];
+                let (lumas, start) = (&y[row * width..][..width], row / 2 * (width / 2));
+                for (column, (pixel, luma)) in line.chunks_exact_mut(3).zip(lumas).enumerate() {
+                    let place = start + column / 2;
+                    let (u, v) = match chroma {
+                        Chroma::Interleaved => (u[2 * place], u[2 * place + 1]),
+                        Chroma::Planar => (u[place], v[place]),
+                    };
+                    let rgb = match T::IS_FLOAT {
+                        true => rgb_of(luma.to_f64(), u.to_f64(), v.to_f64()).map(clipped),
+                        false => rgb_of_bytes(luma.to_f64(), u.to_f64(), v.to_f64()).map(T::from_f64),
+                    };
+                    pixel.copy_from_slice(&order.arrange(rgb));
                 }
             }
         }
@@ -233,11 +233,19 @@ fn rgb_of(y: f64, u: f64, v: f64) -> [f64; 3] {
     [luma + 1.596 * v, luma - 0.813 * v - 0.391 * u, luma + 2.018 * u]
 }
 
-/// As [`rgb_of`] in f32, where OpenVINO computes: which integer is nearest to what is 100.5 by the page's factors hangs on it.
+/// As [`rgb_of`], clipped and rounded to bytes, in f32 and in the order of sums of OpenVINO's plugin: which integer is nearest
+/// to what is 100.5 by the page's factors hangs on both.
 fn rgb_of_bytes(y: f64, u: f64, v: f64) -> [f64; 3] {
     let [y, u, v] = [y, u, v].map(|value| value as f32);
     let (luma, u, v) = (1.164 * (y - 16.0), u - 128.0, v - 128.0);
-    [luma + 1.596 * v, luma - 0.813 * v - 0.391 * u, luma + 2.018 * u].map(f64::from)
+    [luma + 1.596 * v, luma - 0.391 * u - 0.813 * v, luma + 2.018 * u].map(|value| f64::from(nearest_byte(value)))
+}
+
+/// The value in 0 to 255, rounded, ties to even. From 2^23 on f32 holds integers only, so that the sum rounds; `round_ties_even`
+/// is a call where the processor has no instruction for it.
+fn nearest_byte(value: f32) -> f32 {
+    const INTEGERS: f32 = (1 << 23) as f32;
+    (value.clamp(0.0, 255.0) + INTEGERS) - INTEGERS
 }
 
 /// Luma and both chroma values, not clipped.

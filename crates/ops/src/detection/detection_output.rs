@@ -371,6 +371,10 @@ impl Operation for DetectionOutput {
         let sizes = self.sizes([context.input(0)?.shape(), context.input(1)?.shape(), context.input(2)?.shape()])?;
         let shape = Shape::from([1, 1, sizes.rows, 7]);
         context.output(0, &shape)?;
+        // Without rows there may be any number of images, and nothing to do in them.
+        if sizes.rows == 0 {
+            return Ok(());
+        }
         let inputs = self.inputs(context, &sizes)?;
         let mut result = filled::<f64>(shape.elements())?;
         let mut rows = result.chunks_exact_mut(7);

@@ -30,6 +30,9 @@ pub static PRIOR_BOX: OpDef = OpDef {
     build,
 };
 
+/// The most items of a list of sizes or ratios: far beyond what models have, and every ratio is compared with the others.
+const MOST_ITEMS: usize = 1024;
+
 crate::attributes! {
     /// Attributes of PriorBox.
     pub struct PriorBoxAttributes {
@@ -137,12 +140,12 @@ impl PriorBox {
     /// The boxes of one fixed size: a grid for every ratio.
     fn add_fixed(&self, boxes: &mut Vec<CellBox>, index: usize, size: f32, ratios: &[f32]) {
         let whole = size.trunc();
-        let density = self.attributes.density.get(index).copied().unwrap_or(1.0) as i64;
+        let density = self.density(index);
         let step = (size / density as f32).trunc();
         let mut add = |half_width: f32, half_height: f32| {
             for row in 0..density {
                 for column in 0..density {
-                    let shift = |i: i64| -(whole / 2.0).floor() + step / 2.0 + i as f32 * step;
+                    let shift = |i: usize| -(whole / 2.0).floor() + step / 2.0 + i as f32 * step;
                     let (shift_x, shift_y) = (shift(column), shift(row));
                     boxes.push(CellBox { shift_x, shift_y, half_width, half_height, is_cut: true });
                 }
@@ -162,9 +165,27 @@ impl PriorBox {
         }
     }
 
-    /// The number of boxes of a cell.
+    /// The number of boxes of a cell: of densities it is known without making them.
     pub fn boxes_of_cell(&self) -> usize {
-        self.cell(1.0).len()
+        let others = self.ratios().iter().filter(|r| (*r - 1.0).abs() >= 1e-6).count();
+        let a = &self.attributes;
+        let grids = match (a.fixed_ratio.len(), a.density.is_empty()) {
+            (0, true) => others,
+            (0, false) => others + 1,
+            (ratios, _) => ratios,
+        };
+        let fixed = (0..a.fixed_size.len()).fold(0usize, |sum, i| {
+            let density = self.density(i);
+            sum.saturating_add(density.saturating_mul(density).saturating_mul(grids))
+        });
+        let sizes = a.min_size.len();
+        let with_ratios = if a.scale_all_sizes { sizes } else { sizes.min(1) };
+        fixed.saturating_add(sizes + sizes.min(a.max_size.len()) + with_ratios * others)
+    }
+
+    /// How many boxes of a fixed size there are along each axis.
+    fn density(&self, index: usize) -> usize {
+        self.attributes.density.get(index).copied().unwrap_or(1.0) as usize
     }
 }
 
@@ -176,8 +197,7 @@ impl Operation for PriorBox {
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let (height, width) = height_and_width(context, 0)?;
         let (image_height, image_width) = height_and_width(context, 1)?;
-        let cell = self.cell(image_height as f32);
-        let count = cell.len().saturating_mul(4).saturating_mul(height).saturating_mul(width);
+        let count = self.boxes_of_cell().saturating_mul(4).saturating_mul(height).saturating_mul(width);
         let shape = Shape::from([2, count]);
         context.output(0, &shape)?;
         let mut step = self.attributes.step;
@@ -195,6 +215,7 @@ impl Operation for PriorBox {
         }
         let mut values = filled::<f64>(count.saturating_mul(2))?;
         values.clear();
+        let cell = self.cell(image_height as f32);
         for i in 0..height * width {
             let (x, y) = (center(i % width, image_width, width), center(i / width, image_height, height));
             for b in &cell {
@@ -230,6 +251,18 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
         let message = format!("`variance` has {} items; it must have 0, 1 or 4", attributes.variance.len());
         context.attributes.report(OpError::attribute("variance", message));
     }
+    let lists = [
+        ("min_size", &attributes.min_size),
+        ("max_size", &attributes.max_size),
+        ("aspect_ratio", &attributes.aspect_ratio),
+        ("density", &attributes.density),
+        ("fixed_ratio", &attributes.fixed_ratio),
+        ("fixed_size", &attributes.fixed_size),
+    ];
+    if let Some((name, list)) = lists.into_iter().find(|(_, list)| list.len() > MOST_ITEMS) {
+        let message = format!("`{name}` has {} items; it may have {MOST_ITEMS}", list.len());
+        context.attributes.report(OpError::attribute(name, message));
+    }
     // A grid of boxes for every density: far beyond what models have, and it keeps a damaged number harmless.
     if let Some(density) = attributes.density.iter().find(|d| !(**d >= 1.0 && **d <= 1024.0)) {
         let message = format!("item {density} of `density` is out of range [1, 1024]");
@@ -240,6 +273,7 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 
 #[cfg(test)]
 mod tests {
+    use super::{PriorBox, PriorBoxAttributes};
     use crate::testing::{Case, tensor};
     use pretty_assertions::assert_eq;
 
@@ -253,6 +287,39 @@ mod tests {
         assert_eq!(flipped.infer(&["i64[2]=24,42", "i64[2]=384,672"]), ["f32[2,16128]"]);
         assert_eq!(case().infer(&["i64[2]=2..3,5", "i64[2]"]), ["f32[2,40..60]"]);
         assert_eq!(case().infer(&["i64[2]", "i64[2]"]), ["f32[2,?]"]);
+    }
+
+    #[test]
+    fn boxes_are_counted_without_being_made() {
+        for (sizes, ratios, densities, fixed) in
+            [(1, 0, 0, 0), (2, 3, 0, 0), (0, 2, 2, 0), (0, 2, 0, 0), (1, 2, 3, 2), (3, 1, 1, 1)]
+        {
+            for scale_all_sizes in [true, false] {
+                let list = |count: usize| (0..count).map(|i| i as f32 + 2.0).collect::<Vec<_>>();
+                let attributes = PriorBoxAttributes {
+                    min_size: list(sizes),
+                    max_size: list(1),
+                    aspect_ratio: list(ratios),
+                    density: list(densities),
+                    fixed_ratio: list(fixed),
+                    fixed_size: list(if sizes == 1 { 3 } else { 2 }),
+                    flip: ratios == 2,
+                    scale_all_sizes,
+                    ..PriorBoxAttributes::default()
+                };
+                let layer = PriorBox { attributes, class_version: 8 };
+                assert_eq!(layer.cell(1.0).len(), layer.boxes_of_cell(), "{:?}", layer.attributes);
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_lists_take_no_memory() {
+        let text = |item: &str, count: usize| vec![item; count].join(",");
+        let dense = case().attribute("fixed_size", &text("9", 1024)).attribute("density", &text("1024", 1024));
+        assert_eq!(dense.infer(&["i64[2]=0,0", "i64[2]=8,8"]), ["f32[2,0]"]);
+        let error = case().attribute("aspect_ratio", &text("2", 1025)).attribute_errors(2).concat();
+        assert!(error.contains("`aspect_ratio` has 1025 items; it may have 1024"), "{error}");
     }
 
     #[test]

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, ElementType, PartialShape, Shape};
+use ovir_tensor::{ElementClass, ElementType, PartialShape, Shape, SmallVec};
 
 use crate::common::interpolation::cubic_weights;
 use crate::common::memory::{filled, widened_view, write_rounded};
@@ -188,14 +188,14 @@ impl Operation for GridSample {
                 let place = &places[(n * points + p) * 2..][..2];
                 let (columns, across) = xs.taps(place[0], self.attributes.mode);
                 let (rows, down) = ys.taps(place[1], self.attributes.mode);
+                let mut taps: SmallVec<[(usize, f64); 16]> = SmallVec::new();
+                for (row, weight) in rows.iter().zip(down) {
+                    let line = columns.iter().zip(across).filter_map(|(x, w)| Some((row.as_ref()? * width + (*x)?, w)));
+                    taps.extend(line.map(|(place, w)| (place, weight * w)));
+                }
                 for c in 0..channels {
                     let plane = &values[(n * channels + c) * height * width..][..height * width];
-                    let mut sum = 0.0;
-                    for (row, weight) in rows.iter().zip(down) {
-                        let Some(row) = row else { continue };
-                        let line = columns.iter().zip(across);
-                        sum += weight * line.map(|(x, w)| x.map_or(0.0, |x| plane[row * width + x] * w)).sum::<f64>();
-                    }
+                    let sum = taps.iter().fold(0.0, |sum, (place, weight)| sum + plane[*place] * weight);
                     result[(n * channels + c) * points + p] = sum;
                 }
             }

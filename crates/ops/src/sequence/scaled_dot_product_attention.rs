@@ -10,11 +10,13 @@
 //! | in 2 | value | that of `query` | `[batch..., S, Ev]` |
 //! | in 3 | attention_mask (optional) | that of `query`, boolean | broadcastable to `[batch..., L, S]` |
 //! | in 4 | scale (optional) | that of `query` | one element |
+//! | in 5 | sink (optional) | that of `query` | broadcastable to `[batch..., L, 1]` |
 //! | out 0 | | that of `query` | `[batch..., L, Ev]` |
 //!
 //! Batch dimensions are broadcast by NumPy's rule (the third example of the page repeats sizes other than 1, which
 //! nothing computes). With `causal` the mask is ignored. Without a scale it is `1 / sqrt(E)`. Beyond the page, a mask
-//! may have any rank. A row that the mask forbids everywhere is NaN. Sums are f64, rounded once.
+//! may have any rank. A row that the mask forbids everywhere is NaN. The sink is the score of one more key, which takes its
+//! share of the weights and has no value. Sums are f64, rounded once.
 
 use std::sync::Arc;
 
@@ -30,7 +32,7 @@ use crate::{
 pub static SCALED_DOT_PRODUCT_ATTENTION: OpDef = OpDef {
     type_name: "ScaledDotProductAttention",
     category: Category::Sequence,
-    versions: &[OpVersion::new(13, (13, 16), (3, 5), (1, 1))],
+    versions: &[OpVersion::new(13, (13, 16), (3, 6), (1, 1))],
     attributes: ScaledDotProductAttentionAttributes::DEFINITIONS,
     build,
 };
@@ -81,7 +83,10 @@ impl Operation for ScaledDotProductAttention {
         let all = merge(&merge(&batch(q), &batch(k), 1)?, &batch(v), 2)?;
         let length = q[q.len() - 2];
         if context.input_count() > 3 && !self.attributes.causal {
-            self.check_mask(context.shape(3), &all, length, source)?;
+            self.check_addend(3, context.shape(3), &all, [length, source])?;
+        }
+        if context.input_count() > 5 {
+            self.check_addend(5, context.shape(5), &all, [length, Dim::fixed(1)])?;
         }
         let dims = all.dims().unwrap_or(&[]).iter().copied().chain([length, v[v.len() - 1]]);
         context.set_output(0, element_type, PartialShape::from_dims(dims));
@@ -121,8 +126,8 @@ impl ScaledDotProductAttention {
         if context.input_count() > 3 && !self.attributes.causal && context.element_type(3) != ElementType::Boolean {
             context.require_same_type(&[0, 3])?;
         }
-        if context.input_count() > 4 {
-            context.require_same_type(&[0, 4])?;
+        for port in 4..context.input_count() {
+            context.require_same_type(&[0, port])?;
         }
         Ok(element_type)
     }
@@ -146,10 +151,10 @@ impl ScaledDotProductAttention {
         })
     }
 
-    /// The mask must be broadcastable to the weights without making them larger.
-    fn check_mask(&self, mask: &PartialShape, batch: &PartialShape, length: Dim, source: Dim) -> OpResult {
-        let Some(dims) = mask.dims() else { return Ok(()) };
-        let weights: SmallVec<[Dim; 8]> = batch.dims().unwrap_or(&[]).iter().copied().chain([length, source]).collect();
+    /// The mask and the sink must be broadcastable to the weights without making them larger.
+    fn check_addend(&self, port: usize, addend: &PartialShape, batch: &PartialShape, last: [Dim; 2]) -> OpResult {
+        let Some(dims) = addend.dims() else { return Ok(()) };
+        let weights: SmallVec<[Dim; 8]> = batch.dims().unwrap_or(&[]).iter().copied().chain(last).collect();
         let surplus = dims.len().saturating_sub(weights.len());
         let fits = dims[..surplus].iter().all(|d| d.contains(1))
             && dims[surplus..].iter().rev().zip(weights.iter().rev()).all(|(m, w)| m.contains(1) || m.compatible(*w));
@@ -157,7 +162,7 @@ impl ScaledDotProductAttention {
             return Ok(());
         }
         let weights = PartialShape::from_dims(weights);
-        Err(OpError::shape(Blame::Input(3), format!("shape {mask} cannot be broadcast to the weights {weights}")))
+        Err(OpError::shape(Blame::Input(port), format!("shape {addend} cannot be broadcast to the weights {weights}")))
     }
 
     fn attend(
@@ -175,12 +180,14 @@ impl ScaledDotProductAttention {
         };
         let weights_shape: Shape = batch.iter().copied().chain([sizes.queries, sizes.keys]).collect();
         let mask = Mask::read(context, self.attributes.causal, &weights_shape)?;
+        let sink = sink(context, &weights_shape)?;
         let mut result = filled::<f64>(batch.elements().saturating_mul(sizes.queries * sizes.value_width))?;
         let mut row = filled::<f64>(sizes.keys)?;
         let [q, k, v] = batches.map(|b| broadcast_strides(b, batch));
         let rank = batch.rank();
         let mut start = 0;
-        for_each_offset(batch, [&q, &k, &v, &mask.strides[..rank]], |[q, k, v, m]| {
+        let (sinks, sink_strides) = &sink;
+        for_each_offset(batch, [&q, &k, &v, &mask.strides[..rank], &sink_strides[..rank]], |[q, k, v, m, sunk]| {
             for l in 0..sizes.queries {
                 let target = &mut result[start..start + sizes.value_width];
                 start += sizes.value_width;
@@ -190,7 +197,7 @@ impl ScaledDotProductAttention {
                     let sum: f64 = x.iter().zip(y).map(|(a, b)| a * b).sum();
                     *weight = sum * scale + mask.at(m, l, s);
                 }
-                softmax(&mut row);
+                softmax(&mut row, sinks.get(sunk + l * sink_strides[rank]).copied());
                 for (s, weight) in row.iter().enumerate() {
                     let source = &value[(v * sizes.keys + s) * sizes.value_width..][..sizes.value_width];
                     target.iter_mut().zip(source).for_each(|(t, x)| *t += weight * x);
@@ -238,9 +245,28 @@ impl Mask {
     }
 }
 
-fn softmax(row: &mut [f64]) {
-    let largest = row.iter().copied().fold(f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a });
-    let mut sum = 0.0;
+/// The values of the sink, none without one, and their strides along the axes of the weights.
+fn sink(context: &EvaluateContext<'_>, weights: &Shape) -> OpResult<(Vec<f64>, SmallVec<[usize; 8]>)> {
+    if context.input_count() < 6 {
+        return Ok((Vec::new(), SmallVec::from_elem(0, weights.rank())));
+    }
+    let view = context.input(5)?;
+    let mut rows = weights.clone();
+    if let Some(keys) = rows.last_mut() {
+        *keys = 1;
+    }
+    if broadcast_shapes(view.shape(), &rows).is_none_or(|s| s.elements() != rows.elements()) {
+        let message = format!("shape {} cannot be broadcast to the weights {rows}", view.shape());
+        return Err(OpError::shape(Blame::Input(5), message));
+    }
+    Ok((widened_view(view)?, broadcast_strides(view.shape(), &rows)))
+}
+
+/// The weights that scores mean, beside the score of a sink.
+fn softmax(row: &mut [f64], sink: Option<f64>) {
+    let first = sink.unwrap_or(f64::NEG_INFINITY);
+    let largest = row.iter().copied().fold(first, |a, b| if b > a || b.is_nan() { b } else { a });
+    let mut sum = sink.map_or(0.0, |score| (score - largest).exp());
     for weight in row.iter_mut() {
         *weight = (*weight - largest).exp();
         sum += *weight;
@@ -280,6 +306,34 @@ mod tests {
         let mask = booleans(&[true, false, false, true], [1, 2, 2]);
         let masked = case("false").run(&[query, key, value, mask]).unwrap();
         assert_eq!(masked[0], tensor(&[4f32, 8.0], [1, 2, 1]));
+    }
+
+    #[test]
+    fn a_sink_takes_its_share() {
+        let query = tensor(&[0f32; 4], [2, 2, 1]);
+        let (key, value) = (tensor(&[1f32; 4], [2, 2, 1]), tensor(&[3f32, 6.0, 9.0, 12.0], [2, 2, 1]));
+        let (mask, scale) = (tensor(&[0f32], [1]), tensor(&[1f32], [1]));
+        let run = |sink| {
+            let inputs = [query.clone(), key.clone(), value.clone(), mask.clone(), scale.clone(), sink];
+            case("false").run(&inputs).unwrap().remove(0)
+        };
+        // Weights of a third each, or halves where nothing sinks.
+        let sink = tensor(&[0f32, f32::NEG_INFINITY], [2, 1, 1]);
+        assert_eq!(run(sink), tensor(&[3f32, 3.0, 10.5, 10.5], [2, 2, 1]));
+        let of_rows = run(tensor(&[0f32, f32::NEG_INFINITY], [1, 2, 1]));
+        assert_eq!(of_rows, tensor(&[3f32, 4.5, 7.0, 10.5], [2, 2, 1]));
+        let facts = ["f32[2,2,1]", "f32[2,2,1]", "f32[2,2,1]", "f32[]", "f32[]", "f32[2,2,2]"];
+        assert_eq!(
+            case("false").infer_error(&facts),
+            "input 5: shape [2,2,2] cannot be broadcast to the weights [2,2,1]"
+        );
+    }
+
+    #[test]
+    fn inference_is_monotone() {
+        let all = ["f32[2,2,3,4]", "f32[1,2,5,4]", "f32[2,2,5,6]", "boolean[3,5]", "f32[]", "f32[2,1,1]"];
+        case("false").assert_monotone(&all);
+        case("true").assert_monotone(&all[..3]);
     }
 
     #[test]

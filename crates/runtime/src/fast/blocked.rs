@@ -195,7 +195,9 @@ fn convolution_candidate(
     }
     if let Some(port) = parts.residual.or(parts.bias.filter(|port| !is_constant(*port))) {
         let is_value = !is_constant(port) && is_blockable(inputs.get(port)?);
-        is_value.then_some(())?;
+        // A layer that adds its own data has one port for both.
+        let is_consistent = port != data || layouts[data] == Layout::Blocked;
+        (is_value && is_consistent).then_some(())?;
         layouts[port] = Layout::Blocked;
     }
     let output = outputs.first()?;
@@ -251,6 +253,8 @@ fn quantized_candidate(
         layouts[data] = Layout::Blocked;
     }
     if let Some(port) = parts.residual.or(parts.bias.filter(|port| !is_constant(*port))) {
+        // A layer that adds its own data has one port for both.
+        (port != data || layouts[data] == Layout::Blocked).then_some(())?;
         layouts[port] = Layout::Blocked;
     }
     channels(outputs.first()?)?;

@@ -130,6 +130,29 @@ fn shapes_that_depend_on_data() {
     }
 }
 
+/// A convolution of few channels reads plain values and adds blocked ones: it cannot be on blocks where both are the same.
+#[test]
+fn a_convolution_that_adds_its_own_data() {
+    for channels in [1, 3, 4, 5] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("?,{channels},?,?"));
+        let near = text.convolution(x, &[channels, channels, 3, 3], PLANE);
+        let bias = text.floats(&[1, channels, 1, 1], |i| i as f32 - 0.5);
+        let near = text.binary("Add", near, bias);
+        let summed = text.binary("Add", near, x);
+        let wide = text.convolution(summed, &[64, channels, 3, 3], PLANE);
+        let wide = text.unary("ReLU", wide);
+        let end = text.convolution(wide, &[64, 64, 3, 3], PLANE);
+        text.layer("Result", "", &[end], "");
+        for shape in [[1, channels, 33, 40], [2, channels, 7, 7]] {
+            let (expected, _) = text.run(&[image(&shape)], true);
+            let (actual, entries) = text.run(&[image(&shape)], false);
+            compare(&expected, &actual, &format!("{shape:?}"));
+            assert!(entries.iter().all(|entry| entry.is_kernel), "{shape:?}");
+        }
+    }
+}
+
 #[test]
 fn regions_of_lines() {
     let mut text = Text::default();
