@@ -160,10 +160,8 @@ impl<'a> XmlReader<'a> {
         if !self.is_between {
             return None;
         }
-        let start = self.position();
-        let plain::Plain { what, end } = plain::read(self.text, start, &mut self.attributes)?;
-        *self.reader.get_mut() = self.text.as_bytes().get(end..)?;
-        self.unseen += end - start;
+        let plain::Plain { what, end } = plain::read(self.text, self.position(), &mut self.attributes)?;
+        self.go_to(end)?;
         Some(Ok(match what {
             plain::What::Text(text) => Item::Text(Cow::Borrowed(text), self.span_of(text)),
             plain::What::Close { start, name } => return Some(self.close(start, name)),
@@ -174,6 +172,23 @@ impl<'a> XmlReader<'a> {
                 self.opened(Tag { name, span: Span::new(start, end), is_empty, content })
             }
         }))
+    }
+
+    /// The element `<dim>` that comes next, if it is written as nearly all are: its number and the place of that.
+    pub(crate) fn plain_dimension(&mut self) -> Option<(i64, Span)> {
+        if !self.is_between {
+            return None;
+        }
+        let number = plain::dimension(self.text, self.position())?;
+        self.go_to(number.end)?;
+        Some((number.value, Span::new(number.text.start, number.text.end)))
+    }
+
+    /// Goes on behind what quick-xml did not see.
+    fn go_to(&mut self, end: usize) -> Option<()> {
+        self.unseen += end.checked_sub(self.position())?;
+        *self.reader.get_mut() = self.text.as_bytes().get(end..)?;
+        Some(())
     }
 
     /// The next item as quick-xml reads it.

@@ -3,6 +3,8 @@
 //! What is plain here is certain to be sound XML of one meaning. Everything else (other quotes, references, comments,
 //! white space that is no space, defects of any kind) is left to quick-xml, which reads from the same place.
 
+use std::ops::Range;
+
 use super::{RawAttribute, span_in};
 
 /// Letters that a name goes on with. Those of other alphabets are left to quick-xml.
@@ -23,6 +25,9 @@ const INITIAL: u8 = 16;
 /// The most attributes of a plain tag: each is compared with those before it.
 const MOST_ATTRIBUTES: usize = 16;
 
+/// Numbers with more digits than this are left to others.
+const MOST_DIGITS: usize = 9;
+
 static CLASSES: [u8; 256] = classes();
 
 /// What was found, and the offset behind it.
@@ -39,6 +44,13 @@ pub(super) enum What<'a> {
     Close { start: usize, name: &'a str },
     /// Text without white space around it.
     Text(&'a str),
+}
+
+/// A number in an element, the place of its text, and the offset behind the element.
+pub(super) struct Number {
+    pub(super) value: i64,
+    pub(super) text: Range<usize>,
+    pub(super) end: usize,
 }
 
 /// Reads bytes from a place on.
@@ -71,6 +83,33 @@ pub(super) fn read<'a>(text: &'a str, at: usize, attributes: &mut Vec<RawAttribu
         }
     };
     Some(Plain { what, end: cursor.at })
+}
+
+/// The dimension at `at`, after white space: an element `<dim>` with -1 or a number of at most nine digits. Half of the
+/// items of an IR file are dimensions.
+pub(super) fn dimension(text: &str, at: usize) -> Option<Number> {
+    let bytes = text.as_bytes();
+    let mut rest = bytes.get(at..)?;
+    while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
+        rest = after;
+    }
+    let number = rest.strip_prefix(b"<dim>")?;
+    let digits = number.strip_prefix(b"-").unwrap_or(number);
+    let (mut value, mut rest) = (0i64, digits);
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        value = value * 10 + i64::from(digit - b'0');
+        rest = after;
+        if digits.len() - rest.len() > MOST_DIGITS {
+            return None;
+        }
+    }
+    if rest.len() == digits.len() {
+        return None;
+    }
+    let text = bytes.len() - number.len()..bytes.len() - rest.len();
+    let end = bytes.len() - rest.strip_prefix(b"</dim>")?.len();
+    let value = if digits.len() < number.len() { -value } else { value };
+    (value >= -1).then_some(Number { value, text, end })
 }
 
 impl<'a> Cursor<'a> {

@@ -54,3 +54,15 @@ fn end_tags_are_compared() {
     assert!(last("<a><b></a>").contains("expected `</b>`, but `</a>` was found"), "{}", last("<a><b></a>"));
     assert!(last("<a></a></b>").contains("does not match any open tag"), "{}", last("<a></a></b>"));
 }
+
+#[test]
+fn plain_dimensions_are_numbers_alone() {
+    let dimension = |text: &str| plain::dimension(text, 1).map(|n| (n.value, text[n.text].to_owned(), n.end));
+    assert_eq!(dimension("> \n<dim>64</dim><"), Some((64, "64".to_owned(), 16)));
+    assert_eq!(dimension("><dim>-1</dim>"), Some((-1, "-1".to_owned(), 14)));
+    for other in ["-2", "", "-", "+1", " 1", "1 ", "1.", "1234567890", "1<", "x"] {
+        assert_eq!(dimension(&format!("><dim>{other}</dim>")), None, "{other}");
+    }
+    assert_eq!(dimension("><dim>1</dim"), None);
+    assert_eq!(dimension("><dims>1</dims>"), None);
+}
