@@ -7,13 +7,14 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ovir_diagnostics::{Code, Diagnostic, Severity, Span};
+use ovir_diagnostics::{Code, Diagnostic, Severity, Span, nearest};
 use ovir_ir::{
     Attribute, Body, ControlFlow, Document, Layer, Port, PortMap, PortMapEntry, RtAttribute, RtInfo, Text, Weights,
 };
 use ovir_ops::{
-    AttributeDef, AttributeReader, BackEdge, BodyPorts, BuildContext, Category, Guarded, InputMap, OpDef, OpVersion,
-    Operation, OutputMap, RawAttribute, Registry, Resolution, SPECIFIED, Slicing, infrastructure::constant::Const,
+    AttributeDef, AttributeReader, BackEdge, Blame, BodyPorts, BuildContext, Category, Guarded, InputMap, OpDef,
+    OpError, OpVersion, Operation, OutputMap, RawAttribute, Registry, Resolution, SPECIFIED, Slicing,
+    infrastructure::constant::Const,
 };
 use ovir_tensor::{ElementType, SmallVec};
 use smallvec::smallvec;
@@ -57,6 +58,7 @@ pub fn build(
     model.name = document.name.value.to_string();
     model.ir_version = document.version.value;
     if document.version.value == 10 {
+        legacy::check_names(&model, &mut builder.diagnostics);
         legacy::widen_interface(&mut model);
     }
     builder.weights.finish(&mut builder.diagnostics);
@@ -226,6 +228,9 @@ impl Builder<'_> {
         let mut is_sound = true;
         for problem in reader.finish() {
             let diagnostic = diagnose(model, node, &problem);
+            if let Some(location) = &mut node.location {
+                location.is_misspelt |= is_slip(&problem, definition);
+            }
             is_sound &= !diagnostic.is_error();
             self.diagnostics.push(diagnostic);
         }
@@ -586,6 +591,12 @@ fn declared(port: &Port<'_>) -> DeclaredPort {
     }
 }
 
+/// Whether an unknown attribute seems to be a misspelt one.
+fn is_slip(problem: &OpError, definition: &OpDef) -> bool {
+    let Blame::Attribute(name) = problem.blame() else { return false };
+    problem.code() == Code::UnknownAttribute && nearest(name, definition.attributes.iter().map(|a| a.name)).is_some()
+}
+
 /// `known` are the attributes whose names need no memory of their own.
 fn location(layer: &Layer<'_>, links: &[Option<Link>], known: &'static [AttributeDef]) -> Location {
     let name = |name: &str| match known.iter().find(|definition| definition.name == name) {
@@ -604,6 +615,7 @@ fn location(layer: &Layer<'_>, links: &[Option<Link>], known: &'static [Attribut
         attributes: layer.attributes.iter().map(|a| (name(&a.name.value), a.span())).collect(),
         inputs: layer.inputs.iter().zip(links).map(|(p, link)| port(p, link.map(|link| link.span))).collect(),
         outputs: layer.outputs.iter().map(|p| port(p, None)).collect(),
+        is_misspelt: false,
     }
 }
 

@@ -91,6 +91,8 @@ impl Settler<'_> {
                     self.origins[origin].stale += 1;
                     Some(origin)
                 }
+                // What the attribute was to say is declared here.
+                None if location.is_misspelt => Some(self.silent_origin()),
                 None if is_openvinos_own(node, port, &declared.declared, facts) => Some(self.silent_origin()),
                 None => Some(self.stale_output(node, port, declared, facts, mismatch)),
             };

@@ -99,6 +99,8 @@ pub struct Location {
     pub inputs: Vec<PortLocation>,
     /// The output ports.
     pub outputs: Vec<PortLocation>,
+    /// Whether the name of an attribute seems to be misspelt, so that the layer may not yield what is meant.
+    pub is_misspelt: bool,
 }
 
 /// Where a port stands, and what it declares.
