@@ -399,3 +399,35 @@ impl Baseline {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn folders_are_searched_once_for_what_is_meant_to_be_ir() {
+        let root = std::env::temp_dir().join(format!("ovir-folder-{}", std::process::id()));
+        let inner = root.join("inner");
+        std::fs::create_dir_all(&inner).unwrap();
+        let files = [
+            ("inner/model.xml", "<net name=\"m\"/>"),
+            ("fetched.xml", "version https://git-lfs.github.com/spec/v1\n"),
+            ("other.xml", "<project/>"),
+            ("damaged.xml", ""),
+            ("damaged.bin", ""),
+            ("notes.txt", "<net"),
+        ];
+        for (name, content) in files {
+            std::fs::write(root.join(name), content).unwrap();
+        }
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(&root, inner.join("around")).unwrap();
+        let mut unreadable = Vec::new();
+        let found = folder(&root, &mut unreadable).unwrap();
+        let names: Vec<_> = found.iter().map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect();
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(names, ["damaged.xml", "fetched.xml", "inner/model.xml"].map(PathBuf::from));
+        assert!(unreadable.is_empty());
+    }
+}

@@ -401,6 +401,9 @@ impl Builder<'_> {
             result_count: body.model.results.len(),
             ..BodyPorts::default()
         };
+        for entry in map.iter().flat_map(|m| m.inputs.iter().chain(&m.outputs)) {
+            self.check_slicing(layer, entry);
+        }
         for entry in map.iter().flat_map(|m| &m.inputs) {
             let Some(parameter) = self.inner(layer, &body.parameters, entry.internal_layer_id, "Parameter") else {
                 continue;
@@ -434,6 +437,20 @@ impl Builder<'_> {
             }
         }
         ports
+    }
+
+    /// Steps of nothing and slices of nothing never end, whatever the size of the axis.
+    fn check_slicing(&mut self, layer: &Layer<'_>, entry: &PortMapEntry<'_>) {
+        let stride = entry
+            .stride
+            .filter(|stride| stride.value == 0)
+            .map(|stride| ("stride", stride, "so that no slice follows the first one"));
+        let part_size = entry.part_size.filter(|size| size.value < 1);
+        let wrong = stride.or(part_size.map(|size| ("part_size", size, "which must be at least 1")));
+        let Some((name, number, rule)) = wrong.filter(|_| entry.axis.is_some()) else { return };
+        let reference = layer.reference();
+        let message = format!("{reference}: `{name}` of the port map is {}, {rule}", number.value);
+        self.diagnostics.push(Diagnostic::new(Code::InvalidBody, message).in_layer(reference).at(number.span, ""));
     }
 
     fn inner(
