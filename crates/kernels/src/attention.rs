@@ -1,23 +1,37 @@
 //! Scaled dot-product attention in tiles: `softmax(Q K^T * scale + mask) V` without the whole score matrix.
 //!
-//! Each task owns a tile of queries and walks the keys in tiles, keeping for every query the greatest score so far, the
-//! sum of exponentials and the weighted sum of values, which it rescales when the greatest score grows.
+//! Each task owns some queries and walks the keys in tiles, keeping for every query the greatest score so far, the sum of
+//! exponentials and the weighted sum of values, which it rescales when the greatest score grows. Keys and values are
+//! brought into panels once for each head; few queries read them where they lie.
 
-use crate::epilogue::Epilogue;
 use crate::error::{KernelError, check_len, span};
-use crate::gemm::{Block, Left, MOST_ROWS, Small, Unpacked};
+use crate::gemm::{MOST_ROWS, Small, Tile, Unpacked, panel_width, run_tile, tile_rows};
 use crate::isa::Isa;
-use crate::math::exp;
-use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
+use crate::math::exp_of_negative;
+use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-/// Queries in one tile.
-const QUERIES: usize = 64;
+/// Tiles of queries in one task.
+const TASK_TILES: usize = 8;
+
+/// The most queries in one tile, of any tier.
+const MOST_TILE_ROWS: usize = 14;
 
 /// Keys in one tile.
-const KEYS: usize = 128;
+const KEYS: usize = 256;
+
+/// Elements from one row of scores to the next: rows shall not all begin in the same cache sets.
+const SCORES_ROW: usize = KEYS + 16;
+
+/// The most elements of panels that a task keeps on its stack.
+const LOCAL: usize = 12 << 10;
+
+/// The scores of a tile.
+#[repr(align(64))]
+struct Scores(MaybeUninit<[f32; MOST_TILE_ROWS * SCORES_ROW]>);
 
 /// What is added to the scores, with strides `[batch, head, query, key]` in elements (zero repeats).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -132,7 +146,19 @@ impl AttentionGeometry {
     }
 }
 
-/// Attention of all heads. A query that sees no key gives NaN, as the softmax of nothing does. No scratch is needed.
+/// Elements of scratch that [`attention`] needs: keys and values in panels, where a task cannot keep those of its head
+/// to itself.
+#[must_use]
+pub fn attention_scratch_len(isa: Isa, geometry: &AttentionGeometry) -> usize {
+    let panels = Panels::of(isa, geometry);
+    if geometry.queries <= MOST_ROWS || panels.are_local() {
+        return 0;
+    }
+    let key_heads = geometry.heads / geometry.heads_per_key_head.max(1);
+    geometry.batch.saturating_mul(key_heads).saturating_mul(panels.len())
+}
+
+/// Attention of all heads. A query that sees no key gives NaN, as the softmax of nothing does.
 ///
 /// # Errors
 /// A slice is shorter than the geometry needs, or rows of the result overlap.
@@ -144,25 +170,100 @@ pub fn attention(
     v: &[f32],
     mask: AttentionMask<'_>,
     output: &mut [f32],
+    scratch: &mut [f32],
 ) -> Result<(), KernelError> {
     geometry.check(q.len(), k.len(), v.len(), &mask, output.len())?;
     let AttentionGeometry { batch, heads, queries, keys, depth, value_depth, .. } = *geometry;
     if batch == 0 || heads == 0 || queries == 0 || value_depth == 0 {
         return Ok(());
     }
-    let tiles = queries.div_ceil(QUERIES);
+    let needed = attention_scratch_len(isa, geometry);
+    check_len("scratch", scratch.len(), needed)?;
+    let mask = match mask {
+        // Exporters give a zero for no mask.
+        AttentionMask::Additive([zero, ..], [0, 0, 0, 0]) if *zero == 0.0 => AttentionMask::None,
+        mask => mask,
+    };
+    let panels = Panels::of(isa, geometry);
+    let is_few = queries <= MOST_ROWS;
+    if needed > 0 {
+        let work = panels.len() as u64 * (needed / panels.len()) as u64 / 2;
+        let key_heads = heads / geometry.heads_per_key_head;
+        parallel_chunks_mut(scratch.split_at_mut(needed).0, panels.len(), work, |index, target| {
+            let key = (index / key_heads, index % key_heads);
+            // SAFETY: lengths were checked, and the chunk has the length of the panels.
+            unsafe { panels.pack(geometry, from(k, 0), from(v, 0), key, target.as_mut_ptr()) };
+        });
+    }
+    let scratch = &*scratch;
+    let height = tile_rows(isa, queries);
+    let task_rows = if is_few { MOST_ROWS } else { height * TASK_TILES };
+    let tasks = queries.div_ceil(task_rows);
     let flops = crate::gemm::flops(batch * heads, queries, depth + value_depth, keys);
     let shared = SharedMut::new(output);
-    parallel_for(batch * heads * tiles, 1, nanoseconds_for_flops(flops), |range| {
+    parallel_for(batch * heads * tasks, 1, nanoseconds_for_flops(flops), |range| {
         for task in range {
-            let (rest, tile) = (task / tiles, task % tiles);
+            let (rest, part) = (task / tasks, task % tasks);
+            let rows = part * task_rows..queries.min((part + 1) * task_rows);
             let task = Task { isa, geometry, q, k, v, mask, output: &shared, image: rest / heads, head: rest % heads };
-            let first = tile * QUERIES;
             // SAFETY: lengths were checked, and tasks own disjoint rows of the result.
-            unsafe { task.run(first, QUERIES.min(queries - first)) };
+            unsafe {
+                match is_few {
+                    true => task.run_few(rows),
+                    false => task.run(rows, height, &panels, scratch),
+                }
+            }
         }
     });
     Ok(())
+}
+
+/// Keys and values of one head in the form that the micro-kernel reads: keys turned, in panels of so many keys, and then
+/// panels of so many columns of the values.
+#[derive(Debug, Clone, Copy)]
+struct Panels {
+    isa: Isa,
+    width: usize,
+    keys: usize,
+    values: usize,
+}
+
+impl Panels {
+    fn of(isa: Isa, geometry: &AttentionGeometry) -> Panels {
+        let width = panel_width(isa);
+        let keys = geometry.keys.next_multiple_of(width).saturating_mul(geometry.depth);
+        let values = geometry.value_depth.next_multiple_of(width).saturating_mul(geometry.keys);
+        Panels { isa, width, keys, values }
+    }
+
+    fn len(&self) -> usize {
+        self.keys.saturating_add(self.values)
+    }
+
+    /// Whether a task packs the panels for itself.
+    fn are_local(&self) -> bool {
+        self.len() <= LOCAL
+    }
+
+    /// Writes the panels of the keys and values of an image and a head.
+    ///
+    /// # Safety
+    /// The lengths were checked, and `target` has room for [`Panels::len`] elements.
+    unsafe fn pack(&self, g: &AttentionGeometry, k: &[f32], v: &[f32], at: (usize, usize), target: *mut f32) {
+        let place = |strides: [usize; 3]| at.0 * strides[0] + at.1 * strides[1];
+        let (k, v) = (from(k, place(g.key_strides)), from(v, place(g.value_strides)));
+        let keys = Unpacked { values: k, columns: g.keys, row_stride: 1, column_stride: g.key_strides[2] };
+        let values = Unpacked { values: v, columns: g.value_depth, row_stride: g.value_strides[2], column_stride: 1 };
+        // SAFETY: the panels follow each other in the target, and the caller promised the rest.
+        unsafe {
+            for column in (0..g.keys).step_by(self.width) {
+                keys.pack(self.isa, 0, g.depth, column, target.add(column * g.depth));
+            }
+            for column in (0..g.value_depth).step_by(self.width) {
+                values.pack(self.isa, 0, g.keys, column, target.add(self.keys + column * g.keys));
+            }
+        }
+    }
 }
 
 struct Task<'a> {
@@ -177,137 +278,235 @@ struct Task<'a> {
     head: usize,
 }
 
+/// What a tile of queries knows so far.
+struct Progress {
+    /// The greatest score of each query.
+    tops: [f32; MOST_TILE_ROWS],
+    /// The sum of its exponentials.
+    sums: [f32; MOST_TILE_ROWS],
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { tops: [f32::NEG_INFINITY; MOST_TILE_ROWS], sums: [0.0; MOST_TILE_ROWS] }
+    }
+}
+
 impl Task<'_> {
-    /// Computes a tile of queries.
+    /// Computes queries in tiles of `height`, with the panels of all heads or, where they are local, with its own.
     ///
     /// # Safety
     /// The lengths were checked, and nobody else touches these rows of the result.
-    unsafe fn run(&self, first: usize, count: usize) {
+    unsafe fn run(&self, rows: Range<usize>, height: usize, panels: &Panels, scratch: &[f32]) {
         let g = self.geometry;
         let key_head = self.head / g.heads_per_key_head;
-        let at = |strides: [usize; 3], head: usize| self.image * strides[0] + head * strides[1];
-        let query = at(g.query_strides, self.head) + first * g.query_strides[2];
-        let target = at(g.output_strides, self.head) + first * g.output_strides[2];
-        // SAFETY: the rows lie in the result.
-        let target = unsafe { self.output.pointer().add(target) };
-        for row in 0..count {
-            // SAFETY: the row's columns lie in the result.
-            unsafe { target.add(row * g.output_strides[2]).write_bytes(0, g.value_depth) };
-        }
-        let mut scores = MaybeUninit::<[f32; QUERIES * KEYS]>::uninit();
-        // SAFETY: the part that becomes a slice is written first.
-        let scores = unsafe {
-            let pointer = scores.as_mut_ptr().cast::<f32>();
-            pointer.write_bytes(0, count * KEYS);
-            std::slice::from_raw_parts_mut(pointer, count * KEYS)
+        let mut own = MaybeUninit::<[f32; LOCAL]>::uninit();
+        let packed = if panels.are_local() {
+            let target = own.as_mut_ptr().cast::<f32>();
+            // SAFETY: the array has room for the panels.
+            unsafe { panels.pack(g, self.k, self.v, (self.image, key_head), target) };
+            target.cast_const()
+        } else {
+            let index = self.image * (g.heads / g.heads_per_key_head) + key_head;
+            scratch[index * panels.len()..][..panels.len()].as_ptr()
         };
-        let (mut tops, mut sums) = ([f32::NEG_INFINITY; QUERIES], [0.0f32; QUERIES]);
-        let visible = g.causal.map_or(g.keys, |offset| {
-            usize::try_from(((first + count) as isize).saturating_add(offset)).unwrap_or(0).min(g.keys)
-        });
-        for start in (0..visible).step_by(KEYS) {
-            let keys = KEYS.min(visible - start);
-            let key = at(g.key_strides, key_head) + start * g.key_strides[2];
-            let value = at(g.value_strides, key_head) + start * g.value_strides[2];
-            // SAFETY: the tile of scores holds the product, and the operands were checked.
-            unsafe { self.score(query, key, count, keys, scores) };
-            for row in 0..count {
-                let line = &mut scores[row * KEYS..][..keys];
-                let scale = self.mask_line(first + row, start, line);
-                let call = Line { line, top: tops[row], scale };
-                let (top, sum, shrink) = dispatch(self.isa, call);
-                (tops[row], sums[row]) = (top, sums[row] * shrink + sum);
-                if shrink != 1.0 {
-                    // SAFETY: the row's columns lie in the result, and no other reference to them exists.
-                    unsafe { scale_row(target.add(row * g.output_strides[2]), g.value_depth, shrink) };
-                }
-            }
-            // SAFETY: the rows of the result hold the product, and the operands were checked.
-            unsafe { self.add_values(value, count, keys, scores, target) };
-        }
-        for row in 0..count {
-            // SAFETY: as above.
-            unsafe { scale_row(target.add(row * g.output_strides[2]), g.value_depth, 1.0 / sums[row]) };
+        let mut scores = Scores(MaybeUninit::uninit());
+        let scores = scores.0.as_mut_ptr().cast::<f32>();
+        for first in rows.clone().step_by(height) {
+            // SAFETY: the tile lies in the rows, the panels are those of the head and the scores have room for it.
+            unsafe { self.run_tile(first, height.min(rows.end - first), panels, packed, scores) };
         }
     }
 
-    /// Writes the products of queries and keys that begin at these places, unscaled.
+    /// Computes a tile of queries.
     ///
     /// # Safety
-    /// The lengths were checked.
-    unsafe fn score(&self, query: usize, key: usize, count: usize, keys: usize, scores: &mut [f32]) {
+    /// As of [`Task::run`]; `packed` has the panels, and `scores` has room for a tile.
+    unsafe fn run_tile(&self, first: usize, count: usize, panels: &Panels, packed: *const f32, scores: *mut f32) {
         let g = self.geometry;
-        let (q, k) = (from(self.q, query), from(self.k, key));
-        let c = scores.as_mut_ptr();
-        if count <= MOST_ROWS {
-            scores.fill(0.0);
+        let query = self.image * g.query_strides[0] + self.head * g.query_strides[1] + first * g.query_strides[2];
+        let target = self.clear(first, count);
+        let mut progress = Progress::new();
+        let visible = self.visible(first + count);
+        for start in (0..visible).step_by(KEYS) {
+            let keys = KEYS.min(visible - start);
+            let product = Tile {
+                k: g.depth,
+                a: from(self.q, query).as_ptr(),
+                a_row: g.query_strides[2],
+                a_step: 1,
+                b: packed,
+                c: scores,
+                c_row: SCORES_ROW,
+                columns: panels.width,
+                accumulate: false,
+                row_bias: std::ptr::null(),
+                column_bias: std::ptr::null(),
+                residual: std::ptr::null(),
+                residual_row: 0,
+                limits: (f32::NEG_INFINITY, f32::INFINITY),
+            };
+            for column in (0..keys).step_by(panels.width) {
+                let b = packed.wrapping_add((start + column) * g.depth);
+                let columns = panels.width.min(keys - column);
+                // SAFETY: the panel, the queries and the scores have the rows and columns.
+                unsafe { run_tile(self.isa, count, Tile { b, c: scores.add(column), columns, ..product }) };
+            }
+            // SAFETY: the scores have been written, and the rows of the result are the task's own.
+            unsafe { self.soften(first, count, start, keys, scores, &mut progress, target) };
+            let product =
+                Tile { k: keys, a: scores, a_row: SCORES_ROW, c_row: g.output_strides[2], accumulate: true, ..product };
+            for column in (0..g.value_depth).step_by(panels.width) {
+                let b = packed.wrapping_add(panels.keys + column * g.keys + start * panels.width);
+                let columns = panels.width.min(g.value_depth - column);
+                // SAFETY: the panel, the weights and the rows of the result have the rows and columns.
+                unsafe { run_tile(self.isa, count, Tile { b, c: target.add(column), columns, ..product }) };
+            }
+        }
+        // SAFETY: the rows are the task's own.
+        unsafe { self.divide(count, &progress, target) };
+    }
+
+    /// Computes a few queries with keys and values where they lie.
+    ///
+    /// # Safety
+    /// The lengths were checked, nobody else touches these rows of the result, and there are at most [`MOST_ROWS`].
+    unsafe fn run_few(&self, rows: Range<usize>) {
+        let g = self.geometry;
+        let key_head = self.head / g.heads_per_key_head;
+        let at = |strides: [usize; 3], head: usize| self.image * strides[0] + head * strides[1];
+        let (first, count) = (rows.start, rows.len());
+        let target = self.clear(first, count);
+        let mut progress = Progress::new();
+        let mut scores = Scores(MaybeUninit::uninit());
+        let scores = scores.0.as_mut_ptr().cast::<f32>();
+        let visible = self.visible(rows.end);
+        for start in (0..visible).step_by(KEYS) {
+            let keys = KEYS.min(visible - start);
             let product = Small {
                 m: count,
                 k: g.depth,
                 n: keys,
-                a: q.as_ptr(),
+                a: from(self.q, at(g.query_strides, self.head) + first * g.query_strides[2]).as_ptr(),
                 a_row: g.query_strides[2],
-                b: k.as_ptr(),
+                b: from(self.k, at(g.key_strides, key_head) + start * g.key_strides[2]).as_ptr(),
                 b_row: 1,
                 b_column: g.key_strides[2],
-                c,
-                c_row: KEYS,
+                c: scores,
+                c_row: SCORES_ROW,
             };
-            // SAFETY: the caller's promise, and columns of K are contiguous along the shared axis.
-            unsafe { product.run(self.isa) };
-            return;
-        }
-        let right = Unpacked { values: k, columns: keys, row_stride: 1, column_stride: g.key_strides[2] };
-        let left = Left::in_place(self.isa, q, count, g.query_strides[2]);
-        let (isa, epilogue) = (self.isa, &Epilogue::default());
-        let product = Block { isa, k: g.depth, left, right: &right, c, c_row: KEYS, accumulate: false, epilogue };
-        // SAFETY: the caller's promise.
-        unsafe { product.run(0..count, 0..keys) };
-    }
-
-    /// Adds the values that begin at this place, weighted by the scores, to rows of the result.
-    ///
-    /// # Safety
-    /// The lengths were checked, and nobody else touches the rows.
-    unsafe fn add_values(&self, value: usize, count: usize, keys: usize, scores: &[f32], c: *mut f32) {
-        let g = self.geometry;
-        let v = from(self.v, value);
-        let (isa, c_row) = (self.isa, g.output_strides[2]);
-        if count <= MOST_ROWS {
-            let product = Small {
-                m: count,
+            let weighted = Small {
                 k: keys,
                 n: g.value_depth,
-                a: scores.as_ptr(),
-                a_row: KEYS,
-                b: v.as_ptr(),
+                a: scores,
+                a_row: SCORES_ROW,
+                b: from(self.v, at(g.value_strides, key_head) + start * g.value_strides[2]).as_ptr(),
                 b_row: g.value_strides[2],
                 b_column: 1,
-                c,
-                c_row,
+                c: target,
+                c_row: g.output_strides[2],
+                ..product
             };
-            // SAFETY: the caller's promise, and rows of V are contiguous.
-            unsafe { product.run(isa) };
-            return;
+            // SAFETY: the caller's promise; the scores have room for the rows, and the rows of the result are the task's.
+            unsafe {
+                for row in 0..count {
+                    scores.add(row * SCORES_ROW).write_bytes(0, keys);
+                }
+                product.run(self.isa);
+                self.soften(first, count, start, keys, scores, &mut progress, target);
+                weighted.run(self.isa);
+            }
         }
-        let right = Unpacked { values: v, columns: g.value_depth, row_stride: g.value_strides[2], column_stride: 1 };
-        let left = Left::in_place(isa, scores, count, KEYS);
-        let epilogue = &Epilogue::default();
-        let product = Block { isa, k: keys, left, right: &right, c, c_row, accumulate: true, epilogue };
-        // SAFETY: the caller's promise.
-        unsafe { product.run(0..count, 0..g.value_depth) };
+        // SAFETY: the rows are the task's own.
+        unsafe { self.divide(count, &progress, target) };
     }
 
-    /// Scales a line of scores and adds the mask. Where nothing is added, the line stays as it is and the factor that it
-    /// lacks is returned.
-    fn mask_line(&self, query: usize, start: usize, line: &mut [f32]) -> f32 {
+    /// The keys that any query before `end` sees.
+    fn visible(&self, end: usize) -> usize {
+        let seen = |offset| usize::try_from((end as isize).saturating_add(offset)).unwrap_or(0);
+        self.geometry.causal.map_or(self.geometry.keys, |offset| seen(offset).min(self.geometry.keys))
+    }
+
+    /// Zeroes rows of the result and gives their address.
+    fn clear(&self, first: usize, count: usize) -> *mut f32 {
+        let g = self.geometry;
+        let place = self.image * g.output_strides[0] + self.head * g.output_strides[1] + first * g.output_strides[2];
+        let target = self.output.pointer().wrapping_add(place);
+        for row in 0..count {
+            // SAFETY: the row's columns lie in the result, and the task owns them.
+            unsafe { target.add(row * g.output_strides[2]).write_bytes(0, g.value_depth) };
+        }
+        target
+    }
+
+    /// Replaces scores by exponentials and shrinks the rows of the result where a greater score has come.
+    ///
+    /// # Safety
+    /// The scores and the rows of the result have been written, and nobody else touches them.
+    unsafe fn soften(
+        &self,
+        first: usize,
+        count: usize,
+        start: usize,
+        keys: usize,
+        scores: *mut f32,
+        progress: &mut Progress,
+        target: *mut f32,
+    ) {
+        let g = self.geometry;
+        let mut lines = Lines {
+            count,
+            keys,
+            scores,
+            scale: g.scale,
+            mask: std::ptr::null(),
+            mask_row: 0,
+            progress,
+            output: target,
+            output_row: g.output_strides[2],
+            depth: g.value_depth,
+        };
+        let is_whole = g
+            .causal
+            .is_none_or(|offset| (first as isize).saturating_add(offset).saturating_add(1) >= (start + keys) as isize);
+        match self.mask {
+            AttentionMask::None if is_whole && g.scale > 0.0 => {}
+            AttentionMask::Additive(values, strides) if is_whole && strides[3] == 1 => {
+                let place = self.image * strides[0] + self.head * strides[1] + first * strides[2] + start;
+                (lines.mask, lines.mask_row) = (from(values, place).as_ptr(), strides[2]);
+            }
+            _ => {
+                lines.scale = 1.0;
+                for row in 0..count {
+                    // SAFETY: the row of scores has been written.
+                    let line = unsafe { std::slice::from_raw_parts_mut(scores.add(row * SCORES_ROW), keys) };
+                    self.mask_line(first + row, start, line);
+                }
+            }
+        }
+        dispatch(self.isa, lines);
+    }
+
+    /// Divides rows of the result by their sums.
+    ///
+    /// # Safety
+    /// Nobody else touches the rows.
+    unsafe fn divide(&self, count: usize, progress: &Progress, target: *mut f32) {
+        let g = self.geometry;
+        for (row, sum) in progress.sums.iter().enumerate().take(count) {
+            let factor = 1.0 / sum;
+            // SAFETY: the row's columns lie in the result.
+            let line = unsafe { std::slice::from_raw_parts_mut(target.add(row * g.output_strides[2]), g.value_depth) };
+            line.iter_mut().for_each(|value| *value *= factor);
+        }
+    }
+
+    /// Scales a line of scores, adds the mask and hides what the query does not see.
+    fn mask_line(&self, query: usize, start: usize, line: &mut [f32]) {
         let g = self.geometry;
         let seen = g.causal.map_or(line.len(), |causal| {
             usize::try_from((query as isize + 1 - start as isize).saturating_add(causal)).unwrap_or(0)
         });
-        if self.mask == AttentionMask::None && seen >= line.len() && g.scale > 0.0 {
-            return g.scale;
-        }
         let offset = |strides: [usize; 4]| {
             self.image * strides[0] + self.head * strides[1] + query * strides[2] + start * strides[3]
         };
@@ -322,78 +521,173 @@ impl Task<'_> {
             }
             AttentionMask::Boolean(values, strides) => {
                 let values = &values[offset(strides)..];
-                for (index, score) in line.iter_mut().enumerate() {
-                    if values[index * strides[3]] == 0 {
-                        *score = f32::NEG_INFINITY;
-                    }
+                let hide = |score: &mut f32, seen: u8| *score = if seen == 0 { f32::NEG_INFINITY } else { *score };
+                if strides[3] == 1 {
+                    line.iter_mut().zip(values).for_each(|(score, seen)| hide(score, *seen));
+                } else {
+                    line.iter_mut().enumerate().for_each(|(index, score)| hide(score, values[index * strides[3]]));
                 }
             }
         }
         line.iter_mut().skip(seen).for_each(|score| *score = f32::NEG_INFINITY);
-        1.0
     }
 }
 
-/// Replaces a line of scores, which lack a positive factor, by exponentials relative to the greatest so far. Returns that,
-/// the sum of the line, and the factor by which what was summed before shrinks.
-struct Line<'a> {
-    line: &'a mut [f32],
-    top: f32,
+/// Replaces lines of scores, which lack a factor and the mask, by exponentials relative to the greatest so far, and
+/// shrinks what was summed before where a greater one has come.
+struct Lines<'a> {
+    count: usize,
+    keys: usize,
+    scores: *mut f32,
     scale: f32,
+    /// What is added to the first line, or null.
+    mask: *const f32,
+    /// Elements from one line of the mask to the next.
+    mask_row: usize,
+    progress: &'a mut Progress,
+    output: *mut f32,
+    output_row: usize,
+    /// Columns of the output.
+    depth: usize,
 }
 
-impl Kernel for Line<'_> {
-    type Output = (f32, f32, f32);
+impl Kernel for Lines<'_> {
+    type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> (f32, f32, f32) {
-        let len = self.line.len();
-        let pointer = self.line.as_mut_ptr();
-        let whole = len - len % S::LANES;
-        let mut greatest = s.splat(f32::NEG_INFINITY);
-        let mut index = 0;
-        // SAFETY: every access stays within the line.
-        unsafe {
-            while index < whole {
-                greatest = s.max(greatest, s.load(pointer.add(index)));
-                index += S::LANES;
-            }
-            let mut top = s.reduce_max(greatest);
-            for index in whole..len {
-                top = top.max(*pointer.add(index));
-            }
-            let top = self.top.max(top * self.scale);
-            let shift = if top == f32::NEG_INFINITY { 0.0 } else { top };
-            let (factor, offset) = (s.splat(self.scale), s.splat(-shift));
-            let mut sums = s.splat(0.0);
-            let mut index = 0;
-            while index < whole {
-                let power = exp(s, s.fma(s.load(pointer.add(index)), factor, offset));
-                s.store(pointer.add(index), power);
-                sums = s.add(sums, power);
-                index += S::LANES;
-            }
-            let mut sum = s.reduce_add(sums);
-            if whole < len {
-                let power = exp(s, s.fma(s.load_partial(pointer.add(whole), len - whole), factor, offset));
-                s.store_partial(pointer.add(whole), power, len - whole);
-                for value in &self.line[whole..] {
-                    sum += value;
+    fn run<S: Simd>(self, s: S) {
+        for row in 0..self.count {
+            let line = self.scores.wrapping_add(row * SCORES_ROW);
+            let before = self.progress.tops[row];
+            // SAFETY: the line has the keys, and so has that of the mask.
+            let (top, sum) = unsafe {
+                match self.mask.is_null() {
+                    true => {
+                        let top = before.max(greatest(s, line, self.keys) * self.scale);
+                        (top, powers(s, line, self.keys, self.scale, top))
+                    }
+                    false => {
+                        let mask = self.mask.wrapping_add(row * self.mask_row);
+                        add_mask(s, line, self.keys, self.scale, mask);
+                        let top = before.max(greatest(s, line, self.keys));
+                        (top, powers(s, line, self.keys, 1.0, top))
+                    }
                 }
+            };
+            let mut shrink = 1.0;
+            if before != top && before != f32::NEG_INFINITY {
+                let mut lanes = [0.0f32; 16];
+                // SAFETY: no tier has more lanes.
+                unsafe { s.store(lanes.as_mut_ptr(), exp_of_negative(s, s.splat(before - top))) };
+                shrink = lanes[0];
+                let output = self.output.wrapping_add(row * self.output_row);
+                // SAFETY: the row of the result has so many columns.
+                unsafe { scale_row(s, output, self.depth, shrink) };
             }
-            let mut lanes = [0.0f32; 16];
-            s.store(lanes.as_mut_ptr(), exp(s, s.splat(self.top - shift)));
-            let shrink = if self.top == top && top != f32::NEG_INFINITY { 1.0 } else { lanes[0] };
-            (top, sum, shrink)
+            self.progress.tops[row] = top;
+            self.progress.sums[row] = self.progress.sums[row] * shrink + sum;
         }
+    }
+}
+
+/// The greatest score of a line.
+///
+/// # Safety
+/// The line has so many scores.
+#[inline(always)]
+unsafe fn greatest<S: Simd>(s: S, line: *const f32, len: usize) -> f32 {
+    let whole = len - len % S::LANES;
+    let mut most = [s.splat(f32::NEG_INFINITY); 2];
+    let mut index = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while index + 2 * S::LANES <= whole {
+            most[0] = s.max(most[0], s.load(line.add(index)));
+            most[1] = s.max(most[1], s.load(line.add(index + S::LANES)));
+            index += 2 * S::LANES;
+        }
+        if index < whole {
+            most[0] = s.max(most[0], s.load(line.add(index)));
+        }
+        let mut top = s.reduce_max(s.max(most[0], most[1]));
+        for index in whole..len {
+            top = top.max(*line.add(index));
+        }
+        top
+    }
+}
+
+/// Scales a line and adds a mask.
+///
+/// # Safety
+/// The line and the mask have so many elements.
+#[inline(always)]
+unsafe fn add_mask<S: Simd>(s: S, line: *mut f32, len: usize, scale: f32, mask: *const f32) {
+    let factor = s.splat(scale);
+    let mut index = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while index + S::LANES <= len {
+            s.store(line.add(index), s.fma(s.load(line.add(index)), factor, s.load(mask.add(index))));
+            index += S::LANES;
+        }
+        let (place, count) = (line.add(index), len - index);
+        if count > 0 {
+            let value = s.fma(s.load_partial(place, count), factor, s.load_partial(mask.add(index), count));
+            s.store_partial(place, value, count);
+        }
+    }
+}
+
+/// Replaces a line by the exponentials of `line * scale - top`, and gives their sum.
+///
+/// # Safety
+/// The line has so many scores.
+#[inline(always)]
+unsafe fn powers<S: Simd>(s: S, line: *mut f32, len: usize, scale: f32, top: f32) -> f32 {
+    let shift = if top == f32::NEG_INFINITY { 0.0 } else { top };
+    let (factor, offset) = (s.splat(scale), s.splat(-shift));
+    let whole = len - len % S::LANES;
+    let mut sums = [s.splat(0.0); 2];
+    let mut index = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while index + 2 * S::LANES <= whole {
+            let first = exp_of_negative(s, s.fma(s.load(line.add(index)), factor, offset));
+            let second = exp_of_negative(s, s.fma(s.load(line.add(index + S::LANES)), factor, offset));
+            s.store(line.add(index), first);
+            s.store(line.add(index + S::LANES), second);
+            sums = [s.add(sums[0], first), s.add(sums[1], second)];
+            index += 2 * S::LANES;
+        }
+        if index < whole {
+            let power = exp_of_negative(s, s.fma(s.load(line.add(index)), factor, offset));
+            s.store(line.add(index), power);
+            sums[0] = s.add(sums[0], power);
+        }
+        let mut sum = s.reduce_add(s.add(sums[0], sums[1]));
+        if whole < len {
+            let (place, count) = (line.add(whole), len - whole);
+            s.store_partial(place, exp_of_negative(s, s.fma(s.load_partial(place, count), factor, offset)), count);
+            for index in whole..len {
+                sum += *line.add(index);
+            }
+        }
+        sum
     }
 }
 
 /// # Safety
 /// The values are writable and nobody else uses them.
-unsafe fn scale_row(pointer: *mut f32, len: usize, factor: f32) {
-    // SAFETY: the caller's promise.
-    for value in unsafe { std::slice::from_raw_parts_mut(pointer, len) } {
-        *value *= factor;
+#[inline(always)]
+unsafe fn scale_row<S: Simd>(s: S, pointer: *mut f32, len: usize, factor: f32) {
+    let factor = s.splat(factor);
+    for index in (0..len).step_by(S::LANES) {
+        let count = S::LANES.min(len - index);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let place = pointer.add(index);
+            s.store_partial(place, s.mul(s.load_partial(place, count), factor), count);
+        }
     }
 }
 
@@ -464,7 +758,7 @@ mod tests {
             let mut random = Random::new(seed);
             let shared = random.between(1, 3);
             let heads = shared * random.between(1, 2);
-            let sizes = [random.between(1, 80), random.between(1, 300), random.between(1, 40), random.between(1, 40)];
+            let sizes = [random.between(1, 80), random.between(1, 300), random.between(1, 70), random.between(1, 70)];
             let causal = [None, Some(0), Some(sizes[1] as isize - 1), Some(isize::MAX)][random.between(0, 3)];
             let g = AttentionGeometry::dense([random.between(1, 2), heads, shared], sizes, 0.3, causal);
             let q = random.values(g.batch * g.query_strides[0]);
@@ -476,12 +770,16 @@ mod tests {
                 AttentionMask::None,
                 AttentionMask::Additive(&additive, [0, 0, sizes[1], 1]),
                 AttentionMask::Boolean(&visible, [0, 0, 0, 1]),
+                AttentionMask::Boolean(&visible, [0, 0, 0, 0]),
+                AttentionMask::Additive(&[0.0], [0; 4]),
+                AttentionMask::Additive(&additive, [0, 0, 1, 0]),
             ];
             for mask in masks {
                 let expected = reference(&g, &q, &k, &v, &mask);
                 for isa in Isa::available() {
                     let mut output = vec![f32::NAN; expected.len()];
-                    attention(isa, &g, &q, &k, &v, mask, &mut output).unwrap();
+                    let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
+                    attention(isa, &g, &q, &k, &v, mask, &mut output, &mut scratch).unwrap();
                     assert_close(&output, &expected, 40, &format!("{isa} {g:?}"));
                 }
             }
@@ -497,14 +795,15 @@ mod tests {
         let isa = crate::isa::detect();
         let run = || {
             let mut output = vec![0.0; q.len()];
-            attention(isa, &g, &q, &k, &v, AttentionMask::None, &mut output).unwrap();
+            let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
+            attention(isa, &g, &q, &k, &v, AttentionMask::None, &mut output, &mut scratch).unwrap();
             output
         };
         assert_eq!(run(), in_pool(3, run));
         let g = AttentionGeometry::dense([1, 1, 1], [2, 2, 1, 1], 1.0, Some(-1));
         let mut output = [0.0; 2];
-        attention(isa, &g, &[1.0; 2], &[1.0; 2], &[3.0, 4.0], AttentionMask::None, &mut output).unwrap();
+        attention(isa, &g, &[1.0; 2], &[1.0; 2], &[3.0, 4.0], AttentionMask::None, &mut output, &mut []).unwrap();
         assert!(output[0].is_nan() && output[1] == 3.0);
-        assert!(attention(isa, &g, &[1.0], &[1.0; 2], &[3.0; 2], AttentionMask::None, &mut output).is_err());
+        assert!(attention(isa, &g, &[1.0], &[1.0; 2], &[3.0; 2], AttentionMask::None, &mut output, &mut []).is_err());
     }
 }

@@ -6,16 +6,20 @@
 //! have multiples of sixteen channels. The layout is the same for every tier.
 
 mod direct;
+mod grid;
 mod narrow;
 mod pad;
 mod planes;
+mod regions;
 
 pub(crate) use direct::PlaneView;
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
+pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample};
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;
 pub use planes::{BlockedPooling, PoolingKind, blocked_depthwise, blocked_pooling};
+pub use regions::{MOST_BINS, RegionTable, blocked_regions};
 
 use crate::error::{KernelError, check_exact, product};
 use crate::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};

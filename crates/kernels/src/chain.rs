@@ -14,8 +14,8 @@ const TILE: usize = 512;
 /// Intermediate tiles that can be alive at once.
 const SLOTS: usize = 8;
 
-/// The most inputs that repeat along the innermost axis.
-pub const MOST_REPEATING: usize = 4;
+/// The most inputs that are spread over tiles.
+const MOST_SPREAD: usize = 8;
 
 /// The most inputs a chain has.
 pub const MOST_INPUTS: usize = 16;
@@ -23,7 +23,7 @@ pub const MOST_INPUTS: usize = 16;
 /// The most axes a collapsed geometry keeps.
 const MOST_AXES: usize = 8;
 
-/// Innermost axes up to here are too short for a line; they are joined with the axis around them.
+/// Innermost axes up to here are too short for a line; they are joined with the axes around them.
 pub const SHORT_LINE: usize = 64;
 
 /// Elements a parallel chunk covers at least.
@@ -117,15 +117,17 @@ impl Chain {
 /// How the inputs of a chain spread over its result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChainGeometry {
-    /// Sizes of the collapsed axes, outermost first; there is at least one.
+    /// Sizes of the collapsed axes, outermost first; there is at least one. The last of the first `rank` is a line,
+    /// together with those that were joined with it, which follow.
     sizes: [usize; MOST_AXES],
     rank: usize,
+    joined: usize,
     /// Strides of each input along these axes.
     strides: [[usize; MOST_AXES]; MOST_INPUTS],
     lens: [usize; MOST_INPUTS],
-    /// The elements after which an input repeats along the innermost axis; 0 for the others.
-    periods: [usize; MOST_INPUTS],
-    /// A multiple of all periods. Tiles and chunks begin at multiples of it.
+    /// Whether an input is neither dense along a line nor the same everywhere.
+    is_spread: [bool; MOST_INPUTS],
+    /// The elements of the joined axes. Tiles and chunks begin at multiples of it.
     unit: usize,
     inputs: usize,
     len: usize,
@@ -156,9 +158,10 @@ impl ChainGeometry {
         let mut geometry = Self {
             sizes: [1; MOST_AXES],
             rank: 0,
+            joined: 0,
             strides,
             lens,
-            periods: [0; MOST_INPUTS],
+            is_spread: [false; MOST_INPUTS],
             unit: 1,
             inputs: inputs.len(),
             len,
@@ -182,60 +185,49 @@ impl ChainGeometry {
             strides[..rank].reverse();
         }
         geometry.rank = rank;
-        geometry.join_short_line();
+        geometry.join_short_lines();
         Ok(geometry)
     }
 
-    /// Joins a short innermost axis with the one around it where every input is dense along both, or the same at every
-    /// place of the outer one: it then repeats.
-    fn join_short_line(&mut self) {
-        let Some(outer) = self.rank.checked_sub(2) else { return };
-        let (last, size) = (outer + 1, self.sizes[outer + 1]);
-        let strides = &self.strides[..self.inputs];
-        let is_dense = |s: &[usize; MOST_AXES]| s[outer] == s[last].saturating_mul(size);
-        let repeats = |s: &[usize; MOST_AXES]| s[last] == 1 && s[outer] == 0;
-        let count = strides.iter().filter(|s| repeats(s)).count();
-        if size > SHORT_LINE || count > MOST_REPEATING || !strides.iter().all(|s| is_dense(s) || repeats(s)) {
+    /// Joins short innermost axes with those around them. Inputs that are not dense along the line that they make are
+    /// spread over tiles.
+    fn join_short_lines(&mut self) {
+        let end = self.rank;
+        let line = |first: usize| self.sizes[first..end].iter().fold(1usize, |len, size| len.saturating_mul(*size));
+        let mut first = end - 1;
+        while first > 0 && line(first) <= SHORT_LINE {
+            first -= 1;
+        }
+        let mut is_spread = [false; MOST_INPUTS];
+        for (input, strides) in self.strides[..self.inputs].iter().enumerate() {
+            let is_single = strides[first..end].iter().all(|stride| *stride == 0);
+            let is_dense = (first..end).all(|axis| strides[axis] == line(axis + 1));
+            is_spread[input] = !is_single && !is_dense && first + 1 < end;
+        }
+        if is_spread.iter().filter(|is_spread| **is_spread).count() > MOST_SPREAD {
             return;
         }
-        for (strides, period) in self.strides[..self.inputs].iter_mut().zip(&mut self.periods) {
-            if repeats(strides) {
-                *period = size;
-                strides[last] = 0;
-            }
-            strides[outer] = strides[last];
-            strides[last] = 0;
-        }
-        self.unit = size;
-        self.sizes[outer] = self.sizes[outer].saturating_mul(size);
-        self.sizes[last] = 1;
-        self.rank = last;
+        (self.unit, self.joined, self.rank) = (line(first + 1), end - first - 1, first + 1);
+        self.is_spread = is_spread;
     }
 
-    /// The same geometry with an input that has `period` elements where its shape has one, and repeats them along the
-    /// innermost axis: channels of a block, one after the other at every position.
-    ///
-    /// # Errors
-    /// The input's shape spreads along the innermost axis, the period does not divide that axis, or more than four inputs
-    /// repeat.
-    pub fn repeating(mut self, input: usize, period: usize) -> Result<Self, KernelError> {
-        let last = self.rank - 1;
-        let fits = input < self.inputs
-            && self.strides[input][last] == 0
-            && matches!(period, 1 | 2 | 4 | 8 | 16 | 32)
-            && self.sizes[last].is_multiple_of(period)
-            && (self.unit.is_multiple_of(period) || period.is_multiple_of(self.unit))
-            && self.periods.iter().filter(|period| **period > 0).count() < MOST_REPEATING;
-        if !fits {
-            return Err(KernelError::invalid("inputs", "the input cannot repeat along the innermost axis"));
+    /// The elements of a line.
+    fn line(&self) -> usize {
+        self.sizes[self.rank - 1].saturating_mul(self.unit)
+    }
+
+    /// Where an input has the elements of the joined axes.
+    fn places(&self, input: usize) -> [u32; SHORT_LINE] {
+        let mut places = [0; SHORT_LINE];
+        for (index, place) in places.iter_mut().enumerate().take(self.unit) {
+            let (mut rest, mut at) = (index, 0);
+            for axis in (self.rank..self.rank + self.joined).rev() {
+                at += rest % self.sizes[axis] * self.strides[input][axis];
+                rest /= self.sizes[axis];
+            }
+            *place = at as u32;
         }
-        self.lens[input] = product("inputs", &[self.lens[input], period])?;
-        for stride in &mut self.strides[input] {
-            *stride *= period;
-        }
-        self.periods[input] = period;
-        self.unit = self.unit.max(period);
-        Ok(self)
+        places
     }
 
     /// Elements of the result.
@@ -293,15 +285,20 @@ pub fn run_chain(
     if output.is_empty() {
         return Ok(());
     }
-    let inner = geometry.sizes[geometry.rank - 1];
+    let inner = geometry.line();
     let chunk = CHUNK / geometry.unit * geometry.unit;
     let pieces = inner.div_ceil(chunk);
     let lines = geometry.len / inner;
     let work = (geometry.len as u64).saturating_mul(chain.picoseconds) / 1000 + lines as u64 * 10;
     let shared = SharedMut::new(output);
-    let job = Job { isa, chain, geometry, pointers };
+    let mut spread: SmallSpread = [None; MOST_SPREAD];
+    let found = (0..geometry.inputs).filter(|input| geometry.is_spread[*input]);
+    for (slot, input) in spread.iter_mut().zip(found) {
+        *slot = Some(Spread { input, places: geometry.places(input) });
+    }
+    let job = Job { isa, chain, geometry, pointers, spread };
     parallel_for(lines * pieces, (CHUNK / inner).max(1), work, |range| {
-        let mut tiles = MaybeUninit::<[[f32; TILE]; SLOTS + MOST_REPEATING]>::uninit();
+        let mut tiles = MaybeUninit::<[[f32; TILE]; SLOTS + MOST_SPREAD]>::uninit();
         let tiles = tiles.as_mut_ptr().cast::<f32>();
         for index in range {
             let (line, start) = (index / pieces, index % pieces * chunk);
@@ -318,6 +315,17 @@ struct Job<'a> {
     chain: &'a Chain,
     geometry: &'a ChainGeometry,
     pointers: [*const f32; MOST_INPUTS],
+    spread: SmallSpread,
+}
+
+type SmallSpread = [Option<Spread>; MOST_SPREAD];
+
+/// An input that is brought into tiles before it is read.
+#[derive(Clone, Copy)]
+struct Spread {
+    input: usize,
+    /// Where it has the elements of the joined axes.
+    places: [u32; SHORT_LINE],
 }
 
 // SAFETY: inputs are only read, and one that is the output is read only where the same piece is written afterwards.
@@ -340,27 +348,32 @@ impl Job<'_> {
                 *offset += at * strides[axis];
             }
         }
-        // Inputs that repeat are spread over a tile once for the line.
         let length = TILE / geometry.unit * geometry.unit;
-        let mut spread = [std::ptr::null::<f32>(); MOST_INPUTS];
-        let repeating = (0..geometry.inputs).filter(|input| geometry.periods[*input] > 0);
-        for (slot, input) in repeating.enumerate() {
+        let mut tiles = [std::ptr::null::<f32>(); MOST_INPUTS];
+        for (slot, spread) in self.spread.iter().flatten().enumerate() {
             let tile = bases.wrapping_add((SLOTS + slot) * TILE);
-            let period = geometry.periods[input];
-            for place in (0..length).step_by(period) {
-                // SAFETY: the period divides the length, and the input has a period of elements here.
-                unsafe {
-                    let from = self.pointers[input].add(offsets[input]);
-                    std::ptr::copy_nonoverlapping(from, tile.add(place), period);
-                }
+            tiles[spread.input] = tile;
+            if geometry.strides[spread.input][last] == 0 {
+                // All tiles of the line are the same.
+                let from = self.pointers[spread.input].wrapping_add(offsets[spread.input]);
+                // SAFETY: the tile has the length, and the input the places.
+                unsafe { self.spread(spread, from, 0, length.min(end - start), tile) };
             }
-            spread[input] = tile;
         }
         // SAFETY: the line lies in the output.
-        let output = unsafe { output.add(line * geometry.sizes[last]) };
+        let output = unsafe { output.add(line * geometry.line()) };
         let mut position = start;
         while position < end {
             let count = length.min(end - position);
+            for spread in self.spread.iter().flatten() {
+                let stride = geometry.strides[spread.input][last];
+                if stride > 0 {
+                    let offset = offsets[spread.input] + position / geometry.unit * stride;
+                    let from = self.pointers[spread.input].wrapping_add(offset);
+                    // SAFETY: the tile has the count, and the input the places.
+                    unsafe { self.spread(spread, from, stride, count, tiles[spread.input].cast_mut()) };
+                }
+            }
             for (place, step) in self.chain.steps.iter().enumerate() {
                 let target = if place + 1 == self.chain.steps.len() {
                     output.wrapping_add(position)
@@ -368,11 +381,11 @@ impl Job<'_> {
                     bases.wrapping_add(self.chain.slots[place] * TILE)
                 };
                 let find = |operand: &Operand| match operand {
-                    // Lines and tiles begin at multiples of the period.
-                    Operand::Input(input) if !spread[*input].is_null() => (spread[*input], true),
+                    Operand::Input(input) if !tiles[*input].is_null() => (tiles[*input], true),
                     Operand::Input(input) => {
-                        let stride = geometry.strides[*input][last];
-                        (self.pointers[*input].wrapping_add(offsets[*input] + position * stride), stride == 1)
+                        let is_dense = geometry.strides[*input][last] > 0;
+                        let offset = offsets[*input] + if is_dense { position } else { 0 };
+                        (self.pointers[*input].wrapping_add(offset), is_dense)
                     }
                     Operand::Step(from) => (bases.wrapping_add(self.chain.slots[*from] * TILE).cast_const(), true),
                     Operand::Constant(value) => (std::ptr::from_ref(value), false),
@@ -396,6 +409,37 @@ impl Job<'_> {
             position += count;
         }
     }
+
+    /// Brings `count` elements of an input into a tile: those of the joined axes, `stride` further for each place of the
+    /// axis around them.
+    ///
+    /// # Safety
+    /// The tile has so many elements, whole units, and the input has their places.
+    unsafe fn spread(&self, spread: &Spread, from: *const f32, stride: usize, count: usize, tile: *mut f32) {
+        let unit = self.geometry.unit;
+        let places = &spread.places[..unit];
+        if stride == 0 {
+            // One unit, and then copies of what is there.
+            let mut done = unit.min(count);
+            for (index, place) in places[..done].iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { *tile.add(index) = *from.add(*place as usize) };
+            }
+            while done < count {
+                let more = done.min(count - done);
+                // SAFETY: the caller's promise, and the two parts follow each other.
+                unsafe { std::ptr::copy_nonoverlapping(tile.cast_const(), tile.add(done), more) };
+                done += more;
+            }
+            return;
+        }
+        for block in 0..count / unit {
+            for (index, place) in places.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { *tile.add(block * unit + index) = *from.add(block * stride + *place as usize) };
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -411,8 +455,8 @@ mod tests {
         #[test]
         fn any_chain_equals_its_steps(seed: u64) {
             let mut random = Random::new(seed);
-            let rank = random.between(0, 4);
-            let output: Vec<usize> = (0..rank).map(|_| random.between(1, 6) * [1, 1, 13][random.between(0, 2)]).collect();
+            let rank = random.between(0, 6);
+            let output: Vec<usize> = (0..rank).map(|_| random.between(1, 6) * [1, 1, 1, 13][random.between(0, 3)]).collect();
             prop_assume!(output.iter().product::<usize>() < 20_000);
             let count = random.between(1, 4);
             let shapes: Vec<Vec<usize>> = (0..count).map(|_| {
@@ -501,9 +545,8 @@ mod tests {
         ];
         let chain = Chain::new(3, steps).unwrap();
         let output = [batch, blocks, positions, 16];
-        let shapes: [&[usize]; 3] = [&output, &[1, blocks, 1, 1], &[batch, blocks, 1, 1]];
+        let shapes: [&[usize]; 3] = [&output, &[1, blocks, 1, 16], &[batch, blocks, 1, 16]];
         let geometry = ChainGeometry::new(&output, &shapes).unwrap();
-        let geometry = geometry.repeating(1, 16).unwrap().repeating(2, 16).unwrap();
         for isa in Isa::available() {
             let mut result = vec![f32::NAN; data.len()];
             run_chain(isa, &chain, &geometry, &[&data, &scale, &gate], None, &mut result).unwrap();
@@ -513,7 +556,6 @@ mod tests {
                 assert!((value - expected).abs() < 1e-5, "{isa} {index}: {value} {expected}");
             }
         }
-        assert!(geometry.repeating(0, 16).is_err());
         assert!(
             run_chain(
                 Isa::portable(),

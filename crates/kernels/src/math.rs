@@ -46,6 +46,15 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(scaled, power_of_two(s, s.sub_i(n, half)))
 }
 
+/// The exponential, for arguments up to zero; 0 where it is no normal number.
+#[inline(always)]
+pub(crate) fn exp_of_negative<S: Simd>(s: S, x: S::F) -> S::F {
+    // From here on the power of two is zero.
+    let (n, rest) = exp_parts(s, s.max(s.splat(-88.0), x));
+    let scale = power_of_two(s, s.to_i(n));
+    s.fma(scale, rest, scale)
+}
+
 /// The exponential less one, for arguments up to zero.
 #[inline(always)]
 fn exp_minus_one_of_negative<S: Simd>(s: S, x: S::F) -> S::F {

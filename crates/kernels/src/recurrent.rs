@@ -1,4 +1,5 @@
-//! LSTM and GRU sequences in f32 with the usual activations (sigmoid for gates, tanh for candidates, no clip).
+//! LSTM, GRU and plain recurrent sequences in f32 with the usual activations (sigmoid for gates, tanh for candidates, no
+//! clip).
 //!
 //! The products of all inputs are one matrix multiplication; each step then multiplies the hidden state and combines
 //! the gates in one pass.
@@ -20,15 +21,23 @@ pub enum CellKind {
     /// Gates in the order update, reset, hidden; the reset gate acts on the state's product (`linear_before_reset`).
     /// The bias has a fourth part, that of the state's product.
     GruLinearBeforeReset,
+    /// One gate, whose tanh is the state.
+    Rnn,
+    /// One gate, whose ReLU is the state.
+    RnnRelu,
 }
 
 impl CellKind {
     fn gates(self) -> usize {
-        if self == Self::Lstm { 4 } else { 3 }
+        match self {
+            Self::Lstm => 4,
+            Self::Gru | Self::GruLinearBeforeReset => 3,
+            Self::Rnn | Self::RnnRelu => 1,
+        }
     }
 
     fn biases(self) -> usize {
-        if self == Self::Gru { 3 } else { 4 }
+        if self == Self::GruLinearBeforeReset { 4 } else { self.gates() }
     }
 }
 
@@ -105,7 +114,7 @@ pub fn recurrent_sequence_scratch_len(isa: Isa, geometry: &SequenceGeometry, cel
 
 /// Runs a cell over sequences `x` (each `[steps, input]`), writing every hidden state to `y` (each `[steps, hidden]`,
 /// zero beyond a sequence's end). `h` and `c` `[batch, hidden]` hold the initial states and receive the last; `c` is
-/// empty for GRU. `lengths` has the number of steps of each sequence; all of them where it is `None`.
+/// empty for all but LSTM. `lengths` has the number of steps of each sequence; all of them where it is `None`.
 ///
 /// # Errors
 /// A slice does not fit, or a length exceeds the steps.
@@ -187,7 +196,7 @@ pub fn recurrent_sequence(
                 inputs: &products[(sequence * steps + at) * rows..][..rows],
                 states: &states[sequence * columns..][..columns],
                 candidates: match cell.kind {
-                    CellKind::Lstm => &[],
+                    CellKind::Lstm | CellKind::Rnn | CellKind::RnnRelu => &[],
                     CellKind::Gru => &reset[(batch + sequence) * hidden..][..hidden],
                     CellKind::GruLinearBeforeReset => &cell.bias[rows..],
                 },
@@ -269,6 +278,8 @@ impl Kernel for Combine<'_> {
                         let candidate = tanh(s, s.fma(sigmoid(s, gate(1)), state, load(self.inputs, 2)));
                         mix(s, sigmoid(s, gate(0)), candidate, load(self.h, 0))
                     }
+                    CellKind::Rnn => tanh(s, gate(0)),
+                    CellKind::RnnRelu => s.max(s.splat(0.0), gate(0)),
                 };
                 s.store_partial(self.h.as_mut_ptr().add(index), h, count);
                 s.store_partial(self.y.as_mut_ptr().add(index), h, count);
@@ -311,7 +322,8 @@ mod tests {
                 let rh = |row: usize| dot(&r, row, &|i| h[i], hidden);
                 let sg = |x: f64| 1.0 / (1.0 + (-x).exp());
                 let mut next = vec![0.0; hidden];
-                let reset: Vec<f64> = (0..hidden).map(|j| sg(wx(hidden + j) + rh(hidden + j))).collect();
+                let resets = if gates == 1 { 0 } else { hidden };
+                let reset: Vec<f64> = (0..resets).map(|j| sg(wx(hidden + j) + rh(hidden + j))).collect();
                 for j in 0..hidden {
                     let update = sg(wx(j) + rh(j));
                     next[j] = match kind {
@@ -328,6 +340,8 @@ mod tests {
                             let state = reset[j] * (rh(2 * hidden + j) + f64::from(bias[3 * hidden + j]));
                             (1.0 - update) * (wx(2 * hidden + j) + state).tanh() + update * h[j]
                         }
+                        CellKind::Rnn => (wx(j) + rh(j)).tanh(),
+                        CellKind::RnnRelu => (wx(j) + rh(j)).max(0.0),
                     };
                 }
                 h = next;
@@ -354,7 +368,7 @@ mod tests {
 
     #[test]
     fn cells_agree_with_their_definitions() {
-        for kind in [CellKind::Lstm, CellKind::Gru, CellKind::GruLinearBeforeReset] {
+        for kind in [CellKind::Lstm, CellKind::Gru, CellKind::GruLinearBeforeReset, CellKind::Rnn, CellKind::RnnRelu] {
             check(kind, 1, 5, 3, 4, false);
             check(kind, 3, 6, 10, 21, true);
             check(kind, 2, 1, 1, 1, false);

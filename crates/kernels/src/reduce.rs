@@ -4,9 +4,16 @@ use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, join, nanoseconds_for_bytes, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::tile::{SIDE, transpose};
 
 /// Values one serial sweep covers; longer contiguous axes are halved, which also keeps sums accurate.
 const SWEEP: usize = 1 << 13;
+
+/// Contiguous axes up to here are reduced for several rows at a time.
+const SHORT: usize = 64;
+
+/// Rows whose short axes are reduced together.
+const ROWS: usize = 16;
 
 /// What a reduction computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +55,20 @@ pub fn reduce(
     let work = nanoseconds_for_bytes(input.len().saturating_mul(4));
     let kind = Kind::of(op);
     let shared = SharedMut::new(output);
+    if inner == 1 && (1..=SHORT).contains(&axis) {
+        parallel_for(outer.div_ceil(ROWS), (SWEEP / (ROWS * axis)).max(1), work, |range| {
+            let mut turned = [0.0; SHORT * ROWS];
+            for group in range {
+                let (first, count) = (group * ROWS, ROWS.min(outer - group * ROWS));
+                turn(isa, &input[first * axis..][..count * axis], axis, &mut turned);
+                // SAFETY: each row has a place of its own.
+                let target = unsafe { shared.slice(first..first + count) };
+                dispatch(isa, Columns { kind, turned: &turned, axis, target: &mut *target });
+                target.iter_mut().for_each(|value| *value = finish(op, *value, axis));
+            }
+        });
+        return Ok(());
+    }
     if inner == 1 {
         parallel_for(outer, (SWEEP / axis.max(1)).max(1), work, |range| {
             for row in range {
@@ -224,6 +245,52 @@ fn sweep<S: Simd>(s: S, kind: Kind, values: &[f32]) -> f32 {
     total
 }
 
+/// Turns rows of a short axis into columns of [`ROWS`] places; those of missing rows hold anything.
+fn turn(isa: Isa, rows: &[f32], axis: usize, turned: &mut [f32; SHORT * ROWS]) {
+    let count = rows.len() / axis;
+    let (whole_rows, whole_axis) = (count - count % SIDE, axis - axis % SIDE);
+    for row in (0..whole_rows).step_by(SIDE) {
+        for step in (0..whole_axis).step_by(SIDE) {
+            // SAFETY: the tile lies in the rows, and turned in the array.
+            unsafe {
+                let from = rows.as_ptr().add(row * axis + step);
+                transpose(isa, from, axis, turned.as_mut_ptr().add(step * ROWS + row), ROWS);
+            }
+        }
+    }
+    for (row, values) in rows.chunks_exact(axis).enumerate() {
+        let first = if row < whole_rows { whole_axis } else { 0 };
+        for step in first..axis {
+            turned[step * ROWS + row] = values[step];
+        }
+    }
+}
+
+/// Reduces the columns of turned rows.
+struct Columns<'a> {
+    kind: Kind,
+    turned: &'a [f32; SHORT * ROWS],
+    axis: usize,
+    target: &'a mut [f32],
+}
+
+impl Kernel for Columns<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for first in (0..self.target.len()).step_by(S::LANES) {
+            let mut sum = s.splat(self.kind.neutral());
+            for column in self.turned.as_chunks::<ROWS>().0.iter().take(self.axis) {
+                // SAFETY: a vector of places from the first on lies in the column.
+                sum = self.kind.take(s, sum, unsafe { s.load(column.as_ptr().add(first)) });
+            }
+            let count = S::LANES.min(self.target.len() - first);
+            // SAFETY: `count` values from the first on lie in the target.
+            unsafe { s.store_partial(self.target.as_mut_ptr().add(first), sum, count) };
+        }
+    }
+}
+
 /// Takes a line into as many partial results.
 struct Lines<'a> {
     kind: Kind,
@@ -284,8 +351,18 @@ mod tests {
     #[test]
     fn agrees_with_the_definition() {
         let mut random = Random::new(4);
-        for sizes in [[1, 1, 1], [5, 7, 1], [2, 100, 1], [3, 4, 5], [1, 9, 300], [2, 3, 16], [1, 20_000, 1], [0, 4, 2]]
-        {
+        for sizes in [
+            [1, 1, 1],
+            [5, 7, 1],
+            [37, 29, 1],
+            [48, 64, 1],
+            [2, 100, 1],
+            [3, 4, 5],
+            [1, 9, 300],
+            [2, 3, 16],
+            [1, 20_000, 1],
+            [0, 4, 2],
+        ] {
             let [outer, axis, inner] = sizes;
             let input = random.values(outer * axis * inner);
             for (isa, op) in Isa::available().flat_map(|isa| OPS.map(|op| (isa, op))) {

@@ -23,6 +23,7 @@ mod pooling;
 mod quantized;
 mod recurrent;
 mod reduce;
+mod regions;
 pub(crate) mod scatter;
 mod select;
 mod softmax;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use ovir_graph::{Inference, Model, Node, NodeId, Source};
 use ovir_kernels::blocked::{BLOCK, blocked_len, from_plain, to_plain};
-use ovir_ops::{EvaluateContext, InferContext, OpError, OpResult, OpVersion, Operation};
-use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec, Tensor, TensorView};
+use ovir_ops::{Blame, EvaluateContext, InferContext, OpError, OpResult, OpVersion, Operation};
+use ovir_tensor::{Dim, ElementType, PartialShape, Shape, SmallVec, Tensor, TensorView};
 
 use crate::fast::blocked::{Candidate, candidate};
 
@@ -44,12 +44,23 @@ pub(crate) struct Lowered {
 pub(crate) struct Reorder {
     /// The layout of the output.
     pub to: Layout,
+    /// The channels of the value, where the layer that reads it knows more than its shape tells, and that layer.
+    pub channels: Option<(usize, String)>,
 }
 
 impl Operation for Reorder {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
         let facts = context.input(0)?.clone();
-        context.set_output(0, facts.element_type, facts.shape);
+        let mut shape = facts.shape;
+        if let (Some((channels, reader)), Some(dims)) = (&self.channels, shape.dims()) {
+            if !dims.get(1).is_some_and(|dim| dim.contains(*channels)) {
+                let message = format!("shape {shape} does not have the {channels} channels that {reader} takes");
+                return Err(OpError::shape(Blame::Input(0), message));
+            }
+            let known = |(axis, dim): (usize, &Dim)| if axis == 1 { Dim::fixed(*channels) } else { *dim };
+            shape = PartialShape::from_dims(dims.iter().enumerate().map(known));
+        }
+        context.set_output(0, facts.element_type, shape);
         Ok(())
     }
 
@@ -113,7 +124,7 @@ pub(crate) fn block(plain: &Tensor, target: &mut [f32]) -> Result<(), OpError> {
 pub(crate) fn lower(model: &Model, inference: &Inference, is_static: &[bool]) -> Option<Lowered> {
     let mut chosen = candidates(model, inference, is_static);
     drop_losing_regions(model, inference, &mut chosen);
-    chosen.iter().any(Option::is_some).then(|| insert_reorders(model, &chosen))
+    chosen.iter().any(Option::is_some).then(|| insert_reorders(model, inference, &chosen))
 }
 
 /// The layers that are to run on blocks: those that gain by it, and those behind them that carry the layout along.
@@ -190,7 +201,7 @@ fn root(region: &mut [usize], of: usize) -> usize {
 /// The elements of a value, with unknown sizes taken for usual ones.
 pub(crate) fn nominal_elements(shape: &PartialShape) -> f64 {
     let Some(dims) = shape.dims() else { return 0.0 };
-    let size = |(axis, dim): (usize, &ovir_tensor::Dim)| match dim.get() {
+    let size = |(axis, dim): (usize, &Dim)| match dim.get() {
         Some(size) => size as f64,
         None if axis == 0 => 1.0,
         None => NOMINAL_SIZE as f64,
@@ -198,7 +209,7 @@ pub(crate) fn nominal_elements(shape: &PartialShape) -> f64 {
     dims.iter().enumerate().map(size).product()
 }
 
-fn insert_reorders(model: &Model, chosen: &[Option<Candidate>]) -> Lowered {
+fn insert_reorders(model: &Model, inference: &Inference, chosen: &[Option<Candidate>]) -> Lowered {
     let mut nodes: Vec<Node> = Vec::with_capacity(model.nodes.len());
     let mut layouts = Vec::new();
     let mut position: Vec<NodeId> = Vec::with_capacity(model.nodes.len());
@@ -212,8 +223,15 @@ fn insert_reorders(model: &Model, chosen: &[Option<Candidate>]) -> Lowered {
                 here
             } else {
                 let to = if wants { Layout::Blocked } else { Layout::Plain };
+                let channels = chosen[id.index()].as_ref().filter(|_| wants).and_then(|candidate| candidate.channels);
+                let is_known = inference
+                    .get(*source)
+                    .shape
+                    .dims()
+                    .is_some_and(|dims| dims.get(1).is_some_and(|dim| dim.get().is_some()));
+                let channels = channels.filter(|_| !is_known).map(|channels| (channels, node.reference().to_string()));
                 *reordered.entry(*source).or_insert_with(|| {
-                    nodes.push(reorder(model, *source, here, to));
+                    nodes.push(reorder(model, *source, here, Reorder { to, channels }));
                     layouts.push(to);
                     Source { node: NodeId(nodes.len() as u32 - 1), port: 0 }
                 })
@@ -232,11 +250,11 @@ fn insert_reorders(model: &Model, chosen: &[Option<Candidate>]) -> Lowered {
 }
 
 /// A reorder stands in for the value, under the same names.
-fn reorder(model: &Model, old: Source, source: Source, to: Layout) -> Node {
+fn reorder(model: &Model, old: Source, source: Source, operation: Reorder) -> Node {
     let producer = model.node(old.node);
     let name = producer.value_name(old.port as usize);
     let version = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
-    let mut node = Node::new(name, "Reorder", version, Arc::new(Reorder { to }), vec![source], 1);
+    let mut node = Node::new(name, "Reorder", version, Arc::new(operation), vec![source], 1);
     node.outputs = producer.outputs.get(old.port as usize).cloned().into_iter().collect();
     node
 }

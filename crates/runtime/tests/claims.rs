@@ -898,26 +898,29 @@ fn attentions() {
 
 #[test]
 fn recurrent_sequences() {
-    many(16, 18, |random, round| {
+    many(16, 36, |random, round| {
         let (batch, steps, input) = (random.between(1, 3), random.between(1, 6), random.between(1, 9));
         let hidden = random.between(1, 20);
         let direction = ["forward", "reverse", "bidirectional"][round % 3];
         let directions = if round % 3 == 2 { 2 } else { 1 };
-        let lstm = round % 2 == 0;
-        let linear = random.between(0, 1) == 1;
-        let gates = if lstm { 4 } else { 3 };
-        let biases = if lstm || linear { 4 } else { 3 };
+        let kind = ["LSTMSequence", "GRUSequence", "RNNSequence"][round / 3 % 3];
+        let (lstm, gru) = (kind == "LSTMSequence", kind == "GRUSequence");
+        let linear = gru && random.between(0, 1) == 1;
+        let gates = if lstm { 4 } else { 2 * usize::from(gru) + 1 };
+        let biases = if linear { 4 } else { gates };
+        let relu = random.between(0, 1) == 1;
         let lengths: Vec<i32> =
             (0..batch).map(|_| if round % 4 == 0 { steps as i32 } else { random.between(1, steps) as i32 }).collect();
         let mut tensor = |shape: &[usize]| random.tensor(ElementType::F32, shape);
-        let case = Case::new("opset5", if lstm { "LSTMSequence" } else { "GRUSequence" })
+        let case = Case::new("opset5", kind)
             .attribute("hidden_size", hidden)
             .attribute("direction", direction)
             .tolerance(1e-4)
             .input(tensor(&[batch, steps, input]))
             .input(tensor(&[batch, directions, hidden]));
         let case = if lstm { case.input(tensor(&[batch, directions, hidden])).outputs(3) } else { case.outputs(2) };
-        let case = if lstm { case } else { case.attribute("linear_before_reset", linear) };
+        let case = if gru { case.attribute("linear_before_reset", linear) } else { case };
+        let case = if !lstm && !gru && relu { case.attribute("activations", "relu") } else { case };
         case.constant(Tensor::from_slice(&lengths, [batch]).unwrap())
             .constant(tensor(&[directions, gates * hidden, input]))
             .constant(tensor(&[directions, gates * hidden, hidden]))

@@ -19,6 +19,12 @@ use std::ops::Range;
 /// The most positions a tile holds.
 const MOST_POSITIONS: usize = 14;
 
+/// How far apart neighbouring positions of a tile read, where that is a matter of the geometry.
+const APART: usize = 0;
+
+/// The same, where the channels of a block belong to several groups.
+const SHARED: usize = usize::MAX;
+
 /// The layout of a convolution's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockedInput {
@@ -42,8 +48,9 @@ impl BlockedConvolution {
     /// Packs the weights `[output channels, input channels per group, height, width]` for this layout of the input.
     ///
     /// # Errors
-    /// The number of weights is wrong, the geometry has a depth, or it has groups whose channels do not fill whole
-    /// blocks (for depthwise convolutions see [`super::blocked_depthwise`]).
+    /// The number of weights is wrong, the geometry has a depth, or it has groups whose channels neither fill whole
+    /// blocks nor [share one](BlockedConvolution::shares_blocks) (for depthwise convolutions see
+    /// [`super::blocked_depthwise`]).
     pub fn pack<T: Value>(
         geometry: &ConvolutionGeometry,
         input: BlockedInput,
@@ -53,7 +60,8 @@ impl BlockedConvolution {
         let shape = shape(geometry);
         let [groups, outputs, inputs, high, wide] = shape;
         let whole = outputs.is_multiple_of(groups * BLOCK) && inputs.is_multiple_of(groups * BLOCK);
-        if groups > 1 && (!whole || input == BlockedInput::Plain) {
+        let fits = whole || Self::shares_blocks(outputs / groups, inputs / groups);
+        if groups > 1 && (!fits || input == BlockedInput::Plain) {
             return Err(KernelError::invalid("groups", "channels of a group do not fill whole blocks"));
         }
         if geometry.has_depth() {
@@ -71,6 +79,12 @@ impl BlockedConvolution {
             }
         }
         Ok(Self { input, shape, values })
+    }
+
+    /// Whether groups of so many output and input channels lie in one block with others, whole.
+    #[must_use]
+    pub const fn shares_blocks(outputs: usize, inputs: usize) -> bool {
+        outputs == inputs && matches!(outputs, 2 | 4 | 8)
     }
 
     /// The layout of the input that they are for.
@@ -174,7 +188,10 @@ pub fn blocked_convolution(
         (input, view.input, view.pad) = (copy, covered, [0, 0]);
         is_dense = true;
     }
+    let shares_blocks = groups > 1 && BlockedConvolution::shares_blocks(outputs / groups, inputs / groups);
     let inputs = inputs / groups;
+    // Groups that lie in one block are one task.
+    let groups = if shares_blocks { outputs.div_ceil(BLOCK) } else { groups };
     let job = Job {
         isa,
         weights,
@@ -182,6 +199,8 @@ pub fn blocked_convolution(
         input,
         view,
         is_dense,
+        shares_blocks,
+        group_lanes: std::array::from_fn(|lane| (lane / inputs.max(1) * inputs) as u32),
         inputs,
         taps: [high, wide],
         blocks: outputs.div_ceil(BLOCK),
@@ -248,6 +267,10 @@ struct Job<'a> {
     view: PlaneView,
     /// Whether every tap lies inside a plain input.
     is_dense: bool,
+    /// Whether several groups lie in one block.
+    shares_blocks: bool,
+    /// For each lane of a block, the first of its group.
+    group_lanes: [u32; BLOCK],
     /// Input channels of one group.
     inputs: usize,
     taps: [usize; 2],
@@ -313,15 +336,17 @@ impl Job<'_> {
                 residual: self.epilogue.residual.map_or(std::ptr::null(), |values| values[offset..].as_ptr()),
                 output: self.output.pointer().wrapping_add(offset),
                 block_stride,
+                group_lanes: self.group_lanes.as_ptr(),
                 position,
                 limits: part.limits(),
             };
             // SAFETY: the tile lies inside the output, and everything it reads inside the slices that were checked.
             unsafe {
                 match (self.is_dense, self.view.stride[1]) {
+                    _ if self.shares_blocks => run_tile::<SHARED>(self.isa, count, blocks, call),
                     (true, 1) => run_tile::<1>(self.isa, count, blocks, call),
                     (true, 2) => run_tile::<2>(self.isa, count, blocks, call),
-                    _ => run_tile::<0>(self.isa, count, blocks, call),
+                    _ => run_tile::<APART>(self.isa, count, blocks, call),
                 }
             }
             if let (Activation::Unary(op), true) = (self.epilogue.activation, part.needs_pass()) {
@@ -354,6 +379,8 @@ struct Call {
     residual: *const f32,
     output: *mut f32,
     block_stride: usize,
+    /// For each lane of a block, the first of its group.
+    group_lanes: *const u32,
     position: usize,
     limits: (f32, f32),
 }
@@ -362,8 +389,8 @@ struct Call {
 /// that hold those blocks.
 struct Fixed<const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(Call);
 
-/// Computes a tile. Where `STEP` is not 0, the tile lies in one line of a plain input, neighbouring positions read that
-/// far apart, and every tap lies inside.
+/// Computes a tile. Where `STEP` is neither [`APART`] nor [`SHARED`], the tile lies in one line of a plain input,
+/// neighbouring positions read that far apart, and every tap lies inside.
 ///
 /// # Safety
 /// The call's pointers cover what the geometry asks for.
@@ -397,7 +424,7 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
         // SAFETY: `run_tile` was promised that the pointers cover what the geometry asks for.
         unsafe {
             let sums = match STEP {
-                0 => accumulate::<S, POSITIONS, VECTORS>(s, &call),
+                APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
                 _ => along_line::<S, POSITIONS, VECTORS, STEP>(s, &call),
             };
             finish(s, &call, sums);
@@ -471,7 +498,7 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
 /// # Safety
 /// As of [`run_tile`].
 #[inline(always)]
-unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(
     s: S,
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
@@ -480,7 +507,7 @@ unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     let mut sums = unsafe { biases::<S, POSITIONS, VECTORS>(s, call) };
     if places.interior {
         // SAFETY: every tap of every position lies inside the input.
-        return unsafe { interior::<S, POSITIONS, VECTORS>(s, call, &places.pointers, sums) };
+        return unsafe { interior::<S, POSITIONS, VECTORS, STEP>(s, call, &places.pointers, sums) };
     }
     for tap in 0..call.taps[0] * call.taps[1] {
         let down = (tap / call.taps[1] * call.view.dilation[0]) as isize;
@@ -502,7 +529,7 @@ unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
                 }
             }
             if inside {
-                sums = channels::<S, POSITIONS, VECTORS>(s, call, weights, pointers, &steps, sums);
+                sums = channels::<S, POSITIONS, VECTORS, STEP>(s, call, weights, pointers, &steps, sums);
             }
         }
     }
@@ -551,7 +578,7 @@ impl<const POSITIONS: usize> Places<POSITIONS> {
 /// # Safety
 /// Every tap of every position lies inside the input.
 #[inline(always)]
-unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(
     s: S,
     call: &Call,
     pointers: &[*const f32; POSITIONS],
@@ -569,7 +596,10 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
                 for lane in 0..lanes {
                     // SAFETY: the caller's promise.
                     unsafe {
-                        sums = step(s, call, weights, pointers, offset + lane, sums);
+                        sums = match STEP {
+                            SHARED => step_shared(s, call, weights, pointers, offset, lane, sums),
+                            _ => step(s, call, weights, pointers, offset + lane, sums),
+                        };
                         weights = weights.add(BLOCK);
                     }
                 }
@@ -586,7 +616,7 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
 /// # Safety
 /// The weights are those of the tap, and each pointer leads to the channels of a position, or to zeros and has no step.
 #[inline(always)]
-unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(
     s: S,
     call: &Call,
     mut weights: *const f32,
@@ -600,7 +630,10 @@ unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
         for lane in 0..lanes {
             // SAFETY: the caller's promise.
             unsafe {
-                sums = step(s, call, weights, &pointers, lane, sums);
+                sums = match STEP {
+                    SHARED => step_shared(s, call, weights, &pointers, 0, lane, sums),
+                    _ => step(s, call, weights, &pointers, lane, sums),
+                };
                 weights = weights.add(BLOCK);
             }
         }
@@ -637,6 +670,41 @@ unsafe fn step<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
             let left = s.splat(*pointers[position].wrapping_add(offset));
             for vector in 0..VECTORS {
                 sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
+            }
+        }
+    }
+    sums
+}
+
+/// Adds the products of one input channel of each group in a block, and one tap.
+///
+/// # Safety
+/// The weights are those of the channel and tap, and each pointer leads to a block at the offset.
+#[inline(always)]
+unsafe fn step_shared<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+    weights: *const f32,
+    pointers: &[*const f32; POSITIONS],
+    offset: usize,
+    channel: usize,
+    mut sums: [[S::F; VECTORS]; POSITIONS],
+) -> [[S::F; VECTORS]; POSITIONS] {
+    for vector in 0..VECTORS {
+        let first = vector * S::LANES;
+        // SAFETY: the caller's promise; the lanes have sixteen entries.
+        unsafe {
+            let right = s.load(weights.add(first));
+            let start = call.group_lanes.add(first);
+            let index = s.add_i(s.bits(s.load(start.cast())), s.splat_i(channel as i32));
+            for position in 0..POSITIONS {
+                let block = pointers[position].wrapping_add(offset);
+                // A vector of one group needs one value of it only.
+                let left = match S::LANES <= call.channels {
+                    true => s.splat(*block.wrapping_add(*start as usize + channel)),
+                    false => s.lookup(&*block.cast::<[f32; BLOCK]>(), index),
+                };
+                sums[position][vector] = s.fma(left, right, sums[position][vector]);
             }
         }
     }

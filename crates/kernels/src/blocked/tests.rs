@@ -111,6 +111,9 @@ proptest! {
         let channels = random.between(2, 40);
         let geometry = random_geometry(&mut random, channels, channels, channels);
         check(&mut random, &geometry, None);
+        let (groups, size) = (random.between(2, 11), [2, 4, 8][random.between(0, 2)]);
+        let geometry = random_geometry(&mut random, groups, groups * size, groups * size);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
     }
 
     #[test]

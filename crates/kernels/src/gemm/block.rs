@@ -147,10 +147,23 @@ impl Kernel for Columns<'_> {
     }
 }
 
+impl Unpacked<'_> {
+    /// Writes the panel that begins at `column`, for the steps `first..first + steps`: `panel_width` values a step, zero
+    /// beyond the last column.
+    ///
+    /// # Safety
+    /// `column` is a multiple of the panel width inside the operand, the steps lie in it, and `target` has room for the
+    /// panel.
+    pub(crate) unsafe fn pack(&self, isa: Isa, first: usize, steps: usize, column: usize, target: *mut f32) {
+        let columns = (self.columns - column).min(panel_width(isa));
+        dispatch(isa, Columns { isa, operand: self, first, steps, column, columns, buffer: target });
+    }
+}
+
 impl PanelSource for Unpacked<'_> {
     unsafe fn panel(&self, isa: Isa, first: usize, steps: usize, column: usize, buffer: *mut f32) -> *const f32 {
-        let columns = (self.columns - column).min(panel_width(isa));
-        dispatch(isa, Columns { isa, operand: self, first, steps, column, columns, buffer });
+        // SAFETY: the caller's promise.
+        unsafe { self.pack(isa, first, steps, column, buffer) };
         buffer
     }
 }

@@ -12,10 +12,10 @@ const MAX_SAMPLES: usize = 1 << 22;
 const MAX_GRID: usize = 1 << 26;
 
 /// Two elements along an axis and the weight of the second.
-pub(crate) type Tap = (usize, usize, f64);
+pub type Tap = (usize, usize, f64);
 
 /// The samples of a region along one axis, bin by bin.
-pub(crate) struct Samples {
+pub struct Samples {
     /// `None` where a sample lies outside of the map.
     pub taps: Vec<Option<Tap>>,
     /// The samples of a bin.
@@ -28,7 +28,7 @@ impl Samples {
     ///
     /// # Errors
     /// When there are too many.
-    pub(crate) fn new(first: f32, extent: f32, bins: usize, ratio: i64, size: usize) -> OpResult<Samples> {
+    pub fn new(first: f32, extent: f32, bins: usize, ratio: i64, size: usize) -> OpResult<Samples> {
         let bin = extent / bins as f32;
         let per_bin = samples_of_bin(bin, ratio);
         let count = checked_samples(per_bin, bins, extent)?;
@@ -41,7 +41,7 @@ impl Samples {
     }
 
     /// The samples of one bin.
-    pub(crate) fn of_bin(&self, bin: usize) -> &[Option<Tap>] {
+    pub fn of_bin(&self, bin: usize) -> &[Option<Tap>] {
         &self.taps[bin * self.per_bin..][..self.per_bin]
     }
 }
@@ -50,7 +50,7 @@ impl Samples {
 ///
 /// # Errors
 /// When it has.
-pub(crate) fn check_grid(rows: &Samples, columns: &Samples) -> OpResult {
+pub fn check_grid(rows: &Samples, columns: &Samples) -> OpResult {
     let inside = |samples: &Samples| {
         let in_bin = |bin: &[Option<Tap>]| bin.iter().flatten().count();
         samples.taps.chunks(samples.per_bin.max(1)).map(in_bin).max().unwrap_or(0)
@@ -107,7 +107,7 @@ pub(crate) fn sample<T: Number>(plane: &[T], width: usize, row: Option<Tap>, col
 ///
 /// # Errors
 /// When there is no such image.
-pub(crate) fn image_of(index: i64, region: usize, batch: usize, port: usize) -> OpResult<usize> {
+pub fn image_of(index: i64, region: usize, batch: usize, port: usize) -> OpResult<usize> {
     usize::try_from(index).ok().filter(|i| *i < batch).ok_or_else(|| {
         let message = format!("batch index {index} of region {region} is out of range [0, {}]", batch as i64 - 1);
         OpError::index(Blame::Input(port), message)

@@ -85,6 +85,18 @@ pub struct ROIAlign {
 }
 
 impl ROIAlign {
+    /// The samples of the lines and of the columns of a region (x1, y1, x2, y2) of a map of `[height, width]`.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn grid(&self, corners: [f64; 4], map: [usize; 2]) -> OpResult<(Samples, Samples)> {
+        let (bins_y, bins_x) = (self.attributes.pooled_h as usize, self.attributes.pooled_w as usize);
+        let columns = self.samples(corners[0], corners[2], bins_x, map[1])?;
+        let rows = self.samples(corners[1], corners[3], bins_y, map[0])?;
+        check_grid(&rows, &columns)?;
+        Ok((rows, columns))
+    }
+
     fn samples(&self, start: f64, end: f64, bins: usize, size: usize) -> OpResult<Samples> {
         let scale = self.attributes.spatial_scale;
         let (before, after) = match self.attributes.aligned_mode {
@@ -156,10 +168,8 @@ impl Operation for ROIAlign {
         let mut target = result.iter_mut();
         for region in 0..regions {
             let image = image_of(indices[region], region, batch, 2)?;
-            let corners = &boxes[region * 4..][..4];
-            let columns = self.samples(corners[0], corners[2], bins_x, width)?;
-            let rows = self.samples(corners[1], corners[3], bins_y, height)?;
-            check_grid(&rows, &columns)?;
+            let [x1, y1, x2, y2] = [0, 1, 2, 3].map(|corner| boxes[region * 4 + corner]);
+            let (rows, columns) = self.grid([x1, y1, x2, y2], [height, width])?;
             for c in 0..channels {
                 let plane = &values[(image * channels + c) * height * width..][..height * width];
                 for y in 0..bins_y {

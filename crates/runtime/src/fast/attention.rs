@@ -1,13 +1,13 @@
 //! ScaledDotProductAttention, f32.
 
-use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention};
+use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention, attention_scratch_len};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
 use ovir_ops::sequence::scaled_dot_product_attention::ScaledDotProductAttention;
 use ovir_ops::{Blame, OpError, OpResult};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
-use super::parts::kernel_error;
+use super::parts::{kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 struct AttentionKernel {
@@ -94,6 +94,11 @@ impl Kernel for AttentionKernel {
         shapes.outputs.first().is_some_and(|output| self.geometry(shapes.inputs, output).is_some())
     }
 
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let geometry = shapes.outputs.first().and_then(|output| self.geometry(shapes.inputs, output));
+        geometry.map_or(0, |(g, _)| attention_scratch_len(self.isa, &g).saturating_mul(size_of::<f32>()))
+    }
+
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         let ([_, k, ..], [output]) = (shapes.inputs, shapes.outputs) else { return 0 };
         let keys = k.get(k.rank().saturating_sub(2)).copied().unwrap_or(0);
@@ -115,6 +120,7 @@ impl Kernel for AttentionKernel {
             _ => AttentionMask::None,
         };
         let (q, k, v) = (io.inputs[0].slice::<f32>()?, io.inputs[1].slice::<f32>()?, io.inputs[2].slice::<f32>()?);
-        attention(self.isa, &geometry, q, k, v, mask, output.slice_mut::<f32>()?).map_err(kernel_error)
+        let scratch = scratch_f32(io.scratch);
+        attention(self.isa, &geometry, q, k, v, mask, output.slice_mut::<f32>()?, scratch).map_err(kernel_error)
     }
 }

@@ -56,6 +56,9 @@ fn blocked_flop(taps: f64, channels: usize) -> f64 {
 const NARROW_TAP: f64 = 1.0 / 40.0;
 const NARROW_SUM: f64 = 3.0;
 
+/// How many times as long an operation takes where the channels of a block belong to several groups.
+const SHARED_BLOCKS: f64 = 2.0;
+
 /// Nanoseconds that a tap of a pooling or a depthwise convolution takes less on blocks, where a vector is sixteen
 /// channels.
 const TAP_GAIN: f64 = 0.15;
@@ -68,11 +71,13 @@ pub(crate) struct Candidate {
     pub output: Layout,
     /// Nanoseconds that it gains by it; 0 for layers that only carry the layout along.
     pub gain: f64,
+    /// The channels that its blocked inputs have, where it knows more of them than shapes tell.
+    pub channels: Option<usize>,
 }
 
 impl Candidate {
     fn carrier(inputs: SmallVec<[Layout; 4]>) -> Candidate {
-        Candidate { inputs, output: Layout::Blocked, gain: 0.0 }
+        Candidate { inputs, output: Layout::Blocked, gain: 0.0, channels: None }
     }
 
     /// A carrier whose first input is the value and whose other inputs are constants.
@@ -98,6 +103,7 @@ pub(crate) fn candidate(
         .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
         .or_else(|| plane_candidate(node, inputs, outputs, is_constant))
         .or_else(|| channel_candidate(node, inputs, outputs, is_constant))
+        .or_else(|| super::regions::candidate(node, inputs, outputs))
 }
 
 /// Claims a layer that the plan has put on blocks.
@@ -110,6 +116,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
         .or_else(|| claim_pad(context))
+        .or_else(|| super::regions::claim(context))
         .or_else(|| super::interpolate::claim_blocked(context))
         .or_else(|| claim_channels(context))
 }
@@ -121,7 +128,7 @@ pub(crate) fn claim_reorder(context: &mut ClaimContext<'_>) -> Option<Claim> {
 }
 
 /// The channels of an f32 value of images or lines.
-fn channels(facts: &ValueFacts) -> Option<usize> {
+pub(crate) fn channels(facts: &ValueFacts) -> Option<usize> {
     let dims = facts.shape.dims()?;
     let is_image = facts.element_type == ElementType::F32 && matches!(dims.len(), 3 | 4);
     is_image.then(|| dims[1].get())?.filter(|channels| *channels > 0)
@@ -160,6 +167,9 @@ fn way(form: &Form, filter: &[usize], data_channels: usize, has_residual: bool) 
             [_, outputs, inputs, ..] if outputs.is_multiple_of(BLOCK) && inputs.is_multiple_of(BLOCK) => {
                 Some(Way::Dense(BlockedInput::Blocked))
             }
+            [_, outputs, inputs, ..] if BlockedConvolution::shares_blocks(*outputs, *inputs) => {
+                Some(Way::Dense(BlockedInput::Blocked))
+            }
             _ => None,
         },
     }
@@ -174,8 +184,8 @@ fn convolution_candidate(
     let parts = Parts::of(node)?;
     let form = Form::of(parts.root)?;
     let (data, filter) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
-    let data_channels = channels(inputs.get(data)?)?;
     let filter_shape = inputs.get(filter)?.shape.to_shape()?;
+    let data_channels = data_channels(&form, inputs.get(data)?, &filter_shape)?;
     let is_fixed = is_constant(filter) && inputs.get(filter)?.element_type == ElementType::F32 && !is_constant(data);
     let has_residual = parts.residual.is_some() || parts.bias.is_some_and(|port| !is_constant(port));
     let way = way(&form, &filter_shape, data_channels, has_residual).filter(|_| is_fixed)?;
@@ -194,8 +204,15 @@ fn convolution_candidate(
     let flops = 2.0 * nominal_elements(&output.shape) * taps as f64;
     let gain = match way {
         Way::Dense(_) => {
-            let (taps, channels) = (taps.max(1) as f64, output_channels);
-            flops * (plain_flop(taps, channels as f64) - blocked_flop(taps, channels))
+            let taps = taps.max(1) as f64;
+            let (of_group, shares) = match (&form, &filter_shape[..]) {
+                (Form::Grouped(_), [_, outputs, inputs, ..]) => {
+                    (*outputs, BlockedConvolution::shares_blocks(*outputs, *inputs))
+                }
+                _ => (output_channels, false),
+            };
+            let blocked = blocked_flop(taps, output_channels) * if shares { SHARED_BLOCKS } else { 1.0 };
+            flops * (plain_flop(taps, of_group as f64) - blocked)
         }
         Way::Depthwise => nominal_elements(&output.shape) * taps as f64 * TAP_GAIN * use_of_lanes(output_channels),
         Way::Narrow => {
@@ -205,7 +222,19 @@ fn convolution_candidate(
         }
     };
     let output = if way == Way::Narrow { Layout::Plain } else { Layout::Blocked };
-    Some(Candidate { inputs: layouts, output, gain })
+    Some(Candidate { inputs: layouts, output, gain, channels: Some(data_channels) })
+}
+
+/// The channels of the data of a convolution, which the filter knows where the shape does not.
+fn data_channels(form: &Form, data: &ValueFacts, filter: &Shape) -> Option<usize> {
+    let of_filter = match (form, &filter[..]) {
+        (Form::Plain(_), [_, inputs, ..]) => *inputs,
+        (Form::Grouped(_), [groups, _, inputs, ..]) => groups.checked_mul(*inputs)?,
+        _ => return None,
+    };
+    let dims = data.shape.dims()?;
+    let is_image = data.element_type == ElementType::F32 && matches!(dims.len(), 3 | 4);
+    is_image.then(|| dims[1].get().or(Some(of_filter)))?.filter(|channels| *channels > 0)
 }
 
 /// A convolution of quantised data.
@@ -225,7 +254,7 @@ fn quantized_candidate(
         layouts[port] = Layout::Blocked;
     }
     channels(outputs.first()?)?;
-    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain: super::quantized::GAIN })
+    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain: super::quantized::GAIN, channels: None })
 }
 
 /// A convolution into blocks.
@@ -248,9 +277,9 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let parts = Parts::of(context.node)?;
     let form = Form::of(parts.root)?;
     let (data_port, filter_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
-    let data_channels = channels(context.inputs.get(data_port)?)?;
     let filter = (context.constant)(filter_port)?;
     let filter_shape = filter.shape().clone();
+    let data_channels = data_channels(&form, context.inputs.get(data_port)?, &filter_shape)?;
     let epilogue = parts.epilogue(context, channels(context.outputs.first()?)?)?;
     let way = way(&form, &filter_shape, data_channels, epilogue.residual.is_some())?;
     let key = context.key(filter_port, &filter);

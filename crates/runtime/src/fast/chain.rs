@@ -1,10 +1,7 @@
 //! Fused elementwise layers, f32, plain and on blocks of channels.
 
 use ovir_graph::Node;
-use ovir_kernels::blocked::BLOCK;
-use ovir_kernels::chain::{
-    Chain, ChainGeometry, ChainStep, MOST_INPUTS, MOST_REPEATING, Operand, SHORT_LINE, run_chain,
-};
+use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, MOST_INPUTS, Operand, SHORT_LINE, run_chain};
 use ovir_kernels::elementwise::BinaryOp;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
@@ -102,10 +99,10 @@ pub(crate) fn is_prelu(node: &Node) -> bool {
 /// Whether a layer of two inputs spreads one of them over short lines of the other, such as the three channels of images
 /// that have them last. Chains join such lines.
 fn spreads_short_lines(context: &ClaimContext<'_>) -> bool {
-    let last = |facts: &ValueFacts| facts.shape.dims().and_then(|dims| dims.last()?.get());
-    let [a, b] = context.inputs else { return false };
-    let is_short = |size: Option<usize>| size.is_some_and(|size| (2..=SHORT_LINE).contains(&size));
-    is_short(last(a)) && last(a) == last(b) && a.shape != b.shape
+    let ([a, b], Some(output)) = (context.inputs, context.outputs.first()) else { return false };
+    let last = output.shape.dims().and_then(|dims| dims.last()?.get());
+    let is_single = |facts: &ValueFacts| facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1);
+    last.is_some_and(|size| (2..=SHORT_LINE).contains(&size)) && a.shape != b.shape && !is_single(a) && !is_single(b)
 }
 
 /// How an input lies, and its values if they are kept by the kernel.
@@ -166,17 +163,9 @@ impl ChainKernel {
     fn geometry(&self, inputs: &[&Shape], output: &Shape) -> Option<ChainGeometry> {
         let rank = output.rank();
         let mut shapes: SmallVec<[Shape; 12]> = SmallVec::new();
-        let mut repeating: SmallVec<[usize; 12]> = SmallVec::new();
         for (place, (port, side)) in self.inputs.iter().enumerate() {
             let values = self.constants.get(place)?.as_ref().map_or(0, Vec::len);
-            let mut shape = side.shape(inputs.get(*port)?, rank, values);
-            if self.is_blocked && repeats(*side, inputs.get(*port)?, output) && repeating.len() < MOST_REPEATING {
-                // Channels of a block, the same at every position.
-                if let Some(lanes) = shape.last_mut() {
-                    *lanes = 1;
-                }
-                repeating.push(place);
-            }
+            let shape = side.shape(inputs.get(*port)?, rank, values);
             shapes.push(shape);
         }
         let mut views = [&[][..]; MOST_INPUTS];
@@ -185,20 +174,8 @@ impl ChainKernel {
         }
         let views = views.get(..shapes.len())?;
         let output = if self.is_blocked { Side::Blocked.shape(output, rank, 0) } else { output.clone() };
-        let geometry = ChainGeometry::new(&output, views).ok()?;
-        repeating.into_iter().try_fold(geometry, |geometry, place| geometry.repeating(place, BLOCK).ok())
+        ChainGeometry::new(&output, views).ok()
     }
-}
-
-/// Whether an operand on blocks has one value a channel for all of several positions.
-fn repeats(side: Side, input: &Shape, output: &Shape) -> bool {
-    let positions = |shape: &Shape| shape.iter().skip(2).product::<usize>();
-    positions(output) > 1
-        && match side {
-            Side::Channels => true,
-            Side::Blocked => positions(input) == 1,
-            Side::Plain | Side::OneChannel | Side::Scalar => false,
-        }
 }
 
 impl Kernel for ChainKernel {

@@ -1,4 +1,4 @@
-//! LSTM and GRU sequences with constant weights and the usual activations, f32.
+//! LSTM, GRU and plain recurrent sequences with constant weights and the usual activations, f32.
 
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
@@ -6,7 +6,7 @@ use ovir_kernels::recurrent::{
     CellKind as PackedKind, PackedCell, SequenceGeometry, recurrent_sequence, recurrent_sequence_scratch_len,
 };
 use ovir_ops::common::recurrent::{Activation, Cell, CellKind, Direction};
-use ovir_ops::sequence::{gru_sequence::GruSequence, lstm_sequence::LstmSequence};
+use ovir_ops::sequence::{gru_sequence::GruSequence, lstm_sequence::LstmSequence, rnn_sequence::RnnSequence};
 use ovir_ops::{Blame, OpError, OpResult};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
 
@@ -24,13 +24,16 @@ struct SequenceKernel {
     length_type: ElementType,
 }
 
-/// Claims LSTMSequence and GRUSequence.
+/// Claims LSTMSequence, GRUSequence and RNNSequence.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let operation = context.node.operation.clone();
-    let (cell, direction) = match (operation.downcast_ref::<LstmSequence>(), operation.downcast_ref::<GruSequence>()) {
-        (Some(sequence), _) => (&sequence.cell, sequence.attributes.direction),
-        (_, Some(sequence)) => (&sequence.cell, sequence.attributes.direction),
-        _ => return None,
+    let (cell, direction) = if let Some(sequence) = operation.downcast_ref::<LstmSequence>() {
+        (&sequence.cell, sequence.attributes.direction)
+    } else if let Some(sequence) = operation.downcast_ref::<GruSequence>() {
+        (&sequence.cell, sequence.attributes.direction)
+    } else {
+        let sequence = operation.downcast_ref::<RnnSequence>()?;
+        (&sequence.cell, sequence.attributes.direction)
     };
     let kind = packed_kind(cell)?;
     let is_lstm = kind == PackedKind::Lstm;
@@ -62,7 +65,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 
 /// The kind as the kernels know it, if activations and bounds are the usual ones.
 fn packed_kind(cell: &Cell) -> Option<PackedKind> {
-    use Activation::{Sigmoid, Tanh};
+    use Activation::{Relu, Sigmoid, Tanh};
     if cell.clip != 0.0 && cell.clip.is_finite() {
         return None;
     }
@@ -70,6 +73,8 @@ fn packed_kind(cell: &Cell) -> Option<PackedKind> {
         (kind, [Sigmoid, Tanh, Tanh]) if kind == CellKind::LSTM => Some(PackedKind::Lstm),
         (CellKind::Gru { linear_before_reset: false }, [Sigmoid, Tanh]) => Some(PackedKind::Gru),
         (CellKind::Gru { linear_before_reset: true }, [Sigmoid, Tanh]) => Some(PackedKind::GruLinearBeforeReset),
+        (CellKind::Rnn, [Tanh]) => Some(PackedKind::Rnn),
+        (CellKind::Rnn, [Relu]) => Some(PackedKind::RnnRelu),
         _ => None,
     }
 }

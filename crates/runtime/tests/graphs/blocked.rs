@@ -204,3 +204,69 @@ fn narrow_networks() {
         assert_eq!(entries.iter().filter(|entry| entry.type_name == "Reorder").count(), 2);
     }
 }
+
+/// Means of regions, as many as the data says, behind a convolution and of a plain value.
+#[test]
+fn regions_of_maps() {
+    for (channels, is_plain) in [(24, false), (35, false), (16, true)] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("?,{},?,?", if is_plain { channels } else { 3 }));
+        let boxes = text.parameter("f32", "?,4");
+        let images = text.parameter("i32", "?");
+        let map = if is_plain { x } else { text.convolution(x, &[channels, 3, 3, 3], PLANE) };
+        let data = "pooled_h=\"3\" pooled_w=\"5\" sampling_ratio=\"RATIO\" spatial_scale=\"0.5\" mode=\"avg\" aligned_mode=\"half_pixel\"";
+        let fixed = text.layer("ROIAlign", &data.replace("RATIO", "2"), &[map, boxes, images], "FP32");
+        let adaptive = text.layer("ROIAlign", &data.replace("RATIO", "0"), &[map, boxes, images], "FP32");
+        let end = text.layer("Concat", "axis=\"3\"", &[fixed, adaptive], "FP32");
+        text.layer("Result", "", &[end], "");
+        for regions in [1, 70, 0] {
+            let corners = (0..regions * 4).map(|i| (i * 13 % 29) as f32 - 4.0 + if i % 4 < 2 { 0.0 } else { 9.5 });
+            let boxes = Tensor::from_slice(&corners.collect::<Vec<_>>(), [regions, 4]).unwrap();
+            let images: Vec<i32> = (0..regions as i32).map(|i| i % 2).collect();
+            let data = image(&[2, if is_plain { channels } else { 3 }, 14, 11]);
+            let inputs = [data, boxes, Tensor::from_slice(&images, [regions]).unwrap()];
+            text.check(&inputs, &format!("{regions} regions of {channels} channels"));
+        }
+    }
+}
+
+/// Grids over maps, behind a convolution and of a plain value.
+#[test]
+fn grids_over_maps() {
+    for (channels, is_plain) in [(24, false), (35, false), (16, true)] {
+        let given = if is_plain { channels } else { 3 };
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("?,{given},?,?"));
+        let grid = text.parameter("f32", "?,?,4,2");
+        let map = if is_plain { x } else { text.convolution(x, &[channels, 3, 3, 3], PLANE) };
+        let mut samples = Vec::new();
+        for mode in ["bilinear", "nearest", "bicubic"] {
+            for padding in ["zeros", "border", "reflection"] {
+                let data = format!("align_corners=\"false\" mode=\"{mode}\" padding_mode=\"{padding}\"");
+                samples.push(text.layer("GridSample", &data, &[map, grid], "FP32"));
+            }
+        }
+        let end = text.layer("Concat", "axis=\"1\"", &samples, "FP32");
+        text.layer("Result", "", &[end], "");
+        for lines in [1, 33, 0] {
+            let points = (0..2 * lines * 4 * 2).map(|i| (i * 29 % 61) as f32 / 23.0 - 1.3);
+            let grid = Tensor::from_slice(&points.collect::<Vec<_>>(), [2, lines, 4, 2]).unwrap();
+            text.check(&[image(&[2, given, 9, 11]), grid], &format!("{lines} lines of {channels} channels"));
+        }
+    }
+}
+
+/// Channels that no shape tells, but the filter of the convolution that reads them.
+#[test]
+fn channels_that_only_the_filter_knows() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,?,?,?");
+    let end = text.convolution(x, &[48, 40, 1, 1], POINT);
+    let end = text.unary("ReLU", end);
+    text.layer("Result", "", &[end], "");
+    text.check(&[image(&[2, 40, 17, 13])], "forty channels");
+    let (_, entries) = text.run(&[image(&[1, 40, 5, 5])], false);
+    assert!(entries.iter().any(|entry| entry.type_name == "Reorder"), "the convolution runs on plain values");
+    let error = text.failure(&[image(&[1, 39, 5, 5])]);
+    assert!(error.contains("does not have the 40 channels") && error.contains("ReLU"), "{error}");
+}

@@ -40,6 +40,7 @@ impl Text {
             "Gather" | "MaxPool" | "RandomUniform" => "opset8",
             "HSwish" | "Interpolate" | "Swish" => "opset4",
             "NonZero" => "opset3",
+            "GridSample" | "ROIAlign" => "opset9",
             "Assign" | "ReadValue" => "opset6",
             _ => "opset1",
         };
@@ -88,6 +89,15 @@ impl Text {
         }
         request.infer().unwrap();
         (request.output(0).unwrap().clone(), request.profile().unwrap().entries.clone())
+    }
+
+    /// What an inference with these inputs fails with.
+    pub fn failure(&self, inputs: &[Tensor]) -> String {
+        let mut request = self.request(false);
+        for (index, input) in inputs.iter().enumerate() {
+            request.set_input(index, input.clone()).unwrap();
+        }
+        request.infer().unwrap_err().to_string()
     }
 
     pub fn request(&self, reference_only: bool) -> Request {

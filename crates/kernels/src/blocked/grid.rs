@@ -1,0 +1,327 @@
+//! Samples of blocked images at the points of a grid.
+
+use super::{BLOCK, blocked_len};
+use crate::error::{KernelError, check_exact, product};
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+use crate::tile::{SIDE, transpose};
+
+/// Points whose places are found at a time.
+const TILE: usize = 64;
+
+/// How values between elements are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GridMode {
+    /// The nearest element, halves to even.
+    Nearest,
+    /// The line between neighbours.
+    Bilinear,
+    /// Cubic convolution over four neighbours, with the coefficient -0.75.
+    Bicubic,
+}
+
+/// What lies outside of the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GridPadding {
+    /// Zeros.
+    Zeros,
+    /// The outermost elements.
+    Border,
+    /// The image mirrored.
+    Reflection,
+}
+
+/// How a grid is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GridRule {
+    /// How values between elements are found.
+    pub mode: GridMode,
+    /// What lies outside of the image.
+    pub padding: GridPadding,
+    /// Whether -1 and 1 are the centres of the outermost elements, not their outer borders.
+    pub align_corners: bool,
+}
+
+/// Writes the plain `[batch, channels, points]` that a `grid` `[batch, points, 2]` of x and y finds in the blocked
+/// `input`, which is `[batch, channels, height, width]`.
+///
+/// # Errors
+/// A slice has the wrong length, or there are points but no elements.
+pub fn blocked_grid_sample(
+    isa: Isa,
+    rule: GridRule,
+    shape: [usize; 4],
+    points: usize,
+    input: &[f32],
+    grid: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    let [batch, channels, height, width] = shape;
+    let plane = product("input", &[height, width, BLOCK])?;
+    check_exact("input", input.len(), blocked_len(batch, channels, plane / BLOCK))?;
+    check_exact("grid", grid.len(), product("grid", &[batch, points, 2])?)?;
+    check_exact("output", output.len(), product("output", &[batch, channels, points])?)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    if plane == 0 || i32::try_from(plane).is_err() {
+        return Err(KernelError::invalid("input", "has no elements, or too many"));
+    }
+    let blocks = channels.div_ceil(BLOCK);
+    let tiles = points.div_ceil(TILE);
+    let work = output.len() as u64;
+    let shared = SharedMut::new(output);
+    parallel_for(batch * tiles, 4, work, |range| {
+        let mut places = [Place::default(); TILE];
+        let mut found = [0.0; TILE * BLOCK];
+        for index in range {
+            let (image, first) = (index / tiles, index % tiles * TILE);
+            let count = TILE.min(points - first);
+            let grid = &grid[(image * points + first) * 2..][..count * 2];
+            for (place, point) in places.iter_mut().zip(grid.as_chunks::<2>().0) {
+                *place = Place { columns: rule.taps(point[0], width), rows: rule.taps(point[1], height) };
+            }
+            for block in 0..blocks {
+                let values = &input[(image * blocks + block) * plane..][..plane];
+                dispatch(isa, Sample { values, width, places: &places[..count], found: &mut found });
+                let lanes = BLOCK.min(channels - block * BLOCK);
+                let target = (image * channels + block * BLOCK) * points + first;
+                // SAFETY: these points of these channels are no other task's.
+                unsafe { store(isa, &found, count, lanes, shared.pointer().add(target), points) };
+            }
+        }
+    });
+    Ok(())
+}
+
+/// The elements of one axis that a point takes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Taps {
+    count: usize,
+    positions: [u32; 4],
+    weights: [f32; 4],
+}
+
+/// Where a point reads.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    columns: Taps,
+    rows: Taps,
+}
+
+impl GridRule {
+    /// The elements of an axis of `size` that a coordinate takes; those outside are left out.
+    fn taps(&self, value: f32, size: usize) -> Taps {
+        let length = size as f32;
+        let x = match self.align_corners {
+            true => (value + 1.0) * (length - 1.0) / 2.0,
+            false => ((value + 1.0) * length - 1.0) / 2.0,
+        };
+        let first = x.floor();
+        let fraction = x - first;
+        let (start, weights): (i64, &[f32]) = match self.mode {
+            GridMode::Nearest => (x.round_ties_even() as i64, &[1.0]),
+            GridMode::Bilinear => (first as i64, &[1.0 - fraction, fraction]),
+            GridMode::Bicubic => ((first as i64).saturating_sub(1), &cubic(fraction)),
+        };
+        let mut taps = Taps::default();
+        for (at, weight) in (0i64..).zip(weights) {
+            if let Some(position) = self.element(start.saturating_add(at), size as i64) {
+                (taps.positions[taps.count], taps.weights[taps.count]) = (position, *weight);
+                taps.count += 1;
+            }
+        }
+        taps
+    }
+
+    /// The element that stands at a position inside or outside of an axis.
+    fn element(&self, position: i64, size: i64) -> Option<u32> {
+        if (0..size).contains(&position) {
+            return Some(position as u32);
+        }
+        match self.padding {
+            GridPadding::Zeros => None,
+            GridPadding::Border => Some(position.clamp(0, size - 1) as u32),
+            GridPadding::Reflection if self.align_corners => {
+                let period = (2 * (size - 1)).max(1);
+                let phase = position.rem_euclid(period);
+                Some(if phase >= size { period - phase } else { phase } as u32)
+            }
+            GridPadding::Reflection => {
+                let phase = position.rem_euclid(2 * size);
+                Some(if phase >= size { 2 * size - 1 - phase } else { phase } as u32)
+            }
+        }
+    }
+}
+
+/// The weights of cubic convolution for a place between the second and the third element.
+fn cubic(fraction: f32) -> [f32; 4] {
+    const A: f32 = -0.75;
+    let near = |x: f32| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
+    let far = |x: f32| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+    [far(fraction + 1.0), near(fraction), near(1.0 - fraction), far(2.0 - fraction)]
+}
+
+/// The values of some points in one block of channels.
+struct Sample<'a> {
+    values: &'a [f32],
+    width: usize,
+    places: &'a [Place],
+    found: &'a mut [f32; TILE * BLOCK],
+}
+
+impl Kernel for Sample<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (place, target) in self.places.iter().zip(self.found.as_chunks_mut::<BLOCK>().0) {
+            for lane in (0..BLOCK).step_by(S::LANES) {
+                let mut sum = s.splat(0.0);
+                for row in 0..place.rows.count {
+                    let line = place.rows.positions[row] as usize * self.width;
+                    let mut mixed = s.splat(0.0);
+                    for column in 0..place.columns.count {
+                        let at = (line + place.columns.positions[column] as usize) * BLOCK + lane;
+                        // SAFETY: positions lie inside their axes, and the block has all elements of the image.
+                        let value = unsafe { s.load(self.values.as_ptr().add(at)) };
+                        mixed = s.fma(value, s.splat(place.columns.weights[column]), mixed);
+                    }
+                    sum = s.fma(mixed, s.splat(place.rows.weights[row]), sum);
+                }
+                // SAFETY: the lanes of a point lie in the chunk.
+                unsafe { s.store(target.as_mut_ptr().add(lane), sum) };
+            }
+        }
+    }
+}
+
+/// Writes the lanes of points as lines of the plain result, `stride` apart.
+///
+/// # Safety
+/// `count` places from the target on can be written in each of so many lines.
+unsafe fn store(isa: Isa, found: &[f32; TILE * BLOCK], count: usize, lanes: usize, target: *mut f32, stride: usize) {
+    let (whole_points, whole_lanes) = (count - count % SIDE, lanes - lanes % SIDE);
+    for lane in (0..whole_lanes).step_by(SIDE) {
+        for point in (0..whole_points).step_by(SIDE) {
+            // SAFETY: the tile lies in the array and, by the caller's promise, in the result.
+            unsafe {
+                let from = found.as_ptr().add(point * BLOCK + lane);
+                transpose(isa, from, BLOCK, target.add(lane * stride + point), stride);
+            }
+        }
+    }
+    for lane in 0..lanes {
+        let first = if lane < whole_lanes { whole_points } else { 0 };
+        for point in first..count {
+            // SAFETY: the caller's promise.
+            unsafe { *target.add(lane * stride + point) = found[point * BLOCK + lane] };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocked::from_plain;
+    use crate::testing::{Random, assert_close, in_pool};
+    use pretty_assertions::assert_eq;
+
+    const SHAPE: [usize; 4] = [2, 21, 4, 5];
+
+    /// The taps of an axis, one after the other, outside elements as `None`.
+    fn reference_taps(rule: GridRule, value: f32, size: usize) -> Vec<(Option<usize>, f64)> {
+        let (size, length) = (size as i64, size as f32);
+        let x = if rule.align_corners {
+            (value + 1.0) * (length - 1.0) / 2.0
+        } else {
+            ((value + 1.0) * length - 1.0) / 2.0
+        };
+        let (first, fraction) = (x.floor() as i64, f64::from(x - x.floor()));
+        let weights: Vec<(i64, f64)> = match rule.mode {
+            GridMode::Nearest => vec![(x.round_ties_even() as i64, 1.0)],
+            GridMode::Bilinear => vec![(first, 1.0 - fraction), (first + 1, fraction)],
+            GridMode::Bicubic => (-1..3)
+                .map(|at| {
+                    let (x, a) = ((at as f64 - fraction).abs(), -0.75);
+                    let near = (a + 2.0) * x.powi(3) - (a + 3.0) * x.powi(2) + 1.0;
+                    let far = a * x.powi(3) - 5.0 * a * x.powi(2) + 8.0 * a * x - 4.0 * a;
+                    (first + at, if x <= 1.0 { near } else { far })
+                })
+                .collect(),
+        };
+        let mirror = |mut at: i64| {
+            let (low, high) = if rule.align_corners { (0, 2 * (size - 1)) } else { (-1, 2 * size - 1) };
+            while size > 1 && !(0..size).contains(&at) {
+                at = if at < 0 { low - at } else { high - at };
+            }
+            if size == 1 { 0 } else { at }
+        };
+        let inside = |at: i64| match rule.padding {
+            GridPadding::Zeros => usize::try_from(at).ok().filter(|at| *at < size as usize),
+            GridPadding::Border => Some(at.clamp(0, size - 1) as usize),
+            GridPadding::Reflection => Some(mirror(at) as usize),
+        };
+        weights.into_iter().map(|(at, weight)| (inside(at), weight)).collect()
+    }
+
+    #[test]
+    fn samples_are_those_of_planes() {
+        let [batch, channels, height, width] = SHAPE;
+        let points = 150;
+        let mut random = Random::new(9);
+        let plain = random.values(SHAPE.iter().product());
+        let grid: Vec<f32> = random.values(batch * points * 2).iter().map(|value| value * 1.6).collect();
+        let mut blocked = vec![f32::NAN; blocked_len(batch, channels, height * width)];
+        from_plain(batch, channels, height * width, &plain, &mut blocked).unwrap();
+        for mode in [GridMode::Nearest, GridMode::Bilinear, GridMode::Bicubic] {
+            for padding in [GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection] {
+                for align_corners in [false, true] {
+                    let rule = GridRule { mode, padding, align_corners };
+                    let mut expected = Vec::new();
+                    for index in 0..batch * channels * points {
+                        let (plane, point) = (index / points, index / points / channels * points + index % points);
+                        let mut sum = 0.0;
+                        for (row, down) in reference_taps(rule, grid[point * 2 + 1], height) {
+                            for (column, across) in reference_taps(rule, grid[point * 2], width) {
+                                if let (Some(row), Some(column)) = (row, column) {
+                                    let value = plain[(plane * height + row) * width + column];
+                                    sum += f64::from(value) * down * across;
+                                }
+                            }
+                        }
+                        expected.push(sum);
+                    }
+                    for isa in Isa::available() {
+                        let run = || {
+                            let mut output = vec![f32::NAN; expected.len()];
+                            blocked_grid_sample(isa, rule, SHAPE, points, &blocked, &grid, &mut output).unwrap();
+                            output
+                        };
+                        assert_close(&run(), &expected, 30, &format!("{isa} {rule:?}"));
+                        assert_eq!(run(), in_pool(2, run));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn strange_points_and_misfits() {
+        let rule = GridRule { mode: GridMode::Bilinear, padding: GridPadding::Reflection, align_corners: true };
+        let run = |rule, shape: [usize; 4], grid: &[f32]| {
+            let points = grid.len() / 2;
+            let input = vec![1.0; blocked_len(shape[0], shape[1], shape[2] * shape[3])];
+            let mut output = vec![0.0; shape[1] * points];
+            blocked_grid_sample(Isa::portable(), rule, shape, points, &input, grid, &mut output).map(|()| output)
+        };
+        let grid = [f32::INFINITY, 0.0, f32::NAN, 0.0, -1e30, 1e30, 0.0, 0.0];
+        for padding in [GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection] {
+            let found = run(GridRule { padding, ..rule }, [1, 1, 3, 1], &grid).unwrap();
+            assert_eq!(found[3], 1.0);
+        }
+        assert!(run(rule, [1, 1, 0, 1], &grid).is_err());
+        assert!(run(rule, [2, 1, 3, 1], &grid).is_err());
+    }
+}

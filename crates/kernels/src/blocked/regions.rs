@@ -1,0 +1,239 @@
+//! Means of regions of blocked feature maps: each bin of a region is a weighted sum of the lines and columns it mixes.
+
+use super::{BLOCK, blocked_len, to_plain};
+use crate::error::{KernelError, check_exact, product};
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// The most bins of a region: its means lie on the stack before they are moved to their places.
+pub const MOST_BINS: usize = 256;
+
+/// Sums that a parallel chunk computes at least.
+const CHUNK: usize = 1 << 12;
+
+/// What the bins of regions take from one axis of the feature maps: positions and their weights, bin after bin.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RegionTable {
+    /// The end of each bin among the taps.
+    ends: Vec<usize>,
+    taps: Vec<(u32, f32)>,
+    /// One more than the largest position.
+    size: usize,
+}
+
+impl RegionTable {
+    /// Forgets all bins.
+    pub fn clear(&mut self) {
+        self.ends.clear();
+        self.taps.clear();
+        self.size = 0;
+    }
+
+    /// Adds a position to the bin that is being made. Weights of a position that comes again soon are summed up.
+    ///
+    /// # Errors
+    /// The position does not fit into 32 bits.
+    pub fn push(&mut self, position: usize, weight: f32) -> Result<(), KernelError> {
+        let tap = u32::try_from(position).map_err(|_| KernelError::invalid("position", "does not fit into 32 bits"))?;
+        let start = self.ends.last().copied().unwrap_or(0).max(self.taps.len().saturating_sub(2));
+        match self.taps[start..].iter_mut().find(|(known, _)| *known == tap) {
+            Some((_, sum)) => *sum += weight,
+            None => self.taps.push((tap, weight)),
+        }
+        self.size = self.size.max(position + 1);
+        Ok(())
+    }
+
+    /// Ends a bin, whose weights are multiplied by `factor`.
+    pub fn end_bin(&mut self, factor: f32) {
+        let start = self.ends.last().copied().unwrap_or(0);
+        self.taps[start..].iter_mut().for_each(|(_, weight)| *weight *= factor);
+        self.ends.push(self.taps.len());
+    }
+
+    /// The bins made so far.
+    #[must_use]
+    pub fn bins(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn of_region(&self, region: usize, bins: usize) -> Bins<'_> {
+        let first = region * bins;
+        let start = if first == 0 { 0 } else { self.ends[first - 1] };
+        Bins { start, ends: &self.ends[first..first + bins], taps: &self.taps }
+    }
+}
+
+/// The bins of one region.
+#[derive(Clone, Copy)]
+struct Bins<'a> {
+    start: usize,
+    ends: &'a [usize],
+    taps: &'a [(u32, f32)],
+}
+
+/// Writes the plain `[regions, channels, bins, bins]` of regions of the blocked `input`, which is
+/// `[batch, channels, height, width]`. `images` tells the image of each region; `rows` and `columns` have `bins[0]` and
+/// `bins[1]` bins for each.
+///
+/// # Errors
+/// A slice or a table does not fit, a region lies outside of its map, or there are more than [`MOST_BINS`] bins.
+pub fn blocked_regions(
+    isa: Isa,
+    shape: [usize; 4],
+    images: &[usize],
+    bins: [usize; 2],
+    (rows, columns): (&RegionTable, &RegionTable),
+    input: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    let [batch, channels, height, width] = shape;
+    let count = product("bins", &bins)?;
+    if count > MOST_BINS {
+        return Err(KernelError::invalid("bins", "are too many"));
+    }
+    if rows.bins() != product("rows", &[images.len(), bins[0]])?
+        || columns.bins() != product("columns", &[images.len(), bins[1]])?
+    {
+        return Err(KernelError::invalid("rows", "are not those of the regions"));
+    }
+    if rows.size > height || columns.size > width || images.iter().any(|image| *image >= batch) {
+        return Err(KernelError::invalid("images", "have no such place"));
+    }
+    let plane = product("input", &[height, width, BLOCK])?;
+    check_exact("input", input.len(), blocked_len(batch, channels, plane / BLOCK))?;
+    check_exact("output", output.len(), product("output", &[images.len(), channels, count])?)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let blocks = channels.div_ceil(BLOCK);
+    let work = output.len() as u64;
+    let shared = SharedMut::new(output);
+    parallel_for(images.len() * blocks, CHUNK.div_ceil(count * BLOCK), work, |range| {
+        let mut means = [0.0; MOST_BINS * BLOCK];
+        for index in range {
+            let (region, block) = (index / blocks, index % blocks);
+            let values = &input[(images[region] * blocks + block) * plane..][..plane];
+            let (rows, columns) = (rows.of_region(region, bins[0]), columns.of_region(region, bins[1]));
+            dispatch(isa, Means { values, width, rows, columns, means: &mut means });
+            let first = region * channels + block * BLOCK;
+            let lanes = BLOCK.min(channels - block * BLOCK);
+            // SAFETY: the channels of a block of a region are no other's.
+            let target = unsafe { shared.slice(first * count..(first + lanes) * count) };
+            let moved = to_plain(1, lanes, count, &means[..count * BLOCK], target);
+            debug_assert!(moved.is_ok());
+        }
+    });
+    Ok(())
+}
+
+/// The means of all bins of a region in one block of channels.
+struct Means<'a> {
+    values: &'a [f32],
+    width: usize,
+    rows: Bins<'a>,
+    columns: Bins<'a>,
+    means: &'a mut [f32; MOST_BINS * BLOCK],
+}
+
+impl Kernel for Means<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Means { values, width, rows, columns, means } = self;
+        let mut target = means.as_chunks_mut::<BLOCK>().0.iter_mut();
+        let mut row = rows.start;
+        for row_end in rows.ends {
+            let mut column = columns.start;
+            for column_end in columns.ends {
+                let Some(target) = target.next() else { return };
+                for lane in (0..BLOCK).step_by(S::LANES) {
+                    let mut sum = s.splat(0.0);
+                    for (y, weight) in &rows.taps[row..*row_end] {
+                        let line = *y as usize * width;
+                        let mut mixed = s.splat(0.0);
+                        for (x, weight) in &columns.taps[column..*column_end] {
+                            // SAFETY: the tables were checked to name places of the map, which has so many values.
+                            let value = unsafe { s.load(values.as_ptr().add((line + *x as usize) * BLOCK + lane)) };
+                            mixed = s.fma(value, s.splat(*weight), mixed);
+                        }
+                        sum = s.fma(mixed, s.splat(*weight), sum);
+                    }
+                    // SAFETY: the lanes of one bin lie in the array.
+                    unsafe { s.store(target.as_mut_ptr().add(lane), sum) };
+                }
+                column = *column_end;
+            }
+            row = *row_end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocked::from_plain;
+    use crate::testing::{Random, assert_close, in_pool};
+    use pretty_assertions::assert_eq;
+
+    fn table(bins: &[&[(usize, f32)]]) -> RegionTable {
+        let mut table = RegionTable::default();
+        for bin in bins {
+            bin.iter().for_each(|(position, weight)| table.push(*position, *weight).unwrap());
+            table.end_bin(0.5);
+        }
+        table
+    }
+
+    #[test]
+    fn means_are_those_of_planes() {
+        let shape @ [batch, channels, height, width] = [2, 21, 4, 5];
+        let rows: [&[(usize, f32)]; 6] =
+            [&[(0, 0.5), (1, 0.5), (1, 1.0)], &[(3, 1.0)], &[], &[(2, 2.0)], &[(0, 1.0), (3, 1.0)], &[(1, 1.0)]];
+        let columns: [&[(usize, f32)]; 3] = [&[(4, 1.0), (0, 0.25)], &[(2, 1.0)], &[(1, 0.5), (2, 0.5)]];
+        let images = [1, 0, 1];
+        let plain = Random::new(5).values(shape.iter().product());
+        let mut blocked = vec![f32::NAN; blocked_len(batch, channels, height * width)];
+        from_plain(batch, channels, height * width, &plain, &mut blocked).unwrap();
+        let mut expected = Vec::new();
+        for (region, image) in images.iter().enumerate() {
+            for (channel, bin) in (0..channels).flat_map(|channel| (0..2).map(move |bin| (channel, bin))) {
+                let mut sum = 0.0;
+                for (y, row) in rows[region * 2 + bin] {
+                    for (x, column) in columns[region] {
+                        let place = ((image * channels + channel) * height + y) * width + x;
+                        sum += f64::from(plain[place]) * f64::from(row * column) * 0.25;
+                    }
+                }
+                expected.push(sum);
+            }
+        }
+        let (rows, columns) = (table(&rows), table(&columns));
+        for isa in Isa::available() {
+            let run = || {
+                let mut output = vec![f32::NAN; expected.len()];
+                blocked_regions(isa, shape, &images, [2, 1], (&rows, &columns), &blocked, &mut output).unwrap();
+                output
+            };
+            assert_close(&run(), &expected, 4, "regions");
+            assert_eq!(run(), in_pool(2, run));
+        }
+    }
+
+    #[test]
+    fn misfits_are_errors() {
+        let (rows, columns) = (table(&[&[(1, 1.0)]]), table(&[&[(2, 1.0)]]));
+        let run = |shape: [usize; 4], images: &[usize], bins: [usize; 2]| {
+            let input = vec![0.0; blocked_len(shape[0], shape[1], shape[2] * shape[3])];
+            let mut output = vec![0.0; images.len() * shape[1] * bins[0] * bins[1]];
+            blocked_regions(Isa::portable(), shape, images, bins, (&rows, &columns), &input, &mut output)
+        };
+        assert!(run([1, 3, 2, 3], &[0], [1, 1]).is_ok());
+        assert!(run([1, 3, 2, 3], &[1], [1, 1]).is_err());
+        assert!(run([1, 3, 1, 3], &[0], [1, 1]).is_err());
+        assert!(run([1, 3, 2, 2], &[0], [1, 1]).is_err());
+        assert!(run([1, 3, 2, 3], &[0, 0], [1, 1]).is_err());
+        assert!(run([1, 3, 2, 3], &[0], [1, 257]).is_err());
+    }
+}

@@ -1,0 +1,185 @@
+//! Layers that sample feature maps between their elements, f32: ROIAlign of means and GridSample. The maps lie in blocks
+//! of channels, the result is plain.
+
+use std::sync::Arc;
+
+use ovir_graph::Node;
+use ovir_kernels::blocked::{
+    GridMode, GridPadding, GridRule, MOST_BINS, RegionTable, blocked_grid_sample, blocked_regions,
+};
+use ovir_kernels::isa::{self, Isa};
+use ovir_ops::common::regions::{Samples, image_of};
+use ovir_ops::detection::roi_align::{ROIAlign, ROIAlignMode};
+use ovir_ops::image::grid_sample::{GridSample, GridSampleMode, GridSamplePadding};
+use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
+use ovir_tensor::{ElementType, SmallVec, TensorView};
+
+use super::blocked::{Candidate, channels};
+use super::parts::kernel_error;
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+use crate::layout::{Layout, nominal_elements};
+
+/// Regions whose tables are made at a time.
+const GROUP: usize = 64;
+
+/// Nanoseconds that an element takes less than by the reference.
+const REGION_GAIN: f64 = 20.0;
+const GRID_GAIN: f64 = 8.0;
+
+/// What an unknown number of regions is taken for.
+const NOMINAL_REGIONS: f64 = 32.0;
+
+struct RegionKernel {
+    isa: Isa,
+    operation: Arc<dyn Operation>,
+}
+
+/// A ROIAlign whose kernel can do it.
+fn found<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROIAlign> {
+    let found = node.operation.downcast_ref::<ROIAlign>()?;
+    let (bins_y, bins_x) = (found.attributes.pooled_h.max(0) as usize, found.attributes.pooled_w.max(0) as usize);
+    let [data, boxes, images] = inputs else { return None };
+    let fits = found.attributes.mode == ROIAlignMode::Avg
+        && bins_y.checked_mul(bins_x).is_some_and(|bins| bins <= MOST_BINS)
+        && channels(data).is_some()
+        && data.shape.rank() == Some(4)
+        && boxes.element_type == ElementType::F32
+        && matches!(images.element_type, ElementType::I32 | ElementType::I64);
+    fits.then_some(found)
+}
+
+/// How a GridSample of f32 reads its grid.
+fn grid_rule(node: &Node, inputs: &[&ValueFacts]) -> Option<GridRule> {
+    let attributes = &node.operation.downcast_ref::<GridSample>()?.attributes;
+    let [data, grid] = inputs else { return None };
+    let fits = channels(data).is_some() && data.shape.rank() == Some(4) && grid.element_type == ElementType::F32;
+    fits.then_some(GridRule {
+        mode: match attributes.mode {
+            GridSampleMode::Nearest => GridMode::Nearest,
+            GridSampleMode::Bilinear => GridMode::Bilinear,
+            GridSampleMode::Bicubic => GridMode::Bicubic,
+        },
+        padding: match attributes.padding_mode {
+            GridSamplePadding::Zeros => GridPadding::Zeros,
+            GridSamplePadding::Border => GridPadding::Border,
+            GridSamplePadding::Reflection => GridPadding::Reflection,
+        },
+        align_corners: attributes.align_corners,
+    })
+}
+
+/// Whether a layer is one of those that can read blocks.
+pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Candidate> {
+    let output = &outputs.first()?.shape;
+    let gain = match (found(node, inputs), grid_rule(node, inputs)) {
+        (Some(_), _) => {
+            let regions = if output.dims()?.first()?.get().is_none() { NOMINAL_REGIONS } else { 1.0 };
+            nominal_elements(output) * regions * REGION_GAIN
+        }
+        (None, rule) => rule.map(|_| nominal_elements(output) * GRID_GAIN)?,
+    };
+    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
+    *layouts.first_mut()? = Layout::Blocked;
+    Some(Candidate { inputs: layouts, output: Layout::Plain, gain, channels: None })
+}
+
+/// Claims a layer that samples blocks.
+pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let kernel: Box<dyn Kernel> = match grid_rule(context.node, context.inputs) {
+        Some(rule) => Box::new(GridKernel { isa: isa::detect(), rule }),
+        None => {
+            found(context.node, context.inputs)?;
+            Box::new(RegionKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
+        }
+    };
+    Some(Claim { kernel, packed_inputs: SmallVec::new() })
+}
+
+/// A GridSample of blocks.
+struct GridKernel {
+    isa: Isa,
+    rule: GridRule,
+}
+
+impl Kernel for GridKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!((shapes.inputs, shapes.outputs), ([data, grid], [output])
+            if data.rank() == 4 && data.elements() > 0 && output.rank() == 4
+                && grid[..] == [output[0], output[2], output[3], 2] && output[..2] == data[..2])
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let misfit = || OpError::shape(Blame::Node, "the kernel does not fit the layer");
+        let ([data, grid], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let (&[batch, channels, height, width], &[_, _, high, wide]) = (&data.shape()[..], &output.shape()[..]) else {
+            return Err(misfit());
+        };
+        let (values, places) = (data.slice::<f32>()?, grid.slice::<f32>()?);
+        let (shape, target) = ([batch, channels, height, width], output.slice_mut::<f32>()?);
+        blocked_grid_sample(self.isa, self.rule, shape, high * wide, values, places, target).map_err(kernel_error)
+    }
+}
+
+impl Kernel for RegionKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!((shapes.inputs, shapes.outputs), ([data, boxes, images], [output])
+            if data.rank() == 4 && data.elements() > 0 && output.rank() == 4
+                && boxes[..] == [output[0], 4] && images[..] == [output[0]])
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let misfit = || OpError::shape(Blame::Node, "the kernel does not fit the layer");
+        let operation = self.operation.downcast_ref::<ROIAlign>().ok_or_else(misfit)?;
+        let ([data, boxes, images], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let (&[batch, channels, height, width], &[_, _, bins_y, bins_x]) = (&data.shape()[..], &output.shape()[..])
+        else {
+            return Err(misfit());
+        };
+        let images = images_of(images, batch)?;
+        let (values, boxes) = (data.slice::<f32>()?, boxes.slice::<f32>()?.as_chunks::<4>().0);
+        let region = channels * bins_y * bins_x;
+        let (mut rows, mut columns) = (RegionTable::default(), RegionTable::default());
+        let groups = output.slice_mut::<f32>()?.chunks_mut((GROUP * region).max(1));
+        for ((target, boxes), images) in groups.zip(boxes.chunks(GROUP)).zip(images.chunks(GROUP)) {
+            rows.clear();
+            columns.clear();
+            for corners in boxes {
+                let (lines, places) = operation.grid(corners.map(f64::from), [height, width])?;
+                add(&mut rows, &lines, bins_y)?;
+                add(&mut columns, &places, bins_x)?;
+            }
+            let (shape, bins) = ([batch, channels, height, width], [bins_y, bins_x]);
+            blocked_regions(self.isa, shape, images, bins, (&rows, &columns), values, target).map_err(kernel_error)?;
+        }
+        Ok(())
+    }
+}
+
+/// The image of each region.
+fn images_of(indices: &TensorView<'_>, batch: usize) -> OpResult<Vec<usize>> {
+    let image = |(region, index): (usize, i64)| image_of(index, region, batch, 2);
+    match indices.element_type() {
+        ElementType::I32 => indices.slice::<i32>()?.iter().map(|i| i64::from(*i)).enumerate().map(image).collect(),
+        _ => indices.slice::<i64>()?.iter().copied().enumerate().map(image).collect(),
+    }
+}
+
+/// Adds the bins of a region. Samples outside of the map are zero, but count.
+fn add(table: &mut RegionTable, samples: &Samples, bins: usize) -> OpResult {
+    for bin in 0..bins {
+        for (first, second, weight) in samples.of_bin(bin).iter().flatten() {
+            table.push(*first, (1.0 - weight) as f32).map_err(kernel_error)?;
+            table.push(*second, *weight as f32).map_err(kernel_error)?;
+        }
+        table.end_bin(1.0 / samples.per_bin.max(1) as f32);
+    }
+    Ok(())
+}
