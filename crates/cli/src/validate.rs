@@ -1,6 +1,6 @@
 //! `ovir validate`: every defect of each model, with line and column.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const SNIFFED: u64 = 4096;
 /// Bytes of stack of a thread that checks files, as the main thread usually has: bodies in bodies recurse.
 const STACK_BYTES: usize = 8 << 20;
 
-/// The most folders within each other; links can make circles.
+/// The most folders within each other.
 const MAX_DEPTH: usize = 64;
 
 const EXAMPLES: &str = "\
@@ -309,17 +309,28 @@ fn expand_one(path: &Path, unreadable: &mut Vec<Failure>) -> Result<Vec<PathBuf>
 
 fn folder(path: &Path, unreadable: &mut Vec<Failure>) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
-    walk(path, MAX_DEPTH, &mut files, unreadable);
+    walk(path, MAX_DEPTH, &mut HashSet::new(), &mut files, unreadable);
     if files.is_empty() && unreadable.is_empty() {
         return Err(Failure::usage(format!("{}: the folder holds no IR files", path.display())));
     }
     Ok(files)
 }
 
-/// The `.xml` files below a folder that look like IR; others are none of our business.
-fn walk(path: &Path, depth: usize, files: &mut Vec<PathBuf>, unreadable: &mut Vec<Failure>) {
-    let entries = match std::fs::read_dir(path) {
-        Ok(entries) => entries,
+/// The `.xml` files below a folder that look like IR; others are none of our business. `known` are the folders that were
+/// searched: links can make circles, and lead to one folder by several ways.
+fn walk(
+    path: &Path,
+    depth: usize,
+    known: &mut HashSet<PathBuf>,
+    files: &mut Vec<PathBuf>,
+    unreadable: &mut Vec<Failure>,
+) {
+    let read = || Ok((std::fs::canonicalize(path)?, std::fs::read_dir(path)?));
+    let entries = match read() {
+        Ok((folder, entries)) => match known.insert(folder) {
+            true => entries,
+            false => return,
+        },
         Err(error) => return unreadable.push(Failure::file(path, &error)),
     };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
@@ -327,7 +338,7 @@ fn walk(path: &Path, depth: usize, files: &mut Vec<PathBuf>, unreadable: &mut Ve
     for path in paths {
         if path.is_dir() {
             if depth > 0 {
-                walk(&path, depth - 1, files, unreadable);
+                walk(&path, depth - 1, known, files, unreadable);
             }
             continue;
         }
@@ -343,10 +354,12 @@ fn walk(path: &Path, depth: usize, files: &mut Vec<PathBuf>, unreadable: &mut Ve
     }
 }
 
+/// An XML file beside weights is meant to be IR, whatever it holds; so is one that Git LFS has not fetched.
 fn looks_like_ir(path: &Path) -> std::io::Result<bool> {
     let mut start = Vec::new();
     std::fs::File::open(path)?.take(SNIFFED).read_to_end(&mut start)?;
-    Ok(start.windows(4).any(|bytes| bytes == b"<net"))
+    let is_ir = start.windows(4).any(|bytes| bytes == b"<net") || start.starts_with(b"version https://git-lfs");
+    Ok(is_ir || path.with_extension("bin").is_file())
 }
 
 /// The findings of an earlier run: how often each was there.
@@ -384,5 +397,37 @@ impl Baseline {
                 _ => true,
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn folders_are_searched_once_for_what_is_meant_to_be_ir() {
+        let root = std::env::temp_dir().join(format!("ovir-folder-{}", std::process::id()));
+        let inner = root.join("inner");
+        std::fs::create_dir_all(&inner).unwrap();
+        let files = [
+            ("inner/model.xml", "<net name=\"m\"/>"),
+            ("fetched.xml", "version https://git-lfs.github.com/spec/v1\n"),
+            ("other.xml", "<project/>"),
+            ("damaged.xml", ""),
+            ("damaged.bin", ""),
+            ("notes.txt", "<net"),
+        ];
+        for (name, content) in files {
+            std::fs::write(root.join(name), content).unwrap();
+        }
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(&root, inner.join("around")).unwrap();
+        let mut unreadable = Vec::new();
+        let found = folder(&root, &mut unreadable).unwrap();
+        let names: Vec<_> = found.iter().map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect();
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(names, ["damaged.xml", "fetched.xml", "inner/model.xml"].map(PathBuf::from));
+        assert!(unreadable.is_empty());
     }
 }

@@ -7,15 +7,17 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ovir_diagnostics::{Code, Diagnostic, Severity, Span};
+use ovir_diagnostics::{Code, Diagnostic, Severity, Span, nearest};
 use ovir_ir::{
     Attribute, Body, ControlFlow, Document, Layer, Port, PortMap, PortMapEntry, RtAttribute, RtInfo, Text, Weights,
 };
 use ovir_ops::{
-    AttributeReader, BackEdge, BodyPorts, BuildContext, Category, Guarded, InputMap, OpDef, OpVersion, Operation,
-    OutputMap, RawAttribute, Registry, Resolution, SPECIFIED, Slicing, infrastructure::constant::Const,
+    AttributeDef, AttributeReader, BackEdge, Blame, BodyPorts, BuildContext, Category, Guarded, InputMap, OpDef,
+    OpError, OpVersion, Operation, OutputMap, RawAttribute, Registry, Resolution, SPECIFIED, Slicing,
+    infrastructure::constant::Const,
 };
 use ovir_tensor::{ElementType, SmallVec};
+use smallvec::smallvec;
 
 use crate::build::edges::Link;
 use crate::locate::diagnose;
@@ -37,8 +39,14 @@ pub struct Built {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Builds the graph of a document with the operations of `registry`.
-pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Registry, options: BuildOptions) -> Built {
+/// Builds the graph of a document with the operations of `registry`. The document is taken apart on the way, so that its
+/// memory serves the graph.
+pub fn build(
+    mut document: Document<'_>,
+    weights: Option<&Weights>,
+    registry: &Registry,
+    options: BuildOptions,
+) -> Built {
     let mut builder = Builder {
         weights: constants::Constants::new(weights, options.without_weights),
         registry,
@@ -46,15 +54,16 @@ pub fn build(document: &Document<'_>, weights: Option<&Weights>, registry: &Regi
         nothing: Arc::new(Unresolved { outputs: Vec::new(), attributes: Vec::new() }),
         unknown: Vec::new(),
     };
-    let mut model = builder.body(&document.body).model;
+    let mut model = builder.body(&mut document.body).model;
     model.name = document.name.value.to_string();
     model.ir_version = document.version.value;
     if document.version.value == 10 {
+        legacy::check_names(&model, &mut builder.diagnostics);
         legacy::widen_interface(&mut model);
     }
     builder.weights.finish(&mut builder.diagnostics);
     unknown::report(builder.unknown, registry, &mut builder.diagnostics);
-    legacy::apply_preprocessing(document, &mut model, weights, &mut builder.diagnostics);
+    legacy::apply_preprocessing(&document, &mut model, weights, &mut builder.diagnostics);
     Built { model, diagnostics: builder.diagnostics }
 }
 
@@ -81,17 +90,19 @@ struct BuiltBody {
 }
 
 impl Builder<'_> {
-    fn body(&mut self, body: &Body<'_>) -> BuiltBody {
+    fn body(&mut self, body: &mut Body<'_>) -> BuiltBody {
         self.check_names(body);
         let edges = edges::connect(body, &mut self.diagnostics);
         let mut model = Model { rt_info: body.rt_info.iter().map(own_rt_info).collect(), ..Model::default() };
+        model.nodes.reserve(body.layers.len());
         let mut node_of: Vec<Option<NodeId>> = vec![None; body.layers.len()];
         for index in edges.order {
-            let layer = &body.layers[index];
-            let inputs = sources(layer, &edges.links[index], &node_of, &mut model);
-            let node = self.node(layer, inputs, &edges.links[index], &mut model);
+            let layer = &mut body.layers[index];
+            let inputs = sources(layer, edges.links.get(index), &node_of, &mut model);
+            let node = self.node(layer, inputs, edges.links.get(index), &mut model);
             node_of[index] = Some(NodeId(model.nodes.len() as u32));
             model.nodes.push(node);
+            give_back(layer);
         }
         self.interface(body, &node_of, model)
     }
@@ -116,7 +127,7 @@ impl Builder<'_> {
     /// Of two inputs, or two outputs, with the same name only one can be addressed by it. Elsewhere the name addresses
     /// nothing, and converters do leave names behind.
     fn check_tensor_names(&mut self, body: &Body<'_>) {
-        let mut tensors: HashMap<&str, (&Layer<'_>, u64, Span)> = HashMap::new();
+        let mut tensors: HashMap<&str, (&Layer<'_>, u64, Span)> = HashMap::with_capacity(body.layers.len());
         let mut interface: Option<InterfacePorts> = None;
         for layer in &body.layers {
             for (port, name) in layer.outputs.iter().flat_map(|port| port.names.iter().map(move |name| (port, name))) {
@@ -143,10 +154,15 @@ impl Builder<'_> {
         }
     }
 
-    fn node(&mut self, layer: &Layer<'_>, inputs: Vec<Source>, links: &[Option<Link>], model: &mut Model) -> Node {
-        let location = Box::new(location(layer, links));
-        let (bodies, ports) = match &layer.control_flow {
-            Some(control_flow) => self.control_flow(layer, control_flow),
+    fn node(&mut self, layer: &mut Layer<'_>, inputs: Vec<Source>, links: &[Option<Link>], model: &mut Model) -> Node {
+        let resolution = self.registry.resolve(&layer.type_name.value, &layer.version.value);
+        let known = match &resolution {
+            Resolution::BuiltIn(definition, _) => definition.attributes,
+            _ => &[],
+        };
+        let location = Box::new(location(layer, links, known));
+        let (bodies, ports) = match layer.control_flow.take() {
+            Some(control_flow) => self.control_flow(layer, *control_flow),
             None => (Vec::new(), Vec::new()),
         };
         let mut node = Node {
@@ -165,7 +181,7 @@ impl Builder<'_> {
             leave_unresolved(layer, &mut node);
             return node;
         }
-        match self.registry.resolve(&layer.type_name.value, &layer.version.value) {
+        match resolution {
             Resolution::BuiltIn(definition, version) => {
                 node.type_name = Cow::Borrowed(definition.type_name);
                 self.resolve(layer, &mut node, definition, version, ports, model);
@@ -212,6 +228,9 @@ impl Builder<'_> {
         let mut is_sound = true;
         for problem in reader.finish() {
             let diagnostic = diagnose(model, node, &problem);
+            if let Some(location) = &mut node.location {
+                location.is_misspelt |= is_slip(&problem, definition);
+            }
             is_sound &= !diagnostic.is_error();
             self.diagnostics.push(diagnostic);
         }
@@ -305,30 +324,30 @@ impl Builder<'_> {
         true
     }
 
-    fn control_flow(&mut self, layer: &Layer<'_>, control_flow: &ControlFlow<'_>) -> (Vec<Model>, Vec<BodyPorts>) {
+    fn control_flow(&mut self, layer: &Layer<'_>, control_flow: ControlFlow<'_>) -> (Vec<Model>, Vec<BodyPorts>) {
         let is_if = control_flow.then_body.is_some() || control_flow.else_body.is_some();
-        let pairs: &[_] = match is_if {
-            true => &[
-                ("then_body", &control_flow.then_body, &control_flow.then_port_map),
-                ("else_body", &control_flow.else_body, &control_flow.else_port_map),
+        let pairs: SmallVec<[_; 2]> = match is_if {
+            true => smallvec![
+                ("then_body", control_flow.then_body, control_flow.then_port_map),
+                ("else_body", control_flow.else_body, control_flow.else_port_map),
             ],
-            false => &[("body", &control_flow.body, &control_flow.port_map)],
+            false => smallvec![("body", control_flow.body, control_flow.port_map)],
         };
         let (mut bodies, mut ports) = (Vec::new(), Vec::new());
         for (name, body, map) in pairs {
-            let Some(body) = body else {
+            let Some(mut body) = body else {
                 let message = format!("{} has no <{name}>", layer.reference());
                 let diagnostic = Diagnostic::new(Code::MissingElement, message).in_layer(layer.reference());
                 self.diagnostics.push(diagnostic.at(layer.span, "both branches are required"));
                 // With a branch missing, the other one must not take its place.
                 return (Vec::new(), Vec::new());
             };
-            let built = self.body(body);
+            let built = self.body(&mut body);
             let before = self.diagnostics.len();
-            let connected = self.body_ports(layer, control_flow, map.as_ref(), &built);
+            let connected = self.body_ports(layer, &control_flow.back_edges, map.as_ref(), &built);
             if self.diagnostics.len() == before && !body.is_incomplete {
                 let place = map.as_ref().map_or(body.span, |map| map.span);
-                self.check_connected(layer, body, place, &connected);
+                self.check_connected(layer, &body, place, &connected);
             }
             ports.push(connected);
             bodies.push(built.model);
@@ -373,7 +392,7 @@ impl Builder<'_> {
     fn body_ports(
         &mut self,
         layer: &Layer<'_>,
-        control_flow: &ControlFlow<'_>,
+        back_edges: &[ovir_ir::BackEdge],
         map: Option<&PortMap<'_>>,
         body: &BuiltBody,
     ) -> BodyPorts {
@@ -382,6 +401,9 @@ impl Builder<'_> {
             result_count: body.model.results.len(),
             ..BodyPorts::default()
         };
+        for entry in map.iter().flat_map(|m| m.inputs.iter().chain(&m.outputs)) {
+            self.check_slicing(layer, entry);
+        }
         for entry in map.iter().flat_map(|m| &m.inputs) {
             let Some(parameter) = self.inner(layer, &body.parameters, entry.internal_layer_id, "Parameter") else {
                 continue;
@@ -407,7 +429,7 @@ impl Builder<'_> {
                 ports.outputs.push(OutputMap { external, result, slicing: slicing(entry) });
             }
         }
-        for edge in &control_flow.back_edges {
+        for edge in back_edges {
             let result = self.inner(layer, &body.results, edge.from_layer, "Result");
             let parameter = self.inner(layer, &body.parameters, edge.to_layer, "Parameter");
             if let (Some(result), Some(parameter)) = (result, parameter) {
@@ -415,6 +437,20 @@ impl Builder<'_> {
             }
         }
         ports
+    }
+
+    /// Steps of nothing and slices of nothing never end, whatever the size of the axis.
+    fn check_slicing(&mut self, layer: &Layer<'_>, entry: &PortMapEntry<'_>) {
+        let stride = entry
+            .stride
+            .filter(|stride| stride.value == 0)
+            .map(|stride| ("stride", stride, "so that no slice follows the first one"));
+        let part_size = entry.part_size.filter(|size| size.value < 1);
+        let wrong = stride.or(part_size.map(|size| ("part_size", size, "which must be at least 1")));
+        let Some((name, number, rule)) = wrong.filter(|_| entry.axis.is_some()) else { return };
+        let reference = layer.reference();
+        let message = format!("{reference}: `{name}` of the port map is {}, {rule}", number.value);
+        self.diagnostics.push(Diagnostic::new(Code::InvalidBody, message).in_layer(reference).at(number.span, ""));
     }
 
     fn inner(
@@ -540,6 +576,13 @@ fn output(port: &Port<'_>) -> Output {
     }
 }
 
+/// Frees what a layer holds beyond what the body still needs of it: ids, names and places.
+fn give_back(layer: &mut Layer<'_>) {
+    layer.attributes = Vec::new();
+    layer.inputs = Vec::new();
+    layer.outputs = Vec::new();
+}
+
 /// The layer yields what the file declares.
 fn leave_unresolved(layer: &Layer<'_>, node: &mut Node) {
     node.type_name = Cow::Owned(layer.type_name.value.to_string());
@@ -561,11 +604,22 @@ fn opset_name(version: &str) -> Cow<'static, str> {
 fn declared(port: &Port<'_>) -> DeclaredPort {
     DeclaredPort {
         element_type: port.precision.map(|p| (p.value, p.span)).filter(|(t, _)| *t != ElementType::Dynamic),
-        dims: port.dims.as_ref().map(|dims| dims.iter().map(|d| (d.value, d.span)).collect()),
+        dims: port.dims.clone(),
     }
 }
 
-fn location(layer: &Layer<'_>, links: &[Option<Link>]) -> Location {
+/// Whether an unknown attribute seems to be a misspelt one.
+fn is_slip(problem: &OpError, definition: &OpDef) -> bool {
+    let Blame::Attribute(name) = problem.blame() else { return false };
+    problem.code() == Code::UnknownAttribute && nearest(name, definition.attributes.iter().map(|a| a.name)).is_some()
+}
+
+/// `known` are the attributes whose names need no memory of their own.
+fn location(layer: &Layer<'_>, links: &[Option<Link>], known: &'static [AttributeDef]) -> Location {
+    let name = |name: &str| match known.iter().find(|definition| definition.name == name) {
+        Some(definition) => Cow::Borrowed(definition.name),
+        None => Cow::Owned(name.to_owned()),
+    };
     let port = |port: &Port<'_>, edge: Option<Span>| PortLocation {
         id: port.id.value,
         span: port.span,
@@ -575,9 +629,10 @@ fn location(layer: &Layer<'_>, links: &[Option<Link>]) -> Location {
     Location {
         id: layer.id_text.to_string(),
         layer: layer.span,
-        attributes: layer.attributes.iter().map(|a| (a.name.value.to_string(), a.span())).collect(),
+        attributes: layer.attributes.iter().map(|a| (name(&a.name.value), a.span())).collect(),
         inputs: layer.inputs.iter().zip(links).map(|(p, link)| port(p, link.map(|link| link.span))).collect(),
         outputs: layer.outputs.iter().map(|p| port(p, None)).collect(),
+        is_misspelt: false,
     }
 }
 

@@ -5,8 +5,9 @@
 //! be; then only the origin is reported, with the first layer that fails.
 
 use ovir_diagnostics::{Code, Diagnostic, Span};
+use ovir_ir::DeclaredDim;
 use ovir_ops::ValueFacts;
-use ovir_tensor::{ElementType, SmallVec};
+use ovir_tensor::{Dim, ElementType, SmallVec};
 
 use crate::inference::infer_layer;
 use crate::{DeclaredPort, Inference, Model, Node, NodeId, PortLocation, Source};
@@ -90,6 +91,8 @@ impl Settler<'_> {
                     self.origins[origin].stale += 1;
                     Some(origin)
                 }
+                // What the attribute was to say is declared here.
+                None if location.is_misspelt => Some(self.silent_origin()),
                 None if is_openvinos_own(node, port, &declared.declared, facts) => Some(self.silent_origin()),
                 None => Some(self.stale_output(node, port, declared, facts, mismatch)),
             };
@@ -261,9 +264,10 @@ fn mismatch(node: &Node, declared: &DeclaredPort, facts: &ValueFacts) -> Option<
         return Some(Mismatch::Shape(Span::default()));
     }
     // Unknown dims are declared as -1, which fits everything.
-    let is_wrong = |(size, dim): (i64, &ovir_tensor::Dim)| usize::try_from(size).is_ok_and(|size| !dim.contains(size));
-    let wrong = dims.iter().zip(inferred).find(|((size, _), dim)| is_wrong((*size, dim)))?;
-    Some(Mismatch::Shape(wrong.0.1))
+    let is_wrong =
+        |(declared, dim): &(&DeclaredDim, &Dim)| usize::try_from(declared.value).is_ok_and(|size| !dim.contains(size));
+    let (wrong, _) = dims.iter().zip(inferred).find(is_wrong)?;
+    Some(Mismatch::Shape(wrong.span))
 }
 
 /// Whether OpenVINO declares this in every file that it saves, although the specification has it otherwise. Nobody can
@@ -278,9 +282,10 @@ fn is_openvinos_own(node: &Node, port: usize, declared: &DeclaredPort, facts: &V
                 (declared.dims.as_deref().unwrap_or_default(), facts.shape.dims().unwrap_or_default());
             let rest_fits = || {
                 let rest = dims.iter().zip(inferred).skip(1);
-                rest.into_iter().all(|((size, _), dim)| usize::try_from(*size).is_ok_and(|size| dim.contains(size)))
+                rest.into_iter()
+                    .all(|(declared, dim)| usize::try_from(declared.value).is_ok_and(|size| dim.contains(size)))
             };
-            dims.len() == inferred.len() && dims.first().is_some_and(|(size, _)| *size == 0) && rest_fits()
+            dims.len() == inferred.len() && dims.first().is_some_and(|dim| dim.value == 0) && rest_fits()
         }
         _ => false,
     }
@@ -327,7 +332,7 @@ fn finding(
 
 /// The dimension that should stand at `span`, or the whole shape where the rank differs.
 fn right_part(declared: &PortLocation, facts: &ValueFacts, span: Span) -> String {
-    let position = declared.declared.dims.iter().flatten().position(|(_, at)| *at == span);
+    let position = declared.declared.dims.iter().flatten().position(|dim| dim.span == span);
     match (position, facts.shape.dims()) {
         (Some(position), Some(dims)) if position < dims.len() => dims[position].to_string(),
         _ => facts.shape.to_string(),

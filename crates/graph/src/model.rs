@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ovir_diagnostics::{LayerReference, Span};
-use ovir_ir::{RtAttribute, RtInfo};
+use ovir_ir::{DeclaredDims, RtAttribute, RtInfo};
 use ovir_ops::{
     Effects, EvaluateContext, InferContext, OpError, OpResult, OpVersion, Operation, infrastructure::constant::Const,
     infrastructure::parameter::Parameter,
@@ -94,11 +94,13 @@ pub struct Location {
     /// The start tag.
     pub layer: Span,
     /// The attributes of `<data>`: name, and the span of the attribute.
-    pub attributes: Vec<(String, Span)>,
+    pub attributes: Vec<(Cow<'static, str>, Span)>,
     /// The input ports.
     pub inputs: Vec<PortLocation>,
     /// The output ports.
     pub outputs: Vec<PortLocation>,
+    /// Whether the name of an attribute seems to be misspelt, so that the layer may not yield what is meant.
+    pub is_misspelt: bool,
 }
 
 /// Where a port stands, and what it declares.
@@ -120,7 +122,7 @@ pub struct DeclaredPort {
     /// The element type.
     pub element_type: Option<(ElementType, Span)>,
     /// The dimensions, `None` where there is no `<dim>`; -1 is unknown.
-    pub dims: Option<Vec<(i64, Span)>>,
+    pub dims: Option<DeclaredDims>,
 }
 
 /// How an image is turned into the values of an input, as `model_info` says it.
@@ -171,7 +173,7 @@ impl DeclaredPort {
     pub fn shape(&self) -> PartialShape {
         match &self.dims {
             None => PartialShape::DYNAMIC,
-            Some(dims) => PartialShape::from_dims(dims.iter().map(|(size, _)| match usize::try_from(*size) {
+            Some(dims) => PartialShape::from_dims(dims.iter().map(|dim| match usize::try_from(dim.value) {
                 Ok(size) => ovir_tensor::Dim::fixed(size),
                 Err(_) => ovir_tensor::Dim::DYNAMIC,
             })),

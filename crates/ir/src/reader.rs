@@ -6,6 +6,7 @@
 
 mod attributes;
 mod body;
+mod foreign;
 mod layer;
 mod rt_info;
 
@@ -29,6 +30,9 @@ pub fn read_document(xml: &[u8]) -> (Option<Document<'_>>, Vec<Diagnostic>) {
 
 /// As [`read_document`], with limits of one's own.
 pub fn read_document_within<'a>(xml: &'a [u8], limits: &Limits) -> (Option<Document<'a>>, Vec<Diagnostic>) {
+    if let Some(diagnostic) = foreign::foreign(xml) {
+        return (None, vec![diagnostic]);
+    }
     let text = match checked_text(xml) {
         Ok(text) => text,
         Err(diagnostic) => return (None, vec![*diagnostic]),

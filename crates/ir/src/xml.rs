@@ -1,9 +1,12 @@
 //! XML events with byte offsets: the only module that knows quick-xml.
 
+mod plain;
+
 use std::borrow::Cow;
 
 use ovir_diagnostics::Span;
 use quick_xml::XmlVersion;
+use quick_xml::errors::IllFormedError;
 use quick_xml::escape::EscapeError;
 use quick_xml::events::Event;
 use quick_xml::events::attributes::{AttrError, Attributes};
@@ -88,8 +91,18 @@ pub(crate) enum Item<'a> {
 pub(crate) struct XmlReader<'a> {
     text: &'a str,
     reader: quick_xml::Reader<&'a [u8]>,
-    /// Bytes of the byte order mark, which quick-xml never sees.
+    /// Bytes of the byte order mark.
     mark: usize,
+    /// Bytes that quick-xml never saw: the byte order mark and what was plain.
+    unseen: usize,
+    /// Whether quick-xml stands between two items, so that another one may be read in its place.
+    is_between: bool,
+    /// The names of the open elements.
+    open: Vec<&'a str>,
+    /// The attributes of the last tag that was plain.
+    attributes: Vec<RawAttribute<'a>>,
+    /// Where that tag starts.
+    attributes_of: Option<usize>,
 }
 
 impl<'a> XmlReader<'a> {
@@ -98,8 +111,20 @@ impl<'a> XmlReader<'a> {
         let mut reader = quick_xml::Reader::from_str(content);
         let config = reader.config_mut();
         config.trim_text(true);
-        config.check_end_names = true;
-        XmlReader { text, reader, mark: text.len() - content.len() }
+        // quick-xml does not see all tags, so that names are compared here.
+        config.check_end_names = false;
+        config.allow_unmatched_ends = true;
+        let mark = text.len() - content.len();
+        XmlReader {
+            text,
+            reader,
+            mark,
+            unseen: mark,
+            is_between: false,
+            open: Vec::new(),
+            attributes: Vec::new(),
+            attributes_of: None,
+        }
     }
 
     /// The offset of the next byte.
@@ -124,16 +149,71 @@ impl<'a> XmlReader<'a> {
 
     /// The next item; comments and processing instructions are skipped.
     pub(crate) fn next_item(&mut self) -> Result<Item<'a>, XmlError> {
+        match self.plain_item() {
+            Some(item) => item,
+            None => self.any_item(),
+        }
+    }
+
+    /// The next item if it is written as nearly all are.
+    fn plain_item(&mut self) -> Option<Result<Item<'a>, XmlError>> {
+        if !self.is_between {
+            return None;
+        }
+        let plain::Plain { what, end } = plain::read(self.text, self.position(), &mut self.attributes)?;
+        self.go_to(end)?;
+        Some(Ok(match what {
+            plain::What::Text(text) => Item::Text(Cow::Borrowed(text), self.span_of(text)),
+            plain::What::Close { start, name } => return Some(self.close(start, name)),
+            plain::What::Open { start, name, is_empty } => {
+                self.attributes_of = Some(start);
+                let content_end = end - if is_empty { 2 } else { 1 };
+                let content = self.text.get(start + 1..content_end).unwrap_or("");
+                self.opened(Tag { name, span: Span::new(start, end), is_empty, content })
+            }
+        }))
+    }
+
+    /// The element `<dim>` that comes next, if it is written as nearly all are: its number and the place of that.
+    pub(crate) fn plain_dimension(&mut self) -> Option<(i64, Span)> {
+        if !self.is_between {
+            return None;
+        }
+        let number = plain::dimension(self.text, self.position())?;
+        self.go_to(number.end)?;
+        Some((number.value, Span::new(number.text.start, number.text.end)))
+    }
+
+    /// Goes on behind what quick-xml did not see.
+    fn go_to(&mut self, end: usize) -> Option<()> {
+        self.unseen += end.checked_sub(self.position())?;
+        *self.reader.get_mut() = self.text.as_bytes().get(end..)?;
+        Some(())
+    }
+
+    /// The next item as quick-xml reads it.
+    fn any_item(&mut self) -> Result<Item<'a>, XmlError> {
         loop {
+            let before = self.position();
             let event = match self.reader.read_event() {
                 Ok(event) => event,
                 Err(error) => return Err(self.error(&error)),
             };
+            self.is_between = matches!(event, Event::Start(_) | Event::Empty(_) | Event::End(_));
             let end = self.position();
             return Ok(match event {
-                Event::Start(start) => Item::Open(self.tag(start.len(), start.name().as_ref().len(), end, false)),
-                Event::Empty(start) => Item::Open(self.tag(start.len(), start.name().as_ref().len(), end, true)),
-                Event::End(_) => Item::Close,
+                Event::Start(start) => {
+                    let tag = self.tag(start.len(), start.name().as_ref().len(), end, false);
+                    self.opened(tag)
+                }
+                Event::Empty(start) => {
+                    let tag = self.tag(start.len(), start.name().as_ref().len(), end, true);
+                    self.opened(tag)
+                }
+                Event::End(tag) => {
+                    let space = self.text.get(before..).unwrap_or("");
+                    return self.close(before + (space.len() - space.trim_ascii_start().len()), tag.name().as_ref());
+                }
                 Event::Text(text) => match text.into_inner() {
                     Cow::Borrowed("") => continue,
                     Cow::Borrowed(text) => {
@@ -164,6 +244,30 @@ impl<'a> XmlReader<'a> {
                 Event::Eof => Item::End,
             });
         }
+    }
+
+    fn opened(&mut self, tag: Tag<'a>) -> Item<'a> {
+        if !tag.is_empty {
+            self.open.push(tag.name);
+        }
+        Item::Open(tag)
+    }
+
+    /// The end tag at `start` must be that of the innermost open element.
+    fn close(&mut self, start: usize, name: &str) -> Result<Item<'a>, XmlError> {
+        let wrong = match self.open.pop() {
+            Some(expected) if expected == name => return Ok(Item::Close),
+            Some(expected) => {
+                IllFormedError::MismatchedEndTag { expected: expected.to_owned(), found: name.to_owned() }
+            }
+            None => IllFormedError::UnmatchedEndTag(name.to_owned()),
+        };
+        Err(self.defect_at(start, quick_xml::Error::IllFormed(wrong).to_string()))
+    }
+
+    /// The attributes of a tag if it was plain and is the last one that was: they are sound and each is there once.
+    pub(crate) fn plain_attributes(&self, tag: &Tag<'a>) -> Option<&[RawAttribute<'a>]> {
+        (self.attributes_of == Some(tag.span.range().start)).then_some(&self.attributes)
     }
 
     /// The attributes of a tag, duplicates checked. An error does not end the iteration.
@@ -213,14 +317,18 @@ impl<'a> XmlReader<'a> {
     /// An offset that quick-xml reports, as an offset into the text.
     fn offset(&self, position: u64) -> usize {
         let position = usize::try_from(position).unwrap_or(usize::MAX);
-        position.saturating_add(self.mark).min(self.text.len())
+        position.saturating_add(self.unseen).min(self.text.len())
     }
 
     fn error(&self, error: &quick_xml::Error) -> XmlError {
-        let position = self.offset(self.reader.error_position());
+        self.defect_at(self.offset(self.reader.error_position()), error.to_string())
+    }
+
+    /// A defect of the letter at `position`.
+    fn defect_at(&self, position: usize, message: String) -> XmlError {
         let start = floor_boundary(self.text, position);
         let end = ceil_boundary(self.text, start.saturating_add(1));
-        defect(Span::new(start, end), error.to_string())
+        defect(Span::new(start, end), message)
     }
 }
 
@@ -334,3 +442,6 @@ pub(crate) fn shorten(text: &str) -> Cow<'_, str> {
         Some((end, _)) => Cow::Owned(format!("{}...", text.get(..end).unwrap_or(""))),
     }
 }
+
+#[cfg(test)]
+mod tests;

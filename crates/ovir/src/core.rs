@@ -171,8 +171,7 @@ impl Core {
     ) -> (Vec<Diagnostic>, Option<ovir_graph::Validation>) {
         let (document, diagnostics) = read_document_within(xml, &options.limits);
         let Some(document) = document else { return (diagnostics, None) };
-        let built =
-            build(&document, weights, &self.registry, BuildOptions { without_weights: options.without_weights });
+        let built = build(document, weights, &self.registry, BuildOptions { without_weights: options.without_weights });
         let mut earlier = diagnostics;
         earlier.extend(built.diagnostics);
         let mut result = validate_within(built.model, earlier, &options.limits);

@@ -201,7 +201,7 @@ impl Case {
         let (xml, bin) = self.xml();
         let (document, diagnostics) = read_document(xml.as_bytes());
         let weights = Weights::from_bytes(bin);
-        let built = build(&document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
+        let built = build(document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
         let earlier = diagnostics.into_iter().chain(built.diagnostics).collect();
         let validated = validate(built.model, earlier).into_validated().map_err(|d| format!("{d:?}"))?;
         let options = CompileOptions { threads: 2, reference_only, ..CompileOptions::default() };

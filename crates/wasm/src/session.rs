@@ -3,11 +3,11 @@
 #[cfg(feature = "run")]
 use std::collections::BTreeMap;
 
-#[cfg(feature = "run")]
-use ovir::Tensor;
 use ovir::diagnostics::{CODES, Report, SourceText, Summary, render_human, render_json};
 use ovir::ir::Weights;
 use ovir::{Core, Model, Port, ReadOptions};
+#[cfg(feature = "run")]
+use ovir::{ElementType, Tensor};
 use serde_json::{Value, json};
 
 /// Bytes that go between the page and the module.
@@ -254,9 +254,14 @@ fn random_input(mut port: Port, seed: u64) -> Result<Tensor, ovir::Error> {
 
 #[cfg(feature = "run")]
 fn describe(name: &str, tensor: &Tensor) -> Value {
+    // The shortest text that means the number in its own type.
+    let shown = |number: &f64| match tensor.element_type() {
+        ElementType::F32 | ElementType::F16 | ElementType::Bf16 => (*number as f32).to_string(),
+        _ => number.to_string(),
+    };
     let first: Vec<String> = match (tensor.strings(), tensor.numbers()) {
         (Some(strings), _) => strings.iter().take(SHOWN_VALUES).cloned().collect(),
-        (None, Some(numbers)) => numbers.iter().take(SHOWN_VALUES).map(f64::to_string).collect(),
+        (None, Some(numbers)) => numbers.iter().take(SHOWN_VALUES).map(shown).collect(),
         (None, None) => Vec::new(),
     };
     json!({

@@ -22,10 +22,17 @@ pub(super) struct Link {
     pub(super) span: Span,
 }
 
+/// The producers of all inputs of all layers.
+pub(super) struct Links {
+    all: Vec<Option<Link>>,
+    /// Where the inputs of each layer begin, and the end.
+    first: Vec<usize>,
+}
+
 /// The layers of a body, connected.
 pub(super) struct Edges {
-    /// For each layer, for each input port, its producer.
-    pub(super) links: Vec<Vec<Option<Link>>>,
+    /// For each input port of each layer, its producer.
+    pub(super) links: Links,
     /// The layers in topological order.
     pub(super) order: Vec<usize>,
 }
@@ -34,13 +41,20 @@ pub(super) struct Edges {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     Layer(usize),
-    /// Several layers have the id, so that nobody knows which one an edge means.
-    Ambiguous,
+    /// Several layers have the id, so that nobody knows which one an edge means; this is the first of them.
+    Ambiguous(usize),
+}
+
+/// Where the layer ids of a body lead.
+struct LayerIds {
+    /// By id, for those that are not much larger than the number of layers, as nearly all are.
+    small: Vec<Option<Target>>,
+    large: HashMap<u64, Target>,
 }
 
 struct Connector<'d> {
     body: &'d Body<'d>,
-    ids: HashMap<u64, Target>,
+    ids: LayerIds,
     /// The ports of layers that have many.
     ports: HashMap<(usize, bool), HashMap<u64, usize>>,
     /// Layers that have the id of another one, or several ports with the same id.
@@ -57,7 +71,7 @@ struct Connector<'d> {
 pub(super) fn connect<'d>(body: &'d Body<'d>, diagnostics: &'d mut Vec<Diagnostic>) -> Edges {
     let mut connector = Connector {
         body,
-        ids: HashMap::with_capacity(body.layers.len()),
+        ids: LayerIds::of(body.layers.len()),
         ports: HashMap::new(),
         ambiguous: HashSet::new(),
         has_shared_ids: false,
@@ -65,7 +79,7 @@ pub(super) fn connect<'d>(body: &'d Body<'d>, diagnostics: &'d mut Vec<Diagnosti
         diagnostics,
     };
     connector.layer_ids();
-    let mut links: Vec<Vec<Option<Link>>> = body.layers.iter().map(|l| vec![None; l.inputs.len()]).collect();
+    let mut links = Links::of(body);
     for edge in &body.edges {
         connector.follow(edge, &mut links);
     }
@@ -74,25 +88,74 @@ pub(super) fn connect<'d>(body: &'d Body<'d>, diagnostics: &'d mut Vec<Diagnosti
     Edges { links, order }
 }
 
+impl Links {
+    fn of(body: &Body<'_>) -> Links {
+        let mut first = Vec::with_capacity(body.layers.len() + 1);
+        first.push(0);
+        let mut count = 0;
+        first.extend(body.layers.iter().map(|layer| {
+            count += layer.inputs.len();
+            count
+        }));
+        Links { all: vec![None; count], first }
+    }
+
+    /// The producers of the inputs of a layer.
+    pub(super) fn get(&self, layer: usize) -> &[Option<Link>] {
+        &self.all[self.first[layer]..self.first[layer + 1]]
+    }
+
+    fn get_mut(&mut self, layer: usize) -> &mut [Option<Link>] {
+        &mut self.all[self.first[layer]..self.first[layer + 1]]
+    }
+
+    /// The producers of each layer.
+    fn iter(&self) -> impl Iterator<Item = &[Option<Link>]> {
+        self.first.windows(2).map(|range| &self.all[range[0]..range[1]])
+    }
+
+    fn producers(&self) -> Vec<Vec<usize>> {
+        self.iter().map(|inputs| inputs.iter().flatten().map(|link| link.layer).collect()).collect()
+    }
+}
+
+impl LayerIds {
+    fn of(layers: usize) -> LayerIds {
+        LayerIds { small: vec![None; 2 * layers], large: HashMap::new() }
+    }
+
+    fn get(&self, id: u64) -> Option<Target> {
+        match usize::try_from(id).ok().and_then(|id| self.small.get(id)) {
+            Some(target) => *target,
+            None => self.large.get(&id).copied(),
+        }
+    }
+
+    fn set(&mut self, id: u64, target: Target) {
+        match usize::try_from(id).ok().and_then(|id| self.small.get_mut(id)) {
+            Some(place) => *place = Some(target),
+            None => drop(self.large.insert(id, target)),
+        }
+    }
+}
+
 impl Connector<'_> {
     fn layer_ids(&mut self) {
-        let mut firsts: HashMap<u64, usize> = HashMap::with_capacity(self.body.layers.len());
         for (index, layer) in self.body.layers.iter().enumerate() {
             self.port_ids(index, layer);
-            let Some(first) = firsts.get(&layer.id.value) else {
-                firsts.insert(layer.id.value, index);
-                self.ids.insert(layer.id.value, Target::Layer(index));
+            let Some(Target::Layer(first) | Target::Ambiguous(first)) = self.ids.get(layer.id.value) else {
+                self.ids.set(layer.id.value, Target::Layer(index));
                 continue;
             };
-            self.ids.insert(layer.id.value, Target::Ambiguous);
-            self.ambiguous.extend([*first, index]);
+            self.ids.set(layer.id.value, Target::Ambiguous(first));
+            self.ambiguous.extend([first, index]);
             self.has_shared_ids = true;
             let message = format!("two layers have the id {}", layer.id_text);
             self.diagnostics.push(
                 Diagnostic::new(Code::DuplicateLayerId, message)
                     .in_layer(layer.reference())
                     .at(layer.id.span, "second use")
-                    .also(self.body.layers[*first].id.span, "first use")
+                    .also(self.body.layers[first].id.span, "first use")
                     .help("give every layer its own id, and let the edges follow"),
             );
         }
@@ -130,7 +193,7 @@ impl Connector<'_> {
         );
     }
 
-    fn follow(&mut self, edge: &Edge, links: &mut [Vec<Option<Link>>]) {
+    fn follow(&mut self, edge: &Edge, links: &mut Links) {
         let from = self.layer(edge.from_layer, "from", edge);
         let to = self.layer(edge.to_layer, "to", edge);
         let output = match from {
@@ -144,7 +207,7 @@ impl Connector<'_> {
             self.excused.insert((consumer, input));
             return;
         };
-        if let Some(first) = links[consumer][input] {
+        if let Some(first) = links.get(consumer)[input] {
             let reference = self.body.layers[consumer].reference();
             if self.ambiguous.contains(&consumer) {
                 return;
@@ -160,18 +223,18 @@ impl Connector<'_> {
             );
             return;
         }
-        links[consumer][input] = Some(Link { layer: producer, port: output, span: edge.span });
+        links.get_mut(consumer)[input] = Some(Link { layer: producer, port: output, span: edge.span });
     }
 
     fn layer(&mut self, id: ovir_ir::Located<u64>, end: &str, edge: &Edge) -> Option<Target> {
-        let found = self.ids.get(&id.value).copied();
+        let found = self.ids.get(id.value);
         if found.is_none() && !self.body.is_incomplete && !self.has_shared_ids {
             let message = format!("an edge goes {end} layer {}, which does not exist", id.value);
             let diagnostic = Diagnostic::new(Code::DanglingEdge, message).at(id.span, "no layer has this id");
             let other = if end == "from" { (edge.to_layer, "ends at") } else { (edge.from_layer, "starts at") };
-            self.diagnostics.push(match self.ids.get(&other.0.value) {
+            self.diagnostics.push(match self.ids.get(other.0.value) {
                 Some(Target::Layer(index)) => {
-                    diagnostic.note(format!("the edge {} {}", other.1, self.body.layers[*index].reference()))
+                    diagnostic.note(format!("the edge {} {}", other.1, self.body.layers[index].reference()))
                 }
                 _ => diagnostic,
             });
@@ -204,9 +267,9 @@ impl Connector<'_> {
         };
         // The ports that such an edge may have been meant for are not reported as well.
         if kind == "input"
-            && let Some(Target::Layer(index)) = self.ids.get(&edge.to_layer.value)
+            && let Some(Target::Layer(index)) = self.ids.get(edge.to_layer.value)
         {
-            self.excused.extend((0..ports.len()).map(|port| (*index, port)));
+            self.excused.extend((0..ports.len()).map(|port| (index, port)));
         }
         self.diagnostics.push(
             Diagnostic::new(Code::DanglingEdge, message)
@@ -217,7 +280,7 @@ impl Connector<'_> {
         );
     }
 
-    fn missing_edges(&mut self, links: &[Vec<Option<Link>>]) {
+    fn missing_edges(&mut self, links: &Links) {
         if self.body.is_incomplete {
             return;
         }
@@ -225,7 +288,7 @@ impl Connector<'_> {
             for (at, port) in layer.inputs.iter().enumerate() {
                 let is_excused =
                     self.has_shared_ids || self.ambiguous.contains(&index) || self.excused.contains(&(index, at));
-                if links[index][at].is_some() || is_excused {
+                if links.get(index)[at].is_some() || is_excused {
                     continue;
                 }
                 let message = format!("{}: input port {} has no producer", layer.reference(), port.id.value);
@@ -241,16 +304,13 @@ impl Connector<'_> {
 
     /// The order in which layers are built. Edges on cycles are reported, once for each tangle of cycles, and taken out
     /// of `links`.
-    fn order(&mut self, links: &mut [Vec<Option<Link>>]) -> Vec<usize> {
-        let producers = |links: &[Vec<Option<Link>>]| -> Vec<Vec<usize>> {
-            links.iter().map(|inputs| inputs.iter().flatten().map(|link| link.layer).collect()).collect()
-        };
+    fn order(&mut self, links: &mut Links) -> Vec<usize> {
         let is_before =
-            |(index, inputs): (usize, &Vec<Option<Link>>)| inputs.iter().flatten().all(|link| link.layer < index);
+            |(index, inputs): (usize, &[Option<Link>])| inputs.iter().flatten().all(|link| link.layer < index);
         if links.iter().enumerate().all(is_before) {
-            return (0..links.len()).collect();
+            return (0..self.body.layers.len()).collect();
         }
-        let before = producers(links);
+        let before = links.producers();
         if let Ok(order) = topological(&before) {
             return order;
         }
@@ -266,10 +326,10 @@ impl Connector<'_> {
             self.cycle(&cycle, &tangle_of, links);
         }
         // Without the edges inside of tangles there is an order.
-        topological(&producers(links)).unwrap_or_else(|_| (0..self.body.layers.len()).collect())
+        topological(&links.producers()).unwrap_or_else(|_| (0..self.body.layers.len()).collect())
     }
 
-    fn cycle(&mut self, cycle: &[usize], tangle_of: &[usize], links: &mut [Vec<Option<Link>>]) {
+    fn cycle(&mut self, cycle: &[usize], tangle_of: &[usize], links: &mut Links) {
         let layers = &self.body.layers;
         let names: Vec<String> =
             cycle.iter().take(MAX_SHOWN).map(|i| format!("\"{}\"", layers[*i].name.as_str())).collect();
@@ -282,7 +342,7 @@ impl Connector<'_> {
         let mut diagnostic = Diagnostic::new(Code::Cycle, message).in_layer(first.reference());
         diagnostic = diagnostic.at(first.span, "depends on its own result");
         for consumer in cycle {
-            for (port, link) in links[*consumer].iter_mut().enumerate() {
+            for (port, link) in links.get_mut(*consumer).iter_mut().enumerate() {
                 let Some(Link { layer, span, .. }) = *link else { continue };
                 if tangle_of[layer] != tangle_of[*consumer] {
                     continue;

@@ -1,5 +1,6 @@
-//! What version 10 does in its own way: `<pre-process>` sections, and f16 at the interface.
+//! What version 10 does in its own way: `<pre-process>` sections, names, and f16 at the interface.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ovir_diagnostics::{Code, Diagnostic};
@@ -34,6 +35,44 @@ pub(super) fn apply_preprocessing(
             diagnostics.push(Diagnostic::new(Code::InvalidConstant, message).at(section.span, ""));
         }
     }
+}
+
+/// In version 10 inputs and outputs have the names of their layers as tensor names too. Where another input or output has
+/// the same tensor name, OpenVINO refuses the model.
+pub(super) fn check_names(model: &Model, diagnostics: &mut Vec<Diagnostic>) {
+    let results = model.results.iter().filter_map(|id| model.node(*id).inputs.first().copied());
+    let ends: Vec<Source> = model.parameters.iter().map(|id| Source { node: *id, port: 0 }).chain(results).collect();
+    let mut layer_of: HashMap<String, Source> = HashMap::new();
+    for end in &ends {
+        layer_of.entry(model.node(end.node).value_name(end.port as usize)).or_insert(*end);
+    }
+    for (index, end) in ends.iter().enumerate() {
+        // Several Results may read one output.
+        if ends[..index].contains(end) {
+            continue;
+        }
+        let node = model.node(end.node);
+        for name in node.outputs.get(end.port as usize).iter().flat_map(|output| &output.tensor_names) {
+            if let Some(other) = layer_of.get(name).filter(|other| *other != end) {
+                diagnostics.push(collision(name, node, *end, model.node(other.node)));
+            }
+        }
+    }
+}
+
+fn collision(name: &str, node: &Node, end: Source, other: &Node) -> Diagnostic {
+    let reference = node.reference();
+    let message = format!("{reference}: the tensor name \"{name}\" is also the name of {}", other.reference());
+    let mut diagnostic = Diagnostic::new(Code::DuplicateTensorName, message).in_layer(reference);
+    if let Some(port) = node.location.as_ref().and_then(|location| location.outputs.get(end.port as usize)) {
+        diagnostic = diagnostic.at(port.span, "this name");
+    }
+    if let Some(location) = &other.location {
+        diagnostic = diagnostic.also(location.layer, "the layer of that name");
+    }
+    diagnostic
+        .note("in IR version 10 inputs and outputs are known by the names of their layers too; OpenVINO refuses the model")
+        .help("rename one of them, or convert the original model again to IR version 11")
 }
 
 /// Parameters and Results of f16 are f32 for the user of a version 10 model, as in OpenVINO: the data is rounded behind

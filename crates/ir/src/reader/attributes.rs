@@ -47,6 +47,10 @@ impl<'a> Reader<'a> {
     /// The attributes of a tag. Damaged ones are reported and left out.
     pub(super) fn attributes(&mut self, tag: &Tag<'a>) -> Result<AttributeSet<'a>> {
         let mut set = AttributeSet::default();
+        if let Some(plain) = self.plain_attributes(tag) {
+            set.items.extend(plain);
+            return Ok(set);
+        }
         for attribute in self.xml.attributes(tag) {
             let attribute = match attribute {
                 Ok(attribute) => attribute,
@@ -72,6 +76,18 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(set)
+    }
+
+    /// The attributes of a tag that is written as nearly all are, if they are within the limits.
+    fn plain_attributes(&self, tag: &Tag<'a>) -> Option<impl Iterator<Item = Attribute<'a>> + use<'a, '_>> {
+        let plain = self.xml.plain_attributes(tag)?;
+        let is_within = plain.iter().all(|attribute| attribute.raw.len() <= self.limits.attribute_bytes);
+        (is_within && plain.len() <= self.limits.attributes).then(|| {
+            plain.iter().map(|attribute| Attribute {
+                name: Located::new(attribute.name.into(), attribute.name_span),
+                value: Located::new(attribute.raw.into(), attribute.value_span),
+            })
+        })
     }
 
     /// Reports what is wrong in a tag, once. A tag that runs into the next one ends reading.

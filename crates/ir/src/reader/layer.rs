@@ -147,7 +147,9 @@ impl<'a> Reader<'a> {
         };
         self.no_more(&attributes, tag);
         let mut has_rt_info = false;
-        while let Some(child) = self.child(tag)? {
+        loop {
+            self.read_plain_dims(tag, &mut port.dims);
+            let Some(child) = self.child(tag)? else { break };
             match child.name {
                 "dim" => self.read_dim(&child, tag, port.dims.get_or_insert_default())?,
                 "rt_info" if !has_rt_info => {
@@ -158,6 +160,15 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(id.map(|_| port))
+    }
+
+    /// Reads the dimensions that follow and are sound; the first other one, and one beyond the limit, is left alone.
+    fn read_plain_dims(&mut self, port: &Tag<'a>, dims: &mut Option<DeclaredDims>) {
+        let count = |dims: &Option<DeclaredDims>| dims.as_ref().map_or(0, |dims| dims.len());
+        while !port.is_empty && count(dims) < self.limits.rank {
+            let Some((value, span)) = self.xml.plain_dimension() else { return };
+            dims.get_or_insert_default().push(DeclaredDim { value, span });
+        }
     }
 
     fn read_dim(&mut self, tag: &Tag<'a>, port: &Tag<'a>, dims: &mut DeclaredDims) -> Result<()> {

@@ -166,9 +166,17 @@ fn spans_of_names_are_exact() {
 #[test]
 fn damaged_xml_is_refused() {
     let table = [
-        ("", "OV102 the file holds no XML element @ "),
+        ("", "OV102 the file is empty @ "),
+        ("<!-- -->", "OV102 the file holds no XML element @ "),
+        (" {\"a\": 1}", "OV102 the file seems to be JSON, not the XML of an IR file @ {\"a\": 1}"),
+        ("PK\u{3}\u{4}", "OV102 the file is a ZIP archive @ PK"),
+        (
+            "version https://git-lfs.github.com/spec/v1\noid",
+            "OV102 the file is a Git LFS pointer, not the model @ version https://git-lfs.github.com/spec/v1",
+        ),
+        ("<!DOCTYPE html>\n<p>", "OV102 the file is a web page, not an IR file @ <!DOCTYPE html>"),
         ("hello", "OV102 the file does not start with an XML element @ hello"),
-        ("<html></html>", "OV102 the root element is <html>, not <net> @ <html>"),
+        ("<model></model>", "OV102 the root element is <model>, not <net> @ <model>"),
         ("<net version=\"11\"><layers>", "OV101 the file ends inside <layers> @ "),
         ("<net version=\"7\"/>", "OV103 IR version 7 is too old; versions 10 and 11 are read @ 7"),
         ("<net version=\"12\"/>", "OV103 IR version 12 is newer than this program; versions 10 and 11 are read @ 12"),

@@ -68,7 +68,9 @@ impl Operation for Convert {
 
 fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
     let attributes = ConvertAttributes::read(context.attributes);
-    if attributes.destination_type == ElementType::Dynamic && context.attributes.text("destination_type").is_some() {
+    // A text that is no element type at all was reported when it was read.
+    let is_written = |text: &str| text.parse::<ElementType>() == Ok(ElementType::Dynamic);
+    if context.attributes.text("destination_type").is_some_and(is_written) {
         context.attributes.report(OpError::attribute("destination_type", "`destination_type` must be a known type"));
     }
     Arc::new(Convert { attributes })

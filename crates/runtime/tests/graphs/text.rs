@@ -107,7 +107,7 @@ impl Text {
         );
         let (document, diagnostics) = read_document(xml.as_bytes());
         let weights = Weights::from_bytes(self.bin.clone());
-        let built = build(&document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
+        let built = build(document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
         let earlier = diagnostics.into_iter().chain(built.diagnostics).collect();
         let validated = validate(built.model, earlier).into_validated().unwrap();
         // The reference too, so that f16 graphs are promoted in both; that of a fused layer is its parts one by one.
