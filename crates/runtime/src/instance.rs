@@ -5,7 +5,7 @@ use std::ops::Range;
 use ovir_diagnostics::Diagnostic;
 use ovir_graph::{Inference, NodeId, Source, infer_model_into};
 use ovir_ops::{SymbolSource, ValueFacts};
-use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
+use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec, Tensor};
 
 use crate::RunError;
 use crate::compile::{Action, Compiled, Step};
@@ -94,7 +94,7 @@ struct Fit {
 }
 
 /// A step after which a value is read: results and variables are read behind the last step.
-const AT_THE_END: u32 = u32::MAX;
+pub(crate) const AT_THE_END: u32 = u32::MAX;
 
 impl Instance {
     /// Plans for exact facts of inputs and variables, in memory that an earlier plan has left.
@@ -143,6 +143,22 @@ impl Instance {
     /// The static shape of a value.
     pub fn shape(&self, value: usize) -> Option<&Shape> {
         self.shapes.get(value)?.as_ref()
+    }
+
+    /// What is known of the shape of a value.
+    pub fn partial_shape(&self, source: Source) -> PartialShape {
+        self.inference.get(source).shape.clone()
+    }
+
+    /// The last step that reads the memory of a value.
+    pub fn last_read(&self, value: usize) -> u32 {
+        self.last_read[self.root[value] as usize]
+    }
+
+    /// The estimated time of a step on one thread; 0 where nothing is estimated.
+    pub fn work_nanoseconds(&self, compiled: &Compiled, position: usize) -> u64 {
+        let is_static = self.steps[position].is_static;
+        self.fit(compiled, &compiled.steps[position]).filter(|_| is_static).map_or(0, |fit| fit.work_nanoseconds)
     }
 
     fn take_shapes(&mut self, compiled: &Compiled) {

@@ -13,6 +13,7 @@ mod fast;
 mod initialisers;
 mod instance;
 mod layout;
+mod plan;
 mod pool;
 mod request;
 mod scatter;
@@ -21,6 +22,7 @@ mod variable;
 
 pub use compile::{CompileOptions, Compiled};
 pub use error::RunError;
+pub use plan::{Plan, PlanAction, PlanPlace, PlanStep, PlanValue};
 pub use pool::available_threads;
 pub use request::{Observer, Profile, ProfileEntry, Request};
 pub use scatter::run_scatter;
