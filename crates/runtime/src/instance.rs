@@ -84,6 +84,8 @@ pub(crate) struct StepPlan {
     pub use_kernel: bool,
     /// Whether all shapes are known.
     pub is_static: bool,
+    /// The values in tensors of their own that nobody reads after the step.
+    pub dead: SmallVec<[u32; 2]>,
 }
 
 /// What a kernel says of the shapes of one step.
@@ -262,6 +264,7 @@ impl Instance {
         let scratch = plan.scratch.clone();
         self.release(scratch);
         self.release_dead(compiled, position, plan.in_place);
+        plan.dead = self.dead_tensors(compiled, position, outputs.clone());
         // An output that nobody reads is free again as soon as it is written.
         for value in outputs {
             if let (Place::Arena(range), 0) = (&self.places[value], self.last_read[value]) {
@@ -272,6 +275,24 @@ impl Instance {
             }
         }
         self.steps.push(plan);
+    }
+
+    /// The values in tensors of their own whose last reader is a step, or which nobody reads.
+    fn dead_tensors(&self, compiled: &Compiled, position: usize, outputs: Range<usize>) -> SmallVec<[u32; 2]> {
+        let step = &compiled.steps[position];
+        let mut dead: SmallVec<[u32; 2]> = SmallVec::new();
+        if matches!(step.action, Action::Read(_)) {
+            return dead;
+        }
+        let inputs = compiled.model.node(step.node).inputs.iter().map(|source| compiled.value(*source));
+        for value in inputs.chain(outputs) {
+            let root = self.root[value];
+            let is_own = self.places[root as usize] == Place::Dynamic(root as usize);
+            if is_own && self.last_read[root as usize] <= position as u32 && !dead.contains(&root) {
+                dead.push(root);
+            }
+        }
+        dead
     }
 
     fn place_outputs(&mut self, compiled: &Compiled, position: usize, plan: &mut StepPlan) {

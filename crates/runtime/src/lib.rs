@@ -17,6 +17,7 @@ mod plan;
 mod pool;
 mod request;
 mod scatter;
+mod spare;
 mod step;
 mod variable;
 
