@@ -172,7 +172,8 @@ fn row(step: &PlanStep) -> [String; 5] {
     [type_name, doer(step), outputs.join(", "), places, step.friendly_name.clone()]
 }
 
-fn doer(step: &PlanStep) -> String {
+/// What does a step.
+pub fn doer(step: &PlanStep) -> String {
     match &step.action {
         PlanAction::Kernel(name) => name.clone(),
         PlanAction::Reference => "reference".to_owned(),
@@ -198,6 +199,7 @@ fn place(value: &PlanValue) -> String {
         PlanPlace::Variable(name) => format!("variable {name}"),
         PlanPlace::Next(name) => format!("next {name}"),
         PlanPlace::Own => "own tensor".to_owned(),
+        PlanPlace::Nowhere => "nowhere".to_owned(),
     }
 }
 
@@ -294,6 +296,7 @@ fn json_of_step(step: &PlanStep) -> Value {
         "layer": step.friendly_name,
         "type": step.type_name,
         "stages": step.stages,
+        "layers": step.members,
         "by": doer(step),
         "static": step.is_static,
         "in_place": step.in_place,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use ovir_diagnostics::Code;
 use ovir_graph::{NodeId, Source};
 use ovir_ops::ValueFacts;
 use ovir_ops::fused::Fused;
@@ -36,6 +37,8 @@ pub struct PlanStep {
     pub type_name: String,
     /// The types of the layers that were fused into it, in their order.
     pub stages: Vec<String>,
+    /// Their friendly names.
+    pub members: Vec<String>,
     /// What is done.
     pub action: PlanAction,
     /// Whether the shapes of all inputs and outputs are known before the inference.
@@ -107,6 +110,8 @@ pub enum PlanPlace {
     Next(String),
     /// A tensor of its own, as its shape depends on data.
     Own,
+    /// Nowhere, as nobody reads it.
+    Nowhere,
 }
 
 impl Compiled {
@@ -114,15 +119,19 @@ impl Compiled {
     /// shapes that the model tells.
     ///
     /// # Errors
-    /// The shapes violate a rule of some layer.
+    /// The shapes are not those of the model, or violate a rule of some layer.
     pub fn plan(&self, shapes: &[PartialShape]) -> Result<Plan, RunError> {
         let parameters = self.model().parameters.iter().zip(shapes).enumerate();
-        let given: Vec<(NodeId, ValueFacts)> = parameters
-            .map(|(index, (id, shape))| {
-                let element_type = self.model().input_facts(index).map_or(ElementType::Dynamic, |(known, _)| known);
-                (*id, ValueFacts::new(element_type, shape.clone()))
-            })
-            .collect();
+        let mut given: Vec<(NodeId, ValueFacts)> = Vec::new();
+        for (index, (id, shape)) in parameters {
+            let Some((element_type, declared)) = self.model().input_facts(index) else { continue };
+            let Some(both) = declared.merge(shape) else {
+                let name = self.model().input_name(index);
+                let message = format!("input \"{name}\" has shape {declared}, which the given shape {shape} is not");
+                return Err(RunError::new(Code::ShapeMismatch, message));
+            };
+            given.push((*id, ValueFacts::new(element_type, both)));
+        }
         let mut instance = Instance::default();
         instance.prepare(self, &given)?;
         let steps = (0..self.steps.len()).map(|position| self.plan_step(&instance, position));
@@ -144,6 +153,7 @@ impl Compiled {
             friendly_name: node.friendly_name.clone(),
             type_name: node.type_name.to_string(),
             stages: fused.map_or(Vec::new(), |fused| fused.stages.iter().map(|s| s.type_name.clone()).collect()),
+            members: fused.map_or(Vec::new(), |fused| fused.stages.iter().map(|s| s.friendly_name.clone()).collect()),
             action: self.plan_action(step, plan.use_kernel || !plan.is_static),
             is_static: plan.is_static,
             in_place: plan.in_place,
@@ -171,7 +181,8 @@ impl Compiled {
         let value = self.value(source);
         let variable = |index: usize| self.variables[index].variable_id.clone();
         let place = match &instance.places[value] {
-            Place::None => PlanPlace::Packed,
+            Place::None if self.is_settled[source.node.index()] => PlanPlace::Packed,
+            Place::None => PlanPlace::Nowhere,
             Place::Constant(_) | Place::Late(_) => PlanPlace::Constant,
             Place::Input(index) => PlanPlace::Input(*index),
             Place::Arena(range) => PlanPlace::Arena(range.clone()),
