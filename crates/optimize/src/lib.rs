@@ -6,6 +6,7 @@
 mod chain;
 mod drop_indices;
 mod fold_pads;
+mod fold_scales;
 mod fuse_elementwise;
 mod fuse_epilogue;
 mod fuse_scatter;
@@ -49,6 +50,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_indices", run: drop_indices::run },
     // Before the epilogues, which hide convolutions in fused layers.
     Pass { name: "fold_pads", run: fold_pads::run },
+    // Before the epilogues, which take the biases that it leaves.
+    Pass { name: "fold_scales", run: fold_scales::run },
     // After the indices are gone, which MaxPool could not keep, and before the epilogues.
     Pass { name: "split_quantizers", run: split_quantizers::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
