@@ -32,6 +32,7 @@ pub mod convolution;
 pub mod elementwise;
 pub mod epilogue;
 pub mod error;
+mod gelu;
 pub mod gemm;
 pub mod interpolate;
 pub mod isa;

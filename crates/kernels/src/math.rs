@@ -1,6 +1,7 @@
 //! Elementary functions on vectors. Exponential, hyperbolic tangent, logistic and error function stay within two units
 //! in the last place; all of them propagate NaN.
 
+use crate::gelu::{self, gelu};
 use crate::simd::Simd;
 
 /// A function of one vector.
@@ -225,16 +226,9 @@ functions! {
     /// The error function.
     Erf {} |s, x| erf(s, x);
     /// GELU through the error function.
-    GeluErf {} |s, x| {
-        let half = s.mul(x, s.splat(0.5));
-        s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
-    };
+    GeluErf {} |s, x| gelu(s, x, &gelu::ERF);
     /// GELU through the hyperbolic tangent.
-    GeluTanh {} |s, x| {
-        let cubic = s.mul(s.mul(x, x), s.mul(x, s.splat(0.044_715)));
-        let inner = s.mul(s.add(x, cubic), s.splat(2.0 * 0.797_884_6));
-        s.mul(x, sigmoid(s, inner))
-    };
+    GeluTanh {} |s, x| gelu(s, x, &gelu::TANH);
     /// `x * sigmoid(beta * x)`.
     Swish { beta } |s, x| s.mul(x, sigmoid(s, s.mul(x, beta)));
     /// `x * min(max(x + 3, 0), 6) / 6`.
@@ -303,6 +297,11 @@ functions! {
     };
     /// The square root.
     Sqrt {} |s, x| s.sqrt(x);
+    /// The power of a half, which is no square root where that has a sign.
+    SquareRootOfPower {} |s, x| {
+        let root = s.sqrt(s.add(x, s.splat(0.0)));
+        s.select(s.eq(x, s.splat(f32::NEG_INFINITY)), s.splat(f32::INFINITY), root)
+    };
     /// The square.
     Square {} |s, x| s.mul(x, x);
     /// The cube.

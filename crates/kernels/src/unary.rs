@@ -137,8 +137,11 @@ impl UnaryOp {
     #[must_use]
     pub const fn picoseconds(self) -> u64 {
         match self {
+            // The exponents that have vectors are as cheap as other simple functions.
+            Self::Power { exponent: 0.5 | 1.0 | 2.0 | 3.0 | -1.0 } => 150,
             Self::Power { .. } => 8000,
-            Self::Erf | Self::GeluErf | Self::GeluTanh | Self::Tanh | Self::Softplus | Self::Mish => 700,
+            Self::GeluErf | Self::GeluTanh => 400,
+            Self::Erf | Self::Tanh | Self::Softplus | Self::Mish => 700,
             Self::Exp | Self::Log | Self::Sigmoid | Self::Swish { .. } | Self::Elu { .. } | Self::Selu { .. } => 500,
             Self::Sin | Self::Cos => 600,
             Self::FakeQuantize { .. } => 300,
@@ -229,6 +232,7 @@ pub(crate) unsafe fn apply(isa: Isa, op: UnaryOp, input: *const f32, output: *mu
         UnaryOp::Power { exponent: 2.0 } => map!(math::Square {}),
         UnaryOp::Power { exponent: 3.0 } => map!(math::Cube {}),
         UnaryOp::Power { exponent: -1.0 } => map!(math::Reciprocal {}),
+        UnaryOp::Power { exponent: 0.5 } => map!(math::SquareRootOfPower {}),
         UnaryOp::Power { exponent } => {
             for index in 0..len {
                 // SAFETY: the caller's promise.

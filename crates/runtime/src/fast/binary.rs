@@ -157,7 +157,7 @@ impl BinaryKernel {
         result.map_err(kernel_error)
     }
 
-    /// Powers with one of the exponents that models are full of.
+    /// Powers with one exponent for all elements.
     fn apply_simple_power(&self, io: &mut StepIo<'_, '_>) -> OpResult<bool> {
         if self.op != BinaryOp::Power || self.element_type != ElementType::F32 || io.in_place == Some(1) {
             return Ok(false);
@@ -167,12 +167,7 @@ impl BinaryKernel {
         if output.shape() != io.inputs[0].shape() {
             return Ok(false);
         }
-        let op = match exponent {
-            1.0 => UnaryOp::Identity,
-            2.0 => UnaryOp::Square,
-            -1.0 => UnaryOp::Reciprocal,
-            _ => return Ok(false),
-        };
+        let op = UnaryOp::Power { exponent: *exponent };
         let target = output.slice_mut::<f32>()?;
         match io.in_place {
             Some(_) => unary_f32_in_place(self.isa, op, target),

@@ -70,7 +70,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let mut singles: SmallVec<[Option<f32>; 8]> = SmallVec::new();
     for (port, facts) in context.inputs.iter().enumerate() {
         (facts.element_type == ElementType::F32).then_some(())?;
-        let is_single = facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1 && shape.rank() <= 1);
+        let is_single = facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1);
         let constant = if is_single { (context.constant)(port) } else { None };
         singles.push(constant.and_then(|tensor| floats(&tensor)?.first().copied()));
     }
@@ -150,12 +150,10 @@ fn step(stage: &Stage, singles: &[Option<f32>], ports: &[usize]) -> Option<Chain
     }
 }
 
-/// Powers with the exponents that models are full of are simple functions.
+/// A power with a constant exponent is a function of one value.
 fn simplified(op: BinaryOp, a: Operand, b: Operand) -> ChainStep {
     match (op, b) {
-        (BinaryOp::Power, Operand::Constant(2.0)) => ChainStep::Unary(UnaryOp::Square, a),
-        (BinaryOp::Power, Operand::Constant(1.0)) => ChainStep::Unary(UnaryOp::Identity, a),
-        (BinaryOp::Power, Operand::Constant(-1.0)) => ChainStep::Unary(UnaryOp::Reciprocal, a),
+        (BinaryOp::Power, Operand::Constant(exponent)) => ChainStep::Unary(UnaryOp::Power { exponent }, a),
         _ => ChainStep::Binary(op, a, b),
     }
 }
