@@ -22,8 +22,11 @@ const MOST_POSITIONS: usize = 14;
 /// How far apart neighbouring positions of a tile read, where that is a matter of the geometry.
 const APART: usize = 0;
 
-/// The same, where the channels of a block belong to several groups.
+/// The same, where the channels of a block belong to several groups, whole.
 const SHARED: usize = usize::MAX;
+
+/// The same, where groups begin and end inside of blocks.
+const STRADDLING: usize = usize::MAX - 1;
 
 /// The layout of a convolution's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +43,31 @@ pub enum BlockedInput {
 pub struct BlockedConvolution {
     input: BlockedInput,
     shape: [usize; 5],
-    /// `[output block, tap, input channel, 16 output channels]`, input channels those of one group.
+    /// `[output block, tap, input channel, 16 output channels]`, input channels those of one group; of straddling groups
+    /// `[output block, group in it, tap, input channel, 16 output channels]`.
     values: Vec<f32>,
+    /// For each output block of straddling groups, what it is made of.
+    straddling: Vec<Mixture>,
+}
+
+/// The groups that an output block of straddling groups has channels of.
+#[derive(Debug, Clone, Copy)]
+struct Mixture {
+    /// The first of them.
+    first_group: usize,
+    /// How many there are.
+    groups: usize,
+    /// Where the weights begin.
+    weights: usize,
+    /// For each lane, how many groups after the first one it belongs to.
+    lanes: [u32; BLOCK],
 }
 
 impl BlockedConvolution {
     /// Packs the weights `[output channels, input channels per group, height, width]` for this layout of the input.
     ///
     /// # Errors
-    /// The number of weights is wrong, the geometry has a depth, or it has groups whose channels neither fill whole
-    /// blocks nor [share one](BlockedConvolution::shares_blocks) (for depthwise convolutions see
-    /// [`super::blocked_depthwise`]).
+    /// The number of weights is wrong, the geometry has a depth, or it has groups and a plain input.
     pub fn pack<T: Value>(
         geometry: &ConvolutionGeometry,
         input: BlockedInput,
@@ -59,13 +76,15 @@ impl BlockedConvolution {
         check_exact("weights", weights.len(), geometry.weights_len())?;
         let shape = shape(geometry);
         let [groups, outputs, inputs, high, wide] = shape;
-        let whole = outputs.is_multiple_of(groups * BLOCK) && inputs.is_multiple_of(groups * BLOCK);
-        let fits = whole || Self::shares_blocks(outputs / groups, inputs / groups);
-        if groups > 1 && (!fits || input == BlockedInput::Plain) {
-            return Err(KernelError::invalid("groups", "channels of a group do not fill whole blocks"));
+        if groups > 1 && input == BlockedInput::Plain {
+            return Err(KernelError::invalid("groups", "are more than one, and the input is plain"));
         }
         if geometry.has_depth() {
             return Err(KernelError::invalid("geometry", "has a depth"));
+        }
+        let whole = outputs.is_multiple_of(groups * BLOCK) && inputs.is_multiple_of(groups * BLOCK);
+        if groups > 1 && !whole && !Self::shares_blocks(outputs / groups, inputs / groups) {
+            return Ok(Self::pack_straddling(input, shape, weights));
         }
         let (inputs, taps) = (inputs / groups, high * wide);
         let blocks = outputs.div_ceil(BLOCK);
@@ -78,13 +97,50 @@ impl BlockedConvolution {
                 }
             }
         }
-        Ok(Self { input, shape, values })
+        Ok(Self { input, shape, values, straddling: Vec::new() })
+    }
+
+    fn pack_straddling<T: Value>(input: BlockedInput, shape: [usize; 5], weights: &[T]) -> Self {
+        let [groups, outputs, inputs, high, wide] = shape;
+        let (of_group, inputs, taps) = (outputs / groups, inputs / groups, high * wide);
+        let mut values = Vec::new();
+        let mut straddling = Vec::with_capacity(outputs.div_ceil(BLOCK));
+        for first in (0..outputs).step_by(BLOCK) {
+            let last = (first + BLOCK).min(outputs) - 1;
+            let (first_group, last_group) = (first / of_group, last / of_group);
+            let lanes = std::array::from_fn(|lane| ((first + lane).min(last) / of_group - first_group) as u32);
+            let count = last_group + 1 - first_group;
+            let start = values.len();
+            straddling.push(Mixture { first_group, groups: count, weights: start, lanes });
+            values.resize(start + count * taps * inputs * BLOCK, 0.0);
+            for output in first..=last {
+                let group = output / of_group - first_group;
+                for (channel, tap) in (0..inputs).flat_map(|channel| (0..taps).map(move |tap| (channel, tap))) {
+                    let place = ((group * taps + tap) * inputs + channel) * BLOCK + output % BLOCK;
+                    values[start + place] = weights[(output * inputs + channel) * taps + tap].widen();
+                }
+            }
+        }
+        Self { input, shape, values, straddling }
     }
 
     /// Whether groups of so many output and input channels lie in one block with others, whole.
     #[must_use]
     pub const fn shares_blocks(outputs: usize, inputs: usize) -> bool {
-        outputs == inputs && matches!(outputs, 2 | 4 | 8)
+        matches!(outputs, 2 | 4 | 8 | 16) && matches!(inputs, 1 | 2 | 4 | 8) && inputs <= outputs
+    }
+
+    /// How many times as many products as needed are computed for groups of so many output channels: blocks with channels
+    /// of several groups take the products of all of these.
+    #[must_use]
+    pub fn waste(groups: usize, outputs: usize) -> f64 {
+        let total = groups.saturating_mul(outputs).max(1);
+        let blocks = total.div_ceil(BLOCK);
+        let touched = (0..blocks).map(|block| {
+            let last = (block * BLOCK + BLOCK).min(total) - 1;
+            last / outputs.max(1) + 1 - block * BLOCK / outputs.max(1)
+        });
+        touched.sum::<usize>() as f64 * BLOCK as f64 / total as f64
     }
 
     /// The layout of the input that they are for.
@@ -189,9 +245,10 @@ pub fn blocked_convolution(
         is_dense = true;
     }
     let shares_blocks = groups > 1 && BlockedConvolution::shares_blocks(outputs / groups, inputs / groups);
-    let inputs = inputs / groups;
-    // Groups that lie in one block are one task.
-    let groups = if shares_blocks { outputs.div_ceil(BLOCK) } else { groups };
+    let is_straddling = !weights.straddling.is_empty();
+    let (input_blocks, inputs, group_outputs) = (inputs.div_ceil(BLOCK), inputs / groups, outputs / groups);
+    // Groups that lie in one block, and those that straddle blocks, are one task a block.
+    let groups = if shares_blocks || is_straddling { outputs.div_ceil(BLOCK) } else { groups };
     let job = Job {
         isa,
         weights,
@@ -200,7 +257,8 @@ pub fn blocked_convolution(
         view,
         is_dense,
         shares_blocks,
-        group_lanes: std::array::from_fn(|lane| (lane / inputs.max(1) * inputs) as u32),
+        group_outputs,
+        input_blocks,
         inputs,
         taps: [high, wide],
         blocks: outputs.div_ceil(BLOCK),
@@ -269,8 +327,10 @@ struct Job<'a> {
     is_dense: bool,
     /// Whether several groups lie in one block.
     shares_blocks: bool,
-    /// For each lane of a block, the first of its group.
-    group_lanes: [u32; BLOCK],
+    /// Output channels of one group.
+    group_outputs: usize,
+    /// Input blocks of one image.
+    input_blocks: usize,
     /// Input channels of one group.
     inputs: usize,
     taps: [usize; 2],
@@ -292,15 +352,26 @@ impl Job<'_> {
     /// The lengths were checked, and nobody else touches this part of the output.
     unsafe fn run(&self, image: usize, group: usize, block: usize, blocks: usize, span: Range<usize>, tile: usize) {
         let plane = self.view.input[0] * self.view.input[1];
+        let channel = block * BLOCK;
+        let mixture = self.weights.straddling.get(block);
+        // For each lane of a block, the first input lane of its group.
+        let first_channel = channel / self.group_outputs * self.inputs;
+        let mut group_lanes = [0u32; BLOCK];
         let (lanes, source) = match self.weights.input {
             BlockedInput::Plain => (1, image * self.inputs * plane),
+            BlockedInput::Blocked if self.shares_blocks => {
+                group_lanes = std::array::from_fn(|lane| {
+                    (first_channel % BLOCK + lane / self.group_outputs * self.inputs) as u32
+                });
+                (BLOCK, (image * self.input_blocks + first_channel / BLOCK) * plane * BLOCK)
+            }
+            BlockedInput::Blocked if mixture.is_some() => (BLOCK, image * self.input_blocks * plane * BLOCK),
             BlockedInput::Blocked => {
-                let groups = self.blocks / self.per_group;
                 let per_group = self.inputs.div_ceil(BLOCK);
-                (BLOCK, (image * groups + group) * per_group * plane * BLOCK)
+                (BLOCK, (image * self.input_blocks + group * per_group) * plane * BLOCK)
             }
         };
-        let channel = block * BLOCK;
+        let weights = mixture.map_or(block * self.taps[0] * self.taps[1] * self.inputs * BLOCK, |found| found.weights);
         let outputs = self.weights.shape[1];
         let vector = |values: &[f32]| {
             let mut lanes = [0.0f32; 2 * BLOCK];
@@ -328,21 +399,25 @@ impl Job<'_> {
                 taps: self.taps,
                 lanes,
                 channels: self.inputs,
+                first_lane: 0,
                 channel_step: plane * lanes,
-                weights: self.weights.values[block * self.taps[0] * self.taps[1] * self.inputs * BLOCK..].as_ptr(),
+                weights: self.weights.values[weights..].as_ptr(),
                 weights_block: self.taps[0] * self.taps[1] * self.inputs * BLOCK,
                 bias: bias.as_ptr(),
                 slopes: slopes.as_ref().map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
                 residual: self.epilogue.residual.map_or(std::ptr::null(), |values| values[offset..].as_ptr()),
                 output: self.output.pointer().wrapping_add(offset),
                 block_stride,
-                group_lanes: self.group_lanes.as_ptr(),
+                group_lanes: group_lanes.as_ptr(),
+                group_outputs: self.group_outputs,
+                mixture: mixture.map_or(std::ptr::null(), std::ptr::from_ref),
                 position,
                 limits: part.limits(),
             };
             // SAFETY: the tile lies inside the output, and everything it reads inside the slices that were checked.
             unsafe {
                 match (self.is_dense, self.view.stride[1]) {
+                    _ if mixture.is_some() => run_tile::<STRADDLING>(self.isa, count, blocks, call),
                     _ if self.shares_blocks => run_tile::<SHARED>(self.isa, count, blocks, call),
                     (true, 1) => run_tile::<1>(self.isa, count, blocks, call),
                     (true, 2) => run_tile::<2>(self.isa, count, blocks, call),
@@ -370,6 +445,8 @@ struct Call {
     /// Channels that lie next to each other at one position.
     lanes: usize,
     channels: usize,
+    /// Where the channels begin in the first run of `lanes`.
+    first_lane: usize,
     /// Elements from one run of `lanes` channels to the next.
     channel_step: usize,
     weights: *const f32,
@@ -379,8 +456,12 @@ struct Call {
     residual: *const f32,
     output: *mut f32,
     block_stride: usize,
-    /// For each lane of a block, the first of its group.
+    /// For each lane of a block, the first input lane of its group.
     group_lanes: *const u32,
+    /// Output channels of one group.
+    group_outputs: usize,
+    /// The groups of the block, if they straddle blocks.
+    mixture: *const Mixture,
     position: usize,
     limits: (f32, f32),
 }
@@ -389,7 +470,7 @@ struct Call {
 /// that hold those blocks.
 struct Fixed<const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(Call);
 
-/// Computes a tile. Where `STEP` is neither [`APART`] nor [`SHARED`], the tile lies in one line of a plain input,
+/// Computes a tile. Where `STEP` is none of [`APART`], [`SHARED`] and [`STRADDLING`], the tile lies in one line of a plain input,
 /// neighbouring positions read that far apart, and every tap lies inside.
 ///
 /// # Safety
@@ -425,6 +506,7 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
         unsafe {
             let sums = match STEP {
                 APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
+                STRADDLING => mixed::<S, POSITIONS, VECTORS>(s, &call),
                 _ => along_line::<S, POSITIONS, VECTORS, STEP>(s, &call),
             };
             finish(s, &call, sums);
@@ -471,6 +553,41 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
         }
         sums
     }
+}
+
+/// The sums of all products of a block whose channels belong to several groups, one group after the other: the products of
+/// channels that a lane has nothing to do with stay out of it, even where they are no numbers.
+///
+/// # Safety
+/// As of [`run_tile`].
+#[inline(always)]
+unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+    // SAFETY: the call has a mixture, whose groups have their channels and weights.
+    unsafe {
+        let mixture = &*call.mixture;
+        for group in 0..mixture.groups {
+            let channel = (mixture.first_group + group) * call.channels;
+            let part = Call {
+                input: call.input.add(channel / BLOCK * call.channel_step),
+                first_lane: channel % BLOCK,
+                weights: call.weights.add(group * call.taps[0] * call.taps[1] * call.channels * BLOCK),
+                ..*call
+            };
+            let own = accumulate::<S, POSITIONS, VECTORS, APART>(s, &part);
+            for vector in 0..VECTORS {
+                let lanes = s.bits(s.load(mixture.lanes.as_ptr().add(vector * S::LANES).cast()));
+                let mask = s.eq_i(lanes, s.splat_i(group as i32));
+                for position in 0..POSITIONS {
+                    sums[position][vector] = s.select(mask, own[position][vector], sums[position][vector]);
+                }
+            }
+        }
+    }
+    sums
 }
 
 /// The sums of all products.
@@ -569,10 +686,10 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
     for ky in 0..call.taps[0] {
         for kx in 0..call.taps[1] {
             let mut offset = ky * down + kx * right;
-            let mut channel = 0;
+            let (mut channel, mut first) = (0, call.first_lane);
             while channel < call.channels {
-                let lanes = call.lanes.min(call.channels - channel);
-                for lane in 0..lanes {
+                let lanes = (call.lanes - first).min(call.channels - channel);
+                for lane in first..first + lanes {
                     // SAFETY: the caller's promise.
                     unsafe {
                         sums = match STEP {
@@ -583,7 +700,7 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
                     }
                 }
                 offset += call.channel_step;
-                channel += lanes;
+                (channel, first) = (channel + lanes, 0);
             }
         }
     }
@@ -603,10 +720,10 @@ unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
     steps: &[usize; POSITIONS],
     mut sums: [[S::F; VECTORS]; POSITIONS],
 ) -> [[S::F; VECTORS]; POSITIONS] {
-    let mut channel = 0;
+    let (mut channel, mut first) = (0, call.first_lane);
     while channel < call.channels {
-        let lanes = call.lanes.min(call.channels - channel);
-        for lane in 0..lanes {
+        let lanes = (call.lanes - first).min(call.channels - channel);
+        for lane in first..first + lanes {
             // SAFETY: the caller's promise.
             unsafe {
                 sums = match STEP {
@@ -619,7 +736,7 @@ unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
         for (pointer, step) in pointers.iter_mut().zip(steps) {
             *pointer = pointer.wrapping_add(*step);
         }
-        channel += lanes;
+        (channel, first) = (channel + lanes, 0);
     }
     sums
 }
@@ -679,7 +796,7 @@ unsafe fn step_shared<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
             for position in 0..POSITIONS {
                 let block = pointers[position].wrapping_add(offset);
                 // A vector of one group needs one value of it only.
-                let left = match S::LANES <= call.channels {
+                let left = match S::LANES <= call.group_outputs {
                     true => s.splat(*block.wrapping_add(*start as usize + channel)),
                     false => s.lookup(&*block.cast::<[f32; BLOCK]>(), index),
                 };

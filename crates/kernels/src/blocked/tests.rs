@@ -114,6 +114,14 @@ proptest! {
         let (groups, size) = (random.between(2, 11), [2, 4, 8][random.between(0, 2)]);
         let geometry = random_geometry(&mut random, groups, groups * size, groups * size);
         check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        let (inputs, outputs) = ([1, 2, 4][random.between(0, 2)], [4, 8, 16][random.between(0, 2)]);
+        let geometry = random_geometry(&mut random, groups, groups * inputs, groups * outputs);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        let geometry = random_geometry(&mut random, 5, 10, 10);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        let (inputs, outputs) = (random.between(1, 40), random.between(3, 40));
+        let geometry = random_geometry(&mut random, groups, groups * inputs, groups * outputs);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
     }
 
     #[test]
@@ -157,6 +165,27 @@ proptest! {
                 assert_close(&result, &expected, 9, &format!("{kind:?} {pooling:?}"));
             }
         }
+    }
+}
+
+/// An infinity in one group is nothing to the channels of another that lie in the same block.
+#[test]
+fn groups_do_not_see_each_other() {
+    let mut random = Random::new(3);
+    let geometry =
+        ConvolutionGeometry::new(1, 2, 24, 24, [1, 5, 5], [1, 3, 3], [1; 3], [1; 3], [0, 1, 1], [0, 1, 1]).unwrap();
+    let packed =
+        BlockedConvolution::pack(&geometry, BlockedInput::Blocked, &random.values(geometry.weights_len())).unwrap();
+    let mut input = random.values(geometry.input_len());
+    input[13 * 25..].fill(f32::INFINITY);
+    let blocked = block(1, 24, 25, &input);
+    for isa in Isa::available() {
+        let mut output = vec![0.0; blocked_len(1, 24, 25)];
+        let epilogue = ConvolutionEpilogue::default();
+        blocked_convolution(isa, &geometry, &packed, &blocked, &mut output, &epilogue, &mut []).unwrap();
+        let result = plain(1, 24, 25, &output);
+        assert!(result[..12 * 25].iter().all(|value| value.is_finite()), "{isa}");
+        assert!(result[12 * 25..].iter().all(|value| !value.is_finite()), "{isa}");
     }
 }
 

@@ -59,6 +59,12 @@ const NARROW_SUM: f64 = 3.0;
 /// How many times as long an operation takes where the channels of a block belong to several groups.
 const SHARED_BLOCKS: f64 = 2.0;
 
+/// How many times as long a product takes in blocks of straddling groups, which are computed one by one.
+const STRADDLED_BLOCKS: f64 = 1.25;
+
+/// The most products that blocks of straddling groups may take for each that is needed.
+const MOST_WASTE: f64 = 2.25;
+
 /// Nanoseconds that a tap of a pooling or a depthwise convolution takes less on blocks, where a vector is sixteen
 /// channels.
 const TAP_GAIN: f64 = 0.15;
@@ -170,6 +176,9 @@ fn way(form: &Form, filter: &[usize], data_channels: usize, has_residual: bool) 
             [_, outputs, inputs, ..] if BlockedConvolution::shares_blocks(*outputs, *inputs) => {
                 Some(Way::Dense(BlockedInput::Blocked))
             }
+            [groups, outputs, ..] if BlockedConvolution::waste(*groups, *outputs) <= MOST_WASTE => {
+                Some(Way::Dense(BlockedInput::Blocked))
+            }
             _ => None,
         },
     }
@@ -207,14 +216,13 @@ fn convolution_candidate(
     let gain = match way {
         Way::Dense(_) => {
             let taps = taps.max(1) as f64;
-            let (of_group, shares) = match (&form, &filter_shape[..]) {
-                (Form::Grouped(_), [_, outputs, inputs, ..]) => {
-                    (*outputs, BlockedConvolution::shares_blocks(*outputs, *inputs))
+            let (of_group, factor) = match (&form, &filter_shape[..]) {
+                (Form::Grouped(_), [groups, outputs, inputs, ..]) => {
+                    (*outputs, group_factor(*groups, *outputs, *inputs))
                 }
-                _ => (output_channels, false),
+                _ => (output_channels, 1.0),
             };
-            let blocked = blocked_flop(taps, output_channels) * if shares { SHARED_BLOCKS } else { 1.0 };
-            flops * (plain_flop(taps, of_group as f64) - blocked)
+            flops * (plain_flop(taps, of_group as f64) - blocked_flop(taps, output_channels) * factor)
         }
         Way::Depthwise => nominal_elements(&output.shape) * taps as f64 * TAP_GAIN * use_of_lanes(output_channels),
         Way::Narrow => {
@@ -225,6 +233,15 @@ fn convolution_candidate(
     };
     let output = if way == Way::Narrow { Layout::Plain } else { Layout::Blocked };
     Some(Candidate { inputs: layouts, output, gain, channels: Some(data_channels) })
+}
+
+/// How many times as long the products of groups take as those of whole blocks.
+fn group_factor(groups: usize, outputs: usize, inputs: usize) -> f64 {
+    match (BlockedConvolution::shares_blocks(outputs, inputs), outputs.is_multiple_of(BLOCK)) {
+        (true, _) => SHARED_BLOCKS,
+        (false, true) if inputs.is_multiple_of(BLOCK) => 1.0,
+        _ => BlockedConvolution::waste(groups, outputs) * STRADDLED_BLOCKS,
+    }
 }
 
 /// The channels of the data of a convolution, which the filter knows where the shape does not.
