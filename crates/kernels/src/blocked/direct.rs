@@ -28,6 +28,9 @@ const SHARED: usize = usize::MAX;
 /// The same, where groups begin and end inside of blocks.
 const STRADDLING: usize = usize::MAX - 1;
 
+/// Shorter windows are read where they lie.
+const SHORTEST_PATCH: usize = 32;
+
 /// The layout of a convolution's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockedInput {
@@ -156,10 +159,14 @@ impl BlockedConvolution {
     }
 }
 
-/// Elements of scratch that [`blocked_convolution`] needs: a padded copy of a plain input. Checking every tap of so few
-/// channels would take longer than multiplying.
+/// Elements of scratch that [`blocked_convolution`] needs: a copy of a plain input, padded or patch by patch. Checking
+/// every tap of so few channels would take longer than multiplying.
 #[must_use]
 pub fn blocked_convolution_scratch_len(geometry: &ConvolutionGeometry, input: BlockedInput) -> usize {
+    if input == BlockedInput::Plain && has_patches(geometry) {
+        let view = geometry.plane();
+        return blocked_len(view.batch, patch_len(geometry), view.output[0].saturating_mul(view.output[1]));
+    }
     match (input, padded(geometry)) {
         (BlockedInput::Plain, Some([high, wide])) => {
             let [_, _, inputs, ..] = geometry.channels_and_kernel();
@@ -181,6 +188,53 @@ fn is_inside(geometry: &ConvolutionGeometry) -> bool {
 /// The size of the copy of a plane that all windows lie in, if they leave the input and the copy is not far larger.
 fn padded(geometry: &ConvolutionGeometry) -> Option<[usize; 2]> {
     geometry.covered_plane().filter(|_| !is_inside(geometry))
+}
+
+/// Values of one window.
+fn patch_len(geometry: &ConvolutionGeometry) -> usize {
+    let [_, _, inputs, high, wide] = geometry.channels_and_kernel();
+    inputs * high * wide
+}
+
+/// Whether windows do not overlap, so that a copy window by window is no larger than the input, and are worth it.
+fn has_patches(geometry: &ConvolutionGeometry) -> bool {
+    let view = geometry.plane();
+    let [groups, _, _, high, wide] = geometry.channels_and_kernel();
+    let is_apart = (0..2).all(|axis| view.stride[axis] >= [high, wide][axis] && view.dilation[axis] == 1);
+    groups == 1 && is_apart && !geometry.has_depth() && patch_len(geometry) >= SHORTEST_PATCH
+}
+
+/// Copies the windows of a plain input into blocks, each value of a window as a channel of its own: taps first, then
+/// channels, as weights have them.
+fn copy_patches(geometry: &ConvolutionGeometry, input: &[f32], output: &mut [f32]) {
+    let view = geometry.plane();
+    let [_, _, inputs, _, wide] = geometry.channels_and_kernel();
+    let ([lines, columns], positions, len) = (view.input, view.output[0] * view.output[1], patch_len(geometry));
+    let (blocks, is_inside) = (len.div_ceil(BLOCK), is_inside(geometry));
+    let work = nanoseconds_for_bytes(output.len().saturating_mul(8));
+    parallel_chunks_mut(output, positions * BLOCK, work, |first, chunks| {
+        for (offset, chunk) in chunks.chunks_exact_mut(positions * BLOCK).enumerate() {
+            let (image, block) = ((first + offset) / blocks, (first + offset) % blocks);
+            // Lanes beyond the window repeat its last value, which nobody reads.
+            let elements: [usize; BLOCK] = std::array::from_fn(|lane| (block * BLOCK + lane).min(len - 1));
+            let taps = elements.map(|element| [element / inputs / wide, element / inputs % wide]);
+            let planes = elements.map(|element| (image * inputs + element % inputs) * lines * columns);
+            let steps: [usize; BLOCK] =
+                std::array::from_fn(|lane| planes[lane] + taps[lane][0] * columns + taps[lane][1]);
+            for (position, lanes) in chunk.chunks_exact_mut(BLOCK).enumerate() {
+                let [y, x] = [position / view.output[1], position % view.output[1]];
+                if is_inside {
+                    let window = &input[y * view.stride[0] * columns + x * view.stride[1]..];
+                    lanes.iter_mut().zip(&steps).for_each(|(target, step)| *target = window[*step]);
+                    continue;
+                }
+                for ((target, plane), [down, right]) in lanes.iter_mut().zip(&planes).zip(&taps) {
+                    let place = view.at(0, y, *down).zip(view.at(1, x, *right));
+                    *target = place.map_or(0.0, |(y, x)| input[plane + y * columns + x]);
+                }
+            }
+        }
+    });
 }
 
 /// Copies each plane into zeros of the size `[high, wide]`, behind the padding before its axes.
@@ -236,9 +290,17 @@ pub fn blocked_convolution(
     if output.is_empty() {
         return Ok(());
     }
-    let mut input = input;
-    let mut is_dense = weights.input == BlockedInput::Plain && is_inside(geometry);
-    if let (BlockedInput::Plain, Some(covered)) = (weights.input, padded(geometry)) {
+    let (mut input, mut layout, mut taps) = (input, weights.input, [high, wide]);
+    let mut inputs = inputs;
+    let mut is_dense = layout == BlockedInput::Plain && is_inside(geometry);
+    if layout == BlockedInput::Plain && has_patches(geometry) {
+        // A convolution of windows is a product of each position with channels that are the values of its window.
+        let copy = &mut scratch[..blocked_convolution_scratch_len(geometry, layout)];
+        copy_patches(geometry, input, copy);
+        (input, layout, taps, inputs) = (copy, BlockedInput::Blocked, [1, 1], patch_len(geometry));
+        view = PlaneView { input: view.output, stride: [1, 1], dilation: [1, 1], pad: [0, 0], ..view };
+        is_dense = false;
+    } else if let (BlockedInput::Plain, Some(covered)) = (layout, padded(geometry)) {
         let copy = &mut scratch[..view.batch * inputs * covered[0] * covered[1]];
         pad_planes(&view, covered, input, copy);
         (input, view.input, view.pad) = (copy, covered, [0, 0]);
@@ -252,6 +314,7 @@ pub fn blocked_convolution(
     let job = Job {
         isa,
         weights,
+        layout,
         epilogue,
         input,
         view,
@@ -260,7 +323,7 @@ pub fn blocked_convolution(
         group_outputs,
         input_blocks,
         inputs,
-        taps: [high, wide],
+        taps,
         blocks: outputs.div_ceil(BLOCK),
         per_group: (outputs / groups).div_ceil(BLOCK),
         positions,
@@ -272,10 +335,10 @@ pub fn blocked_convolution(
         Tier::Avx512 => (MOST_POSITIONS, 2),
     };
     // Tiles of plain inputs end with their lines, so that neighbouring positions read at one distance.
-    let span = if weights.input == BlockedInput::Plain { view.output[1] } else { positions };
+    let span = if layout == BlockedInput::Plain { view.output[1] } else { positions };
     let tile = span.div_ceil(span.div_ceil(most));
     let pairs = job.per_group.div_ceil(wide_tile);
-    let tile_flops = 2 * tile * wide_tile * BLOCK * inputs * high * wide;
+    let tile_flops = 2 * tile * wide_tile * BLOCK * inputs * taps[0] * taps[1];
     let tiles = positions.div_ceil(tile);
     let run = (2_500_000 / tile_flops.max(1)).clamp(1, tiles);
     let run = tiles.div_ceil(tiles.div_ceil(run));
@@ -320,6 +383,8 @@ impl PlaneView {
 struct Job<'a> {
     isa: Isa,
     weights: &'a BlockedConvolution,
+    /// The layout that the input has now.
+    layout: BlockedInput,
     epilogue: &'a ConvolutionEpilogue<'a>,
     input: &'a [f32],
     view: PlaneView,
@@ -357,7 +422,7 @@ impl Job<'_> {
         // For each lane of a block, the first input lane of its group.
         let first_channel = channel / self.group_outputs * self.inputs;
         let mut group_lanes = [0u32; BLOCK];
-        let (lanes, source) = match self.weights.input {
+        let (lanes, source) = match self.layout {
             BlockedInput::Plain => (1, image * self.inputs * plane),
             BlockedInput::Blocked if self.shares_blocks => {
                 group_lanes = std::array::from_fn(|lane| {
@@ -389,7 +454,7 @@ impl Job<'_> {
         let mut position = span.start;
         while position < span.end {
             let mut count = tile.min(span.end - position);
-            if self.weights.input == BlockedInput::Plain {
+            if self.layout == BlockedInput::Plain {
                 count = count.min(self.view.output[1] - position % self.view.output[1]);
             }
             let offset = (image * self.blocks + block) * block_stride + position * BLOCK;

@@ -101,6 +101,13 @@ proptest! {
         let geometry = random_geometry(&mut random, 1, inputs, outputs);
         check(&mut random, &geometry, Some(BlockedInput::Blocked));
         check(&mut random, &geometry, Some(BlockedInput::Plain));
+        // Windows that do not overlap.
+        let (kernel, more) = (random.between(3, 6), random.between(0, 1));
+        let size = [1, random.between(kernel, 20), random.between(kernel, 20)];
+        let (kernel, stride) = ([1, kernel, kernel], [1, kernel, kernel + more]);
+        let pad = [0, random.between(0, 2), random.between(0, 2)];
+        let geometry = ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, [1; 3], pad, pad).unwrap();
+        check(&mut random, &geometry, Some(BlockedInput::Plain));
     }
 
     #[test]
