@@ -141,7 +141,7 @@ impl BroadcastGeometry {
         Ok(())
     }
 
-    fn check(&self, a: usize, b: usize, output: usize) -> Result<(), KernelError> {
+    pub(crate) fn check(&self, a: usize, b: usize, output: usize) -> Result<(), KernelError> {
         check_len("a", a, self.a_len)?;
         check_len("b", b, self.b_len)?;
         check_exact("output", output, self.len)
@@ -177,7 +177,7 @@ pub trait Number: Copy + PartialEq + PartialOrd + Send + Sync + Default + 'stati
 }
 
 macro_rules! floats {
-    ($($type:ty)*) => {
+    ($($type:ty: $remainder:expr),*) => {
         $(impl Number for $type {
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self + other }
@@ -196,18 +196,64 @@ macro_rules! floats {
             #[inline(always)]
             fn power(self, other: Self) -> Self { self.powf(other) }
             #[inline(always)]
-            fn remainder(self, other: Self) -> Self { self % other }
+            fn remainder(self, other: Self) -> Self { $remainder(self, other) }
             #[inline(always)]
             fn floor_remainder(self, other: Self) -> Self {
-                let rest = self % other;
+                let rest = self.remainder(other);
                 if rest != 0.0 && (rest < 0.0) != (other < 0.0) { rest + other } else { rest }
             }
         })*
     };
 }
 
+/// The remainder of f32, exact: in f64, quotients below 2^28 are cut rightly, and their products with the divisor are
+/// exact.
+#[inline(always)]
+fn remainder_f32(a: f32, b: f32) -> f32 {
+    let (wide, divisor) = (f64::from(a), f64::from(b));
+    let quotient = (wide / divisor).trunc();
+    if quotient == 0.0 {
+        return a;
+    }
+    if quotient.abs() < 268_435_456.0 {
+        return ((wide - quotient * divisor) as f32).copysign(a);
+    }
+    a % b
+}
+
+/// The quotient of integers that a wider float holds exactly, towards zero: rounding does not lift a quotient over an
+/// integer, because it is at least one part in the divisor away from it.
+macro_rules! quotient {
+    ($type:ty, $float:ty, $a:expr, $b:expr) => {{
+        let (a, b) = ($a, $b);
+        let divisor = if b == 0 { 1.0 } else { b as $float };
+        let quotient = a as $float / divisor;
+        // The smallest integer by -1 is the only quotient that does not fit. It wraps.
+        let quotient = if quotient >= <$type>::MAX as $float + 1.0 { <$type>::MIN as $float } else { quotient };
+        // SAFETY: the quotient lies in the range of the type and is no NaN.
+        let quotient: $type = unsafe { quotient.to_int_unchecked() };
+        if b == 0 { 0 } else { quotient }
+    }};
+    (i64, $a:expr, $b:expr) => {{
+        let (a, b) = ($a, $b);
+        // Floats divide several times faster than wide integers do.
+        let is_narrow = a.unsigned_abs() | b.unsigned_abs() < 1 << 31;
+        if b == 0 {
+            0
+        } else if is_narrow {
+            // SAFETY: the quotient of narrow integers is one.
+            unsafe { (a as f64 / b as f64).to_int_unchecked::<i64>() }
+        } else {
+            a.wrapping_div(b)
+        }
+    }};
+    (u64, $a:expr, $b:expr) => {
+        if $b == 0 { 0 } else { $a / $b }
+    };
+}
+
 macro_rules! integers {
-    ($($type:ty)*) => {
+    ($($type:ty: |$a:ident, $b:ident| $quotient:expr;)*) => {
         $(impl Number for $type {
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
@@ -216,13 +262,13 @@ macro_rules! integers {
             #[inline(always)]
             fn times(self, other: Self) -> Self { self.wrapping_mul(other) }
             #[inline(always)]
-            fn over(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_div(other) } }
+            fn over(self, other: Self) -> Self { let ($a, $b) = (self, other); $quotient }
             #[inline(always)]
             #[allow(unused_comparisons)]
             fn floor_over(self, other: Self) -> Self {
-                if other == 0 { return 0; }
-                let (quotient, rest) = (self.wrapping_div(other), self.wrapping_rem(other));
-                if rest != 0 && (rest < 0) != (other < 0) { quotient.wrapping_sub(1) } else { quotient }
+                let quotient = self.over(other);
+                let rest = self.wrapping_sub(quotient.wrapping_mul(other));
+                if other != 0 && rest != 0 && (rest < 0) != (other < 0) { quotient.wrapping_sub(1) } else { quotient }
             }
             #[inline(always)]
             fn greater(self, other: Self) -> Self { self.max(other) }
@@ -239,20 +285,30 @@ macro_rules! integers {
                 }
             }
             #[inline(always)]
-            fn remainder(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_rem(other) } }
+            fn remainder(self, other: Self) -> Self {
+                if other == 0 { 0 } else { self.wrapping_sub(self.over(other).wrapping_mul(other)) }
+            }
             #[inline(always)]
             #[allow(unused_comparisons)]
             fn floor_remainder(self, other: Self) -> Self {
-                if other == 0 { return 0; }
-                let rest = self.wrapping_rem(other);
+                let rest = self.remainder(other);
                 if rest != 0 && (rest < 0) != (other < 0) { rest.wrapping_add(other) } else { rest }
             }
         })*
     };
 }
 
-floats!(f32 f64);
-integers!(i8 u8 i32 i64);
+floats!(f32: remainder_f32, f64: |a: f64, b: f64| a % b);
+integers! {
+    i8: |a, b| quotient!(i8, f32, a, b);
+    u8: |a, b| quotient!(u8, f32, a, b);
+    i16: |a, b| quotient!(i16, f32, a, b);
+    u16: |a, b| quotient!(u16, f32, a, b);
+    i32: |a, b| quotient!(i32, f64, a, b);
+    u32: |a, b| quotient!(u32, f64, a, b);
+    i64: |a, b| quotient!(i64, a, b);
+    u64: |a, b| quotient!(u64, a, b);
+}
 
 /// Writes `op(a, b)` elementwise.
 ///
@@ -347,7 +403,7 @@ pub fn select<T: Copy + Send + Sync>(condition: &[u8], a: &[T], b: &[T], output:
 }
 
 /// A function of two values.
-trait Function<T, U>: Copy + Sync {
+pub(crate) trait Function<T, U>: Copy + Sync {
     fn apply(self, a: T, b: T) -> U;
 }
 
@@ -480,7 +536,7 @@ unsafe impl<P> Sync for Shared<P> {}
 ///
 /// # Safety
 /// As of [`binary_raw`].
-unsafe fn rows<T: Number, U: Copy, F: Function<T, U>>(
+pub(crate) unsafe fn rows<T: Number, U: Copy, F: Function<T, U>>(
     isa: Isa,
     function: F,
     geometry: &BroadcastGeometry,

@@ -137,6 +137,7 @@ impl UnaryOp {
     #[must_use]
     pub const fn picoseconds(self) -> u64 {
         match self {
+            Self::Power { exponent: 0.5 | 3.0 } => 150,
             Self::Power { .. } => 8000,
             Self::Erf | Self::GeluErf | Self::GeluTanh | Self::Tanh | Self::Softplus | Self::Mish => 700,
             Self::Exp | Self::Log | Self::Sigmoid | Self::Swish { .. } | Self::Elu { .. } | Self::Selu { .. } => 500,
@@ -229,6 +230,7 @@ pub(crate) unsafe fn apply(isa: Isa, op: UnaryOp, input: *const f32, output: *mu
         UnaryOp::Power { exponent: 2.0 } => map!(math::Square {}),
         UnaryOp::Power { exponent: 3.0 } => map!(math::Cube {}),
         UnaryOp::Power { exponent: -1.0 } => map!(math::Reciprocal {}),
+        UnaryOp::Power { exponent: 0.5 } => map!(math::HalfPower {}),
         UnaryOp::Power { exponent } => {
             for index in 0..len {
                 // SAFETY: the caller's promise.
@@ -376,6 +378,7 @@ mod tests {
         check_close(UnaryOp::SoftSign, |x| x / (1.0 + x.abs()));
         check_close(UnaryOp::Power { exponent: 3.0 }, |x| x * x * x);
         check_close(UnaryOp::Power { exponent: 0.5 }, |x| x.powf(0.5));
+        check_ulp(UnaryOp::Power { exponent: 0.5 }, |x| x.powf(0.5), 0);
     }
 
     #[test]

@@ -28,6 +28,7 @@ const UNARY: &[&str] = &[
     "Mish",
     "Negative",
     "ReLU",
+    "Round",
     "Selu",
     "Sigmoid",
     "Sign",

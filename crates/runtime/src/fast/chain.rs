@@ -155,6 +155,8 @@ fn simplified(op: BinaryOp, a: Operand, b: Operand) -> ChainStep {
         (BinaryOp::Power, Operand::Constant(2.0)) => ChainStep::Unary(UnaryOp::Square, a),
         (BinaryOp::Power, Operand::Constant(1.0)) => ChainStep::Unary(UnaryOp::Identity, a),
         (BinaryOp::Power, Operand::Constant(-1.0)) => ChainStep::Unary(UnaryOp::Reciprocal, a),
+        (BinaryOp::Power, Operand::Constant(0.5)) => ChainStep::Unary(UnaryOp::Power { exponent: 0.5 }, a),
+        (BinaryOp::Power, Operand::Constant(3.0)) => ChainStep::Unary(UnaryOp::Power { exponent: 3.0 }, a),
         _ => ChainStep::Binary(op, a, b),
     }
 }
