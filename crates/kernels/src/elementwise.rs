@@ -200,7 +200,9 @@ macro_rules! floats {
             #[inline(always)]
             fn floor_remainder(self, other: Self) -> Self {
                 let rest = self.remainder(other);
-                if rest != 0.0 && (rest < 0.0) != (other < 0.0) { rest + other } else { rest }
+                let is_other_sign = (rest != 0.0) & ((rest < 0.0) != (other < 0.0));
+                let moved = rest + other;
+                if is_other_sign { moved } else { rest }
             }
         })*
     };
@@ -212,11 +214,11 @@ macro_rules! floats {
 fn remainder_f32(a: f32, b: f32) -> f32 {
     let (wide, divisor) = (f64::from(a), f64::from(b));
     let quotient = (wide / divisor).trunc();
-    if quotient == 0.0 {
-        return a;
-    }
     if quotient.abs() < 268_435_456.0 {
-        return ((wide - quotient * divisor) as f32).copysign(a);
+        // What is smaller than the divisor stays as it is, infinite divisors included. This is a choice of values, no
+        // branch: which quotients are zero cannot be foretold.
+        let rest = wide - quotient * divisor;
+        return if quotient == 0.0 { a } else { (rest as f32).copysign(a) };
     }
     a % b
 }
@@ -268,7 +270,8 @@ macro_rules! integers {
             fn floor_over(self, other: Self) -> Self {
                 let quotient = self.over(other);
                 let rest = self.wrapping_sub(quotient.wrapping_mul(other));
-                if other != 0 && rest != 0 && (rest < 0) != (other < 0) { quotient.wrapping_sub(1) } else { quotient }
+                let is_above = (other != 0) & (rest != 0) & ((rest < 0) != (other < 0));
+                quotient.wrapping_sub(Self::from(is_above))
             }
             #[inline(always)]
             fn greater(self, other: Self) -> Self { self.max(other) }
@@ -292,7 +295,9 @@ macro_rules! integers {
             #[allow(unused_comparisons)]
             fn floor_remainder(self, other: Self) -> Self {
                 let rest = self.remainder(other);
-                if rest != 0 && (rest < 0) != (other < 0) { rest.wrapping_add(other) } else { rest }
+                let is_other_sign = (rest != 0) & ((rest < 0) != (other < 0));
+                let moved = rest.wrapping_add(other);
+                if is_other_sign { moved } else { rest }
             }
         })*
     };
@@ -400,6 +405,81 @@ pub fn select<T: Copy + Send + Sync>(condition: &[u8], a: &[T], b: &[T], output:
         }
     });
     Ok(())
+}
+
+/// Writes `condition != 0 ? yes : no` along a line. An operand that `repeats` is one element for the whole line.
+///
+/// # Errors
+/// An operand has another length than the line, or is empty.
+pub fn select_line<T: Copy>(
+    isa: Isa,
+    (condition, yes, no): (&[u8], &[T], &[T]),
+    repeats: [bool; 3],
+    output: &mut [T],
+) -> Result<(), KernelError> {
+    let needed = |repeats: bool| if repeats { 1.min(output.len()) } else { output.len() };
+    check_len("condition", condition.len(), needed(repeats[0]))?;
+    check_len("yes", yes.len(), needed(repeats[1]))?;
+    check_len("no", no.len(), needed(repeats[2]))?;
+    dispatch(isa, SelectLine { condition, yes, no, repeats, output });
+    Ok(())
+}
+
+struct SelectLine<'a, T> {
+    condition: &'a [u8],
+    yes: &'a [T],
+    no: &'a [T],
+    repeats: [bool; 3],
+    output: &'a mut [T],
+}
+
+impl<T: Copy> Kernel for SelectLine<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let Self { condition, yes, no, repeats, output } = self;
+        let len = output.len();
+        if len == 0 {
+            return;
+        }
+        let pick = |condition: u8, yes: T, no: T| if condition != 0 { yes } else { no };
+        match repeats {
+            [true, ..] if condition[0] != 0 => copy_or_fill(yes, repeats[1], output),
+            [true, ..] => copy_or_fill(no, repeats[2], output),
+            [_, false, false] => {
+                for ((place, condition), (yes, no)) in output.iter_mut().zip(condition).zip(yes[..len].iter().zip(no)) {
+                    *place = pick(*condition, *yes, *no);
+                }
+            }
+            [_, true, false] => {
+                let yes = yes[0];
+                for ((place, condition), no) in output.iter_mut().zip(condition).zip(no) {
+                    *place = pick(*condition, yes, *no);
+                }
+            }
+            [_, false, true] => {
+                let no = no[0];
+                for ((place, condition), yes) in output.iter_mut().zip(condition).zip(yes) {
+                    *place = pick(*condition, *yes, no);
+                }
+            }
+            [_, true, true] => {
+                let (yes, no) = (yes[0], no[0]);
+                for (place, condition) in output.iter_mut().zip(condition) {
+                    *place = pick(*condition, yes, no);
+                }
+            }
+        }
+    }
+}
+
+/// Fills a line that is not empty with an element, or copies it.
+#[inline(always)]
+fn copy_or_fill<T: Copy>(from: &[T], repeats: bool, output: &mut [T]) {
+    match repeats {
+        true => output.fill(from[0]),
+        false => output.copy_from_slice(&from[..output.len()]),
+    }
 }
 
 /// A function of two values.
@@ -680,6 +760,30 @@ mod tests {
             offset
         };
         (0..out.iter().product()).map(|index| f(a[at(a_shape, index)], b[at(b_shape, index)])).collect()
+    }
+
+    #[test]
+    fn selected_lines() {
+        let mut random = Random::new(12);
+        for len in [0, 1, 5, 33, 100] {
+            let condition: Vec<u8> = (0..len.max(1)).map(|_| (random.next() % 2) as u8).collect();
+            let (yes, no) = (random.values(len.max(1)), random.values(len.max(1)));
+            for mask in 0..8 {
+                let repeats = [mask & 1 != 0, mask & 2 != 0, mask & 4 != 0];
+                let at = |place: usize, repeats: bool| if repeats { 0 } else { place };
+                for isa in Isa::available() {
+                    let mut output = vec![9.0; len];
+                    select_line(isa, (&condition, &yes, &no), repeats, &mut output).unwrap();
+                    for (place, value) in output.iter().enumerate() {
+                        let is_yes = condition[at(place, repeats[0])] != 0;
+                        let expected = if is_yes { yes[at(place, repeats[1])] } else { no[at(place, repeats[2])] };
+                        assert_eq!(*value, expected);
+                    }
+                }
+            }
+        }
+        let result = select_line(Isa::portable(), (&[1], &[1u8; 2], &[1]), [true, false, false], &mut [0; 2]);
+        assert!(result.is_err());
     }
 
     proptest! {

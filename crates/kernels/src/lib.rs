@@ -26,6 +26,7 @@
 //! | [`scatter`] | updates of elements, rows and blocks, in place or into a copy |
 //! | [`deformable`] | convolution with bent windows |
 //! | [`position_sensitive`] | means of regions whose parts have channels of their own |
+//! | [`fourier`] | discrete Fourier transforms |
 //! | [`top_k`] | the best elements along an axis |
 //! | [`color`] | images of luma and chroma as red, green and blue |
 //! | [`movement`] | transposition, slices, tiles, concatenation, gathering and padding by byte width |
@@ -40,6 +41,7 @@ pub mod deformable;
 pub mod elementwise;
 pub mod epilogue;
 pub mod error;
+pub mod fourier;
 pub mod gemm;
 pub mod interpolate;
 pub mod isa;

@@ -13,6 +13,7 @@ mod convolution;
 mod deformable;
 mod einsum;
 mod fake_quantize;
+mod fourier;
 mod indexed;
 mod integer;
 mod interpolate;
@@ -213,6 +214,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     top_k::claim,
     color::claim,
     deformable::claim,
+    fourier::claim,
     position_sensitive::claim,
     interpolate::claim,
 ];

@@ -395,6 +395,7 @@ const MAGNITUDES: [i64; 3] = [255, 2000, i32::MAX as i64];
 fn contractions() {
     let equations = [
         "ij,jk->ik",
+        "abc->cab",
         "bhid,bhjd->bhij",
         "bihd,bjhd->bhij",
         "bqc,bchw->bqhw",
@@ -1193,5 +1194,84 @@ fn reductions_of_integers() {
             .attribute("keep_dims", round % 2 == 0)
             .input(random.tensor(element_type, &shape))
             .integers(&axes)
+    });
+}
+
+#[test]
+fn fourier_transforms() {
+    let names = [("opset7", "DFT"), ("opset7", "IDFT"), ("opset9", "RDFT"), ("opset9", "IRDFT")];
+    many(83, 60, |random, round| {
+        let (opset, name) = names[round % 4];
+        let rank = random.between(1, 3);
+        let mut shape: Vec<usize> = (0..rank).map(|_| random.between(2, [40, 20, 9][rank - 1])).collect();
+        let mut axes: Vec<i64> = (0..rank as i64).collect();
+        for i in 0..rank {
+            axes.swap(i, random.between(0, rank - 1));
+        }
+        axes.truncate(random.between(1, rank));
+        if name != "RDFT" {
+            shape.push(2);
+        }
+        let sizes: Vec<i64> = axes.iter().map(|_| [-1, random.between(2, 30) as i64][random.between(0, 1)]).collect();
+        let has_sizes = random.between(0, 1) == 0;
+        let case =
+            Case::new(opset, name).tolerance(2e-4).input(random.tensor(ElementType::F32, &shape)).integers(&axes);
+        if has_sizes { case.integers(&sizes) } else { case }
+    });
+    many(84, 16, |random, round| {
+        let (size, step) = (random.between(2, 40), random.between(1, 30));
+        let length = size + random.between(0, 200);
+        let shape = if round % 2 == 0 { vec![length] } else { vec![2, length] };
+        let window = random.between(1, size);
+        Case::new("opset15", "STFT")
+            .attribute("transpose_frames", random.between(0, 1) == 0)
+            .tolerance(2e-4)
+            .input(random.tensor(ElementType::F32, &shape))
+            .input(random.tensor(ElementType::F32, &[window]))
+            .integer(size as i64)
+            .integer(step as i64)
+    });
+}
+
+#[test]
+fn blocks_of_space_and_shuffled_channels() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::U8, ElementType::F16, ElementType::I64];
+    many(85, 24, |random, round| {
+        let block = random.between(1, 3);
+        let spatial = random.between(1, 3);
+        let name = ["DepthToSpace", "SpaceToDepth"][round % 2];
+        let mut shape = vec![random.between(1, 2), random.between(1, 3)];
+        shape.extend((0..spatial).map(|_| random.between(1, 5)));
+        match name {
+            "DepthToSpace" => shape[1] *= block.pow(spatial as u32),
+            _ => shape[2..].iter_mut().for_each(|size| *size *= block),
+        }
+        Case::new("opset1", name)
+            .attribute("mode", ["blocks_first", "depth_first"][random.between(0, 1)])
+            .attribute("block_size", block)
+            .input(random.tensor(TYPES[round % 4], &shape))
+    });
+    many(86, 8, |random, _| {
+        let group = random.between(1, 3);
+        let shape = [random.between(1, 3), group * random.between(1, 4), random.between(1, 9), 4];
+        Case::new("opset1", "ShuffleChannels")
+            .attribute("axis", 1)
+            .attribute("group", group)
+            .input(random.tensor(ElementType::F32, &shape))
+    });
+}
+
+#[test]
+fn promoted_types() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::I32, ElementType::U8, ElementType::I64];
+    many(87, 12, |random, round| {
+        let (a, b) = (random.shape(2), random.shape(3));
+        Case::new("opset14", "ConvertPromoteTypes")
+            .attribute("promote_unsafe", "true")
+            .attribute("pytorch_scalar_promotion", "false")
+            .attribute("u64_integer_promotion_target", "f32")
+            .outputs(2)
+            .input(random.tensor(TYPES[round % 4], &a))
+            .input(random.tensor(TYPES[round / 4 % 4], &b))
     });
 }

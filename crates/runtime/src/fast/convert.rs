@@ -2,14 +2,24 @@
 
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::map::{self, ConvertTo};
+use ovir_kernels::movement::copy;
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_ops::OpResult;
 use ovir_ops::r#type::convert::Convert;
 use ovir_ops::r#type::convert_like::ConvertLike;
+use ovir_ops::r#type::convert_promote_types::ConvertPromoteTypes;
 use ovir_tensor::{ElementType, NativeElement, SmallVec, TensorView, TensorViewMut, f16};
 
 use super::parts::kernel_error;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+/// Both inputs of a ConvertPromoteTypes; what has the type already is copied.
+struct PromoteKernel {
+    isa: Isa,
+    conversions: [Option<Conversion>; 2],
+    /// The bytes of an element after.
+    bytes: usize,
+}
 
 type Conversion = fn(Isa, &TensorView<'_>, &mut TensorViewMut<'_>) -> OpResult;
 
@@ -23,6 +33,9 @@ struct ConvertKernel {
 /// Claims conversions between native types.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let operation = &context.node.operation;
+    if operation.downcast_ref::<ConvertPromoteTypes>().is_some() {
+        return claim_promotion(context);
+    }
     let from = context.inputs.first()?.element_type;
     let to = match (operation.downcast_ref::<Convert>(), operation.downcast_ref::<ConvertLike>()) {
         (Some(convert), _) => convert.attributes.destination_type,
@@ -31,6 +44,18 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     };
     let conversion = conversion(from, to)?;
     let kernel = ConvertKernel { isa: isa::detect(), conversion, bytes: from.byte_width()? + to.byte_width()? };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
+}
+
+fn claim_promotion(context: &ClaimContext<'_>) -> Option<Claim> {
+    let ([a, b], [output, _]) = (context.inputs, context.outputs) else { return None };
+    let to = output.element_type;
+    let of = |from: ElementType| match from == to {
+        true => Some(None),
+        false => conversion(from, to).map(Some),
+    };
+    let conversions = [of(a.element_type)?, of(b.element_type)?];
+    let kernel = PromoteKernel { isa: isa::detect(), conversions, bytes: to.byte_width()? };
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
 }
 
@@ -123,5 +148,21 @@ impl Kernel for ConvertKernel {
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
         (self.conversion)(self.isa, &io.inputs[0], output)
+    }
+}
+
+impl Kernel for PromoteKernel {
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| nanoseconds_for_bytes(s.elements().saturating_mul(2 * self.bytes))).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        for ((conversion, input), output) in self.conversions.iter().zip(io.inputs).zip(io.outputs) {
+            match conversion {
+                Some(conversion) => conversion(self.isa, input, output)?,
+                None => copy(input.bytes(), output.bytes_mut()).map_err(kernel_error)?,
+            }
+        }
+        Ok(())
     }
 }
