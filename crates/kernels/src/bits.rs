@@ -46,20 +46,20 @@ macro_rules! bits {
             #[allow(unused_comparisons)]
             fn left(self, other: Self) -> Self {
                 const WIDTH: $type = <$type>::BITS as $type;
-                if other >= 0 && other < WIDTH { self.wrapping_shl(other as u32) } else { 0 }
+                if (0..WIDTH).contains(&other) { self.wrapping_shl(other as u32) } else { 0 }
             }
             #[inline(always)]
             #[allow(unused_comparisons)]
             fn right(self, other: Self) -> Self {
                 const WIDTH: $type = <$type>::BITS as $type;
                 let signs = if self < 0 { !0 } else { 0 };
-                if other >= 0 && other < WIDTH { self.wrapping_shr(other as u32) } else { signs }
+                if (0..WIDTH).contains(&other) { self.wrapping_shr(other as u32) } else { signs }
             }
         })*
     };
 }
 
-bits!(i8, u8, i16, u16, i32, u32, i64, u64);
+bits!(i8, u8, i32, i64);
 
 macro_rules! functions {
     ($($name:ident $method:ident),*) => {
@@ -144,9 +144,7 @@ mod tests {
     fn every_type_and_operation() {
         check(|x| x as i8, i128::from, 8);
         check(|x| x as u8, i128::from, 8);
-        check(|x| x as u16, i128::from, 16);
         check(|x| x as i32, i128::from, 32);
         check(|x| (x as i64).wrapping_mul(0x1_0000_0001), i128::from, 64);
-        check(|x| x.wrapping_mul(0x1_0000_0001), i128::from, 64);
     }
 }

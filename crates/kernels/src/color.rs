@@ -39,14 +39,8 @@ impl Sample for f32 {
     }
     #[inline(always)]
     fn of(value: f32) -> f32 {
-        // Comparisons with NaN are false, so NaN stays.
-        if value < 0.0 {
-            0.0
-        } else if value > 255.0 {
-            255.0
-        } else {
-            value
-        }
+        // NaN stays.
+        value.clamp(0.0, 255.0)
     }
 }
 
@@ -74,7 +68,7 @@ pub fn yuv_to_rgb<T: Sample>(
     is_bgr: bool,
     output: &mut [T],
 ) -> Result<(), KernelError> {
-    if height % 2 != 0 || width % 2 != 0 {
+    if !height.is_multiple_of(2) || !width.is_multiple_of(2) {
         return Err(KernelError::invalid("height", "and width must be even"));
     }
     check_exact("output", output.len(), product("output", &[height, width, 3])?)?;

@@ -67,8 +67,8 @@ impl DeformableGeometry {
     }
 
     fn check(&self) -> Result<(), KernelError> {
-        let divides = |groups: usize| groups > 0 && self.channels % groups == 0;
-        if !divides(self.groups) || !divides(self.bent) || self.outputs % self.groups != 0 {
+        let divides = |groups: usize| groups > 0 && self.channels.is_multiple_of(groups);
+        if !divides(self.groups) || !divides(self.bent) || !self.outputs.is_multiple_of(self.groups) {
             return Err(KernelError::invalid("groups", "do not divide the channels"));
         }
         let plane = product("input", &self.input)?;

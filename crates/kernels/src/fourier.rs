@@ -102,7 +102,7 @@ impl FourierPlan {
         let mut passes = Vec::new();
         let mut rest = length.max(1);
         for radix in [4, 2, 3, 5, 7] {
-            while rest % radix == 0 {
+            while rest.is_multiple_of(radix) {
                 rest /= radix;
                 passes.push(Pass::new(radix, rest));
             }
@@ -261,7 +261,10 @@ impl Kernel for RunPass<'_> {
     fn run<S: Simd>(self, s: S) {
         let total = self.pass.radix * self.blocks * self.width;
         let fits = self.from.iter().all(|part| part.len() >= total) && self.to.iter().all(|part| part.len() >= total);
-        assert!(fits && self.width % LANES == 0 && LANES % S::LANES == 0, "buffers are as long as the plan says");
+        assert!(
+            fits && self.width.is_multiple_of(LANES) && LANES.is_multiple_of(S::LANES),
+            "buffers are as long as the plan says"
+        );
         match self.pass.radix {
             2 => self.butterflies::<S, 2>(s, |s, [a, b], _| [add(s, a, b), sub(s, a, b)]),
             3 => self.butterflies::<S, 3>(s, odd::<S, 3>),

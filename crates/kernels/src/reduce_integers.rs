@@ -67,7 +67,7 @@ macro_rules! reducible {
     };
 }
 
-reducible!(i8, u8, i16, u16, i32, u32, i64, u64);
+reducible!(i8, u8, i32, i64);
 
 /// How a value is taken into a partial result.
 trait Fold<T>: Copy + Sync {

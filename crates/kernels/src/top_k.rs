@@ -38,7 +38,7 @@ macro_rules! ranked {
     };
 }
 
-ranked!(i8, u8, i16, u16, i32, u32);
+ranked!(i8, u8, i32);
 
 /// An element type of indices.
 pub trait Index: Copy + Send + 'static {
@@ -133,7 +133,7 @@ pub fn top_k<T: Ranked, I: Index>(
                 // SAFETY: each place of each line is written by its chunk only.
                 unsafe {
                     (values.slice(place..place + 1)[0], indices.slice(place..place + 1)[0]) =
-                        (line[index * inner], I::of(index))
+                        (line[index * inner], I::of(index));
                 };
             };
             if rule.k == 1 {

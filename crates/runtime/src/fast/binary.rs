@@ -155,8 +155,7 @@ fn bit_function(operation: &dyn Operation) -> Option<(BitOp, BroadcastAttributes
 }
 
 fn is_integer(element_type: ElementType) -> bool {
-    use ElementType::{I8, I16, I32, I64, U8, U16, U32, U64};
-    matches!(element_type, I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64)
+    matches!(element_type, ElementType::I8 | ElementType::U8 | ElementType::I32 | ElementType::I64)
 }
 
 /// The types that the kernels compute as the reference does. The reference has further types, and its own rules for
@@ -264,11 +263,7 @@ impl Kernel for BinaryKernel {
             ElementType::F64 => self.apply::<f64>(io),
             ElementType::I8 => self.apply::<i8>(io),
             ElementType::U8 => self.apply::<u8>(io),
-            ElementType::I16 => self.apply::<i16>(io),
-            ElementType::U16 => self.apply::<u16>(io),
             ElementType::I32 => self.apply::<i32>(io),
-            ElementType::U32 => self.apply::<u32>(io),
-            ElementType::U64 => self.apply::<u64>(io),
             _ => self.apply::<i64>(io),
         }
     }
@@ -298,11 +293,7 @@ impl Kernel for BitsKernel {
         match self.element_type {
             ElementType::I8 => self.apply::<i8>(io),
             ElementType::U8 => self.apply::<u8>(io),
-            ElementType::I16 => self.apply::<i16>(io),
-            ElementType::U16 => self.apply::<u16>(io),
             ElementType::I32 => self.apply::<i32>(io),
-            ElementType::U32 => self.apply::<u32>(io),
-            ElementType::U64 => self.apply::<u64>(io),
             _ => self.apply::<i64>(io),
         }
     }
@@ -334,11 +325,7 @@ impl Kernel for CompareKernel {
             ElementType::F64 => self.apply::<f64>(io),
             ElementType::I8 => self.apply::<i8>(io),
             ElementType::Boolean | ElementType::U8 => self.apply::<u8>(io),
-            ElementType::I16 => self.apply::<i16>(io),
-            ElementType::U16 => self.apply::<u16>(io),
             ElementType::I32 => self.apply::<i32>(io),
-            ElementType::U32 => self.apply::<u32>(io),
-            ElementType::U64 => self.apply::<u64>(io),
             _ => self.apply::<i64>(io),
         }
     }

@@ -70,8 +70,8 @@ impl Kernel for ColorKernel {
         let [batch, height, width, 3] = output[..] else { return false };
         let (half_height, half_width) = (height / 2, width / 2);
         let inputs = shapes.inputs;
-        height % 2 == 0
-            && width % 2 == 0
+        height.is_multiple_of(2)
+            && width.is_multiple_of(2)
             && match inputs {
                 [all] => all[..] == [batch, height / 2 * 3, width, 1],
                 [y, pairs] => y[..] == [batch, height, width, 1] && pairs[..] == [batch, half_height, half_width, 2],

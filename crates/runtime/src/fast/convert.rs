@@ -71,28 +71,12 @@ macro_rules! by_number {
                 type $type = u8;
                 $conversion
             }
-            ElementType::I16 => {
-                type $type = i16;
-                $conversion
-            }
-            ElementType::U16 => {
-                type $type = u16;
-                $conversion
-            }
             ElementType::I32 => {
                 type $type = i32;
                 $conversion
             }
-            ElementType::U32 => {
-                type $type = u32;
-                $conversion
-            }
             ElementType::I64 => {
                 type $type = i64;
-                $conversion
-            }
-            ElementType::U64 => {
-                type $type = u64;
                 $conversion
             }
             ElementType::F32 => {
@@ -109,7 +93,7 @@ macro_rules! by_number {
 }
 
 fn conversion(from: ElementType, to: ElementType) -> Option<Conversion> {
-    use ElementType::{Boolean, F16, F64};
+    use ElementType::{Boolean, F16, F32, F64, I16, U16, U32, U64};
     if from == to {
         return None;
     }
@@ -128,6 +112,14 @@ fn conversion(from: ElementType, to: ElementType) -> Option<Conversion> {
         (_, F16) => by_number!(from, |S| |isa, source, target| {
             map::convert_to_halves(isa, source.slice::<S>()?, target.slice_mut::<f16>()?).map_err(kernel_error)
         }),
+        (I16, F32) => |isa, source, target| numbers::<i16, f32>(isa, source, target),
+        (U16, F32) => |isa, source, target| numbers::<u16, f32>(isa, source, target),
+        (U32, F32) => |isa, source, target| numbers::<u32, f32>(isa, source, target),
+        (U64, F32) => |isa, source, target| numbers::<u64, f32>(isa, source, target),
+        (F32, I16) => |isa, source, target| numbers::<f32, i16>(isa, source, target),
+        (F32, U16) => |isa, source, target| numbers::<f32, u16>(isa, source, target),
+        (F32, U32) => |isa, source, target| numbers::<f32, u32>(isa, source, target),
+        (F32, U64) => |isa, source, target| numbers::<f32, u64>(isa, source, target),
         _ => by_number!(from, |S| by_number!(to, |T| |isa, source, target| numbers::<S, T>(isa, source, target))),
     })
 }

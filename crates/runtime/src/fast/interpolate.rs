@@ -215,9 +215,9 @@ impl InterpolateKernel {
         resample(self.isa, [last.outer, last.inner], &last.taps, held, target).map_err(kernel_error)
     }
 
-    fn run_integers<T: NativeElement>(&self, passes: &[Pass<f64>], io: StepIo<'_, '_>, (low, high): (T, T)) -> OpResult
+    fn run_integers<T>(&self, passes: &[Pass<f64>], io: StepIo<'_, '_>, (low, high): (T, T)) -> OpResult
     where
-        T: ConvertTo<f64>,
+        T: NativeElement + ConvertTo<f64>,
         f64: ConvertTo<T>,
     {
         let [output] = io.outputs else { return Ok(()) };

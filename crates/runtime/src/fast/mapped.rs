@@ -42,7 +42,7 @@ struct TestKernel {
 
 /// Claims functions of one input.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    use ElementType::{Boolean, F32, I8, I16, I32, I64, U8, U16, U32, U64};
+    use ElementType::{Boolean, F32, I8, I32, I64, U8};
     let operation = &*context.node.operation;
     let element_type = context.inputs.first()?.element_type;
     let isa = isa::detect();
@@ -54,9 +54,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
             is_not.then_some(())?;
             Box::new(IntegerKernel { isa, function: Function::IsZero, element_type })
         }
-        I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64 => {
-            Box::new(IntegerKernel { isa, function: integer_function(operation)?, element_type })
-        }
+        I8 | U8 | I32 | I64 => Box::new(IntegerKernel { isa, function: integer_function(operation)?, element_type }),
         _ => return None,
     };
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
@@ -115,12 +113,8 @@ impl Kernel for IntegerKernel {
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         match self.element_type {
             ElementType::I8 => self.apply(io, |x| x as i8),
-            ElementType::I16 => self.apply(io, |x| x as i16),
-            ElementType::U16 => self.apply(io, |x| x as u16),
             ElementType::I32 => self.apply(io, |x| x as i32),
-            ElementType::U32 => self.apply(io, |x| x as u32),
             ElementType::I64 => self.apply(io, |x| x as i64),
-            ElementType::U64 => self.apply(io, |x| x as u64),
             _ => self.apply(io, |x| x as u8),
         }
     }

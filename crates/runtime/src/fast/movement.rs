@@ -136,7 +136,7 @@ impl ViewKernel {
             let found = operation.downcast_ref::<ShuffleChannels>()?;
             let axis = axis_of(found.attributes.axis, rank)?;
             let group = usize::try_from(found.attributes.group).ok()?;
-            (data[axis] % group == 0).then(|| found.view(data, axis))?
+            data[axis].is_multiple_of(group).then(|| found.view(data, axis))?
         };
         let mut axes: SmallVec<[(usize, isize, isize); 16]> = SmallVec::new();
         let mut stride = 1isize;

@@ -32,14 +32,14 @@ struct IntegerKernel {
 
 /// Claims reductions.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    use ElementType::{Boolean, F32, I8, I16, I32, I64, U8, U16, U32, U64};
+    use ElementType::{Boolean, F32, I8, I32, I64, U8};
     let operation = &*context.node.operation;
     let axes = context.inputs.get(1)?.integers()?;
     let isa = isa::detect();
     let element_type = context.inputs.first()?.element_type;
     let kernel: Box<dyn Kernel> = match element_type {
         F32 => Box::new(ReduceKernel { isa, op: reduce_op(operation)?, axes }),
-        Boolean | I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64 => {
+        Boolean | I8 | U8 | I32 | I64 => {
             Box::new(IntegerKernel { isa, op: integer_op(operation)?, axes, element_type })
         }
         _ => return None,
@@ -105,12 +105,8 @@ impl Kernel for IntegerKernel {
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         match self.element_type {
             ElementType::I8 => self.apply::<i8>(io),
-            ElementType::I16 => self.apply::<i16>(io),
-            ElementType::U16 => self.apply::<u16>(io),
             ElementType::I32 => self.apply::<i32>(io),
-            ElementType::U32 => self.apply::<u32>(io),
             ElementType::I64 => self.apply::<i64>(io),
-            ElementType::U64 => self.apply::<u64>(io),
             _ => self.apply::<u8>(io),
         }
     }

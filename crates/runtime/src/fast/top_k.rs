@@ -21,10 +21,10 @@ struct TopKKernel {
 
 /// Claims TopK.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    use ElementType::{F32, I8, I16, I32, U8, U16, U32};
+    use ElementType::{F32, I8, I32, U8};
     let attributes = &context.node.operation.downcast_ref::<TopK>()?.attributes;
     let element_type = context.inputs.first()?.element_type;
-    if !matches!(element_type, F32 | I8 | I16 | I32 | U8 | U16 | U32) || context.node.outputs.len() != 2 {
+    if !matches!(element_type, F32 | I8 | U8 | I32) || context.node.outputs.len() != 2 {
         return None;
     }
     let kernel = TopKKernel {
@@ -86,10 +86,7 @@ impl Kernel for TopKKernel {
         match self.element_type {
             ElementType::I8 => self.apply::<i8>(io),
             ElementType::U8 => self.apply::<u8>(io),
-            ElementType::I16 => self.apply::<i16>(io),
-            ElementType::U16 => self.apply::<u16>(io),
             ElementType::I32 => self.apply::<i32>(io),
-            ElementType::U32 => self.apply::<u32>(io),
             _ => self.apply::<f32>(io),
         }
     }
