@@ -19,7 +19,7 @@ pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;
 pub use planes::{BlockedPooling, PoolingKind, blocked_depthwise, blocked_pooling};
-pub use regions::{MOST_BINS, RegionTable, blocked_regions};
+pub use regions::{MOST_BINS, RegionPool, RegionTable, blocked_regions};
 
 use crate::error::{KernelError, check_exact, product};
 use crate::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};

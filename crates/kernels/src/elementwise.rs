@@ -141,7 +141,7 @@ impl BroadcastGeometry {
         Ok(())
     }
 
-    fn check(&self, a: usize, b: usize, output: usize) -> Result<(), KernelError> {
+    pub(crate) fn check(&self, a: usize, b: usize, output: usize) -> Result<(), KernelError> {
         check_len("a", a, self.a_len)?;
         check_len("b", b, self.b_len)?;
         check_exact("output", output, self.len)
@@ -177,7 +177,7 @@ pub trait Number: Copy + PartialEq + PartialOrd + Send + Sync + Default + 'stati
 }
 
 macro_rules! floats {
-    ($($type:ty)*) => {
+    ($($type:ty: $remainder:expr),*) => {
         $(impl Number for $type {
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self + other }
@@ -196,18 +196,71 @@ macro_rules! floats {
             #[inline(always)]
             fn power(self, other: Self) -> Self { self.powf(other) }
             #[inline(always)]
-            fn remainder(self, other: Self) -> Self { self % other }
+            fn remainder(self, other: Self) -> Self { $remainder(self, other) }
             #[inline(always)]
             fn floor_remainder(self, other: Self) -> Self {
-                let rest = self % other;
-                if rest != 0.0 && (rest < 0.0) != (other < 0.0) { rest + other } else { rest }
+                let rest = self.remainder(other);
+                let is_other_sign = (rest != 0.0) & ((rest < 0.0) != (other < 0.0));
+                let moved = rest + other;
+                if is_other_sign { moved } else { rest }
             }
         })*
     };
 }
 
+/// The remainder of f32, exact: in f64, quotients below 2^28 are cut rightly, and their products with the divisor are
+/// exact.
+#[inline(always)]
+fn remainder_f32(a: f32, b: f32) -> f32 {
+    let (wide, divisor) = (f64::from(a), f64::from(b));
+    let quotient = (wide / divisor).trunc();
+    if quotient.abs() < 268_435_456.0 {
+        // What is smaller than the divisor stays as it is, infinite divisors included. This is a choice of values, no
+        // branch: which quotients are zero cannot be foretold.
+        let rest = wide - quotient * divisor;
+        return if quotient == 0.0 { a } else { (rest as f32).copysign(a) };
+    }
+    far_remainder(a, b)
+}
+
+/// The remainder of a quotient that f64 does not hold exactly, of NaN and of infinity. A call, because compilers compute
+/// remainders beforehand where they stand.
+#[cold]
+#[inline(never)]
+fn far_remainder(a: f32, b: f32) -> f32 {
+    a % b
+}
+
+/// The quotient of integers that a wider float holds exactly, towards zero: rounding does not lift a quotient over an
+/// integer, because it is at least one part in the divisor away from it.
+macro_rules! quotient {
+    ($type:ty, $float:ty, $a:expr, $b:expr) => {{
+        let (a, b) = ($a, $b);
+        let divisor = if b == 0 { 1.0 } else { b as $float };
+        let quotient = a as $float / divisor;
+        // The smallest integer by -1 is the only quotient that does not fit. It wraps.
+        let quotient = if quotient >= <$type>::MAX as $float + 1.0 { <$type>::MIN as $float } else { quotient };
+        // SAFETY: the quotient lies in the range of the type and is no NaN.
+        let quotient: $type = unsafe { quotient.to_int_unchecked() };
+        if b == 0 { 0 } else { quotient }
+    }};
+    (i64, $a:expr, $b:expr) => {{
+        let (a, b) = ($a, $b);
+        // Floats divide several times faster than wide integers do.
+        let is_narrow = a.unsigned_abs() | b.unsigned_abs() < 1 << 31;
+        if b == 0 {
+            0
+        } else if is_narrow {
+            // SAFETY: the quotient of narrow integers is one.
+            unsafe { (a as f64 / b as f64).to_int_unchecked::<i64>() }
+        } else {
+            a.wrapping_div(b)
+        }
+    }};
+}
+
 macro_rules! integers {
-    ($($type:ty)*) => {
+    ($($type:ty: |$a:ident, $b:ident| $quotient:expr;)*) => {
         $(impl Number for $type {
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
@@ -216,13 +269,14 @@ macro_rules! integers {
             #[inline(always)]
             fn times(self, other: Self) -> Self { self.wrapping_mul(other) }
             #[inline(always)]
-            fn over(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_div(other) } }
+            fn over(self, other: Self) -> Self { let ($a, $b) = (self, other); $quotient }
             #[inline(always)]
             #[allow(unused_comparisons)]
             fn floor_over(self, other: Self) -> Self {
-                if other == 0 { return 0; }
-                let (quotient, rest) = (self.wrapping_div(other), self.wrapping_rem(other));
-                if rest != 0 && (rest < 0) != (other < 0) { quotient.wrapping_sub(1) } else { quotient }
+                let quotient = self.over(other);
+                let rest = self.wrapping_sub(quotient.wrapping_mul(other));
+                let is_above = (other != 0) & (rest != 0) & ((rest < 0) != (other < 0));
+                quotient.wrapping_sub(Self::from(is_above))
             }
             #[inline(always)]
             fn greater(self, other: Self) -> Self { self.max(other) }
@@ -239,20 +293,28 @@ macro_rules! integers {
                 }
             }
             #[inline(always)]
-            fn remainder(self, other: Self) -> Self { if other == 0 { 0 } else { self.wrapping_rem(other) } }
+            fn remainder(self, other: Self) -> Self {
+                if other == 0 { 0 } else { self.wrapping_sub(self.over(other).wrapping_mul(other)) }
+            }
             #[inline(always)]
             #[allow(unused_comparisons)]
             fn floor_remainder(self, other: Self) -> Self {
-                if other == 0 { return 0; }
-                let rest = self.wrapping_rem(other);
-                if rest != 0 && (rest < 0) != (other < 0) { rest.wrapping_add(other) } else { rest }
+                let rest = self.remainder(other);
+                let is_other_sign = (rest != 0) & ((rest < 0) != (other < 0));
+                let moved = rest.wrapping_add(other);
+                if is_other_sign { moved } else { rest }
             }
         })*
     };
 }
 
-floats!(f32 f64);
-integers!(i8 u8 i32 i64);
+floats!(f32: remainder_f32, f64: |a: f64, b: f64| a % b);
+integers! {
+    i8: |a, b| quotient!(i8, f32, a, b);
+    u8: |a, b| quotient!(u8, f32, a, b);
+    i32: |a, b| quotient!(i32, f64, a, b);
+    i64: |a, b| quotient!(i64, a, b);
+}
 
 /// Writes `op(a, b)` elementwise.
 ///
@@ -346,8 +408,83 @@ pub fn select<T: Copy + Send + Sync>(condition: &[u8], a: &[T], b: &[T], output:
     Ok(())
 }
 
+/// Writes `condition != 0 ? yes : no` along a line. An operand that `repeats` is one element for the whole line.
+///
+/// # Errors
+/// An operand has another length than the line, or is empty.
+pub fn select_line<T: Copy>(
+    isa: Isa,
+    (condition, yes, no): (&[u8], &[T], &[T]),
+    repeats: [bool; 3],
+    output: &mut [T],
+) -> Result<(), KernelError> {
+    let needed = |repeats: bool| if repeats { 1.min(output.len()) } else { output.len() };
+    check_len("condition", condition.len(), needed(repeats[0]))?;
+    check_len("yes", yes.len(), needed(repeats[1]))?;
+    check_len("no", no.len(), needed(repeats[2]))?;
+    dispatch(isa, SelectLine { condition, yes, no, repeats, output });
+    Ok(())
+}
+
+struct SelectLine<'a, T> {
+    condition: &'a [u8],
+    yes: &'a [T],
+    no: &'a [T],
+    repeats: [bool; 3],
+    output: &'a mut [T],
+}
+
+impl<T: Copy> Kernel for SelectLine<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let Self { condition, yes, no, repeats, output } = self;
+        let len = output.len();
+        if len == 0 {
+            return;
+        }
+        let pick = |condition: u8, yes: T, no: T| if condition != 0 { yes } else { no };
+        match repeats {
+            [true, ..] if condition[0] != 0 => copy_or_fill(yes, repeats[1], output),
+            [true, ..] => copy_or_fill(no, repeats[2], output),
+            [_, false, false] => {
+                for ((place, condition), (yes, no)) in output.iter_mut().zip(condition).zip(yes[..len].iter().zip(no)) {
+                    *place = pick(*condition, *yes, *no);
+                }
+            }
+            [_, true, false] => {
+                let yes = yes[0];
+                for ((place, condition), no) in output.iter_mut().zip(condition).zip(no) {
+                    *place = pick(*condition, yes, *no);
+                }
+            }
+            [_, false, true] => {
+                let no = no[0];
+                for ((place, condition), yes) in output.iter_mut().zip(condition).zip(yes) {
+                    *place = pick(*condition, *yes, no);
+                }
+            }
+            [_, true, true] => {
+                let (yes, no) = (yes[0], no[0]);
+                for (place, condition) in output.iter_mut().zip(condition) {
+                    *place = pick(*condition, yes, no);
+                }
+            }
+        }
+    }
+}
+
+/// Fills a line that is not empty with an element, or copies it.
+#[inline(always)]
+fn copy_or_fill<T: Copy>(from: &[T], repeats: bool, output: &mut [T]) {
+    match repeats {
+        true => output.fill(from[0]),
+        false => output.copy_from_slice(&from[..output.len()]),
+    }
+}
+
 /// A function of two values.
-trait Function<T, U>: Copy + Sync {
+pub(crate) trait Function<T, U>: Copy + Sync {
     fn apply(self, a: T, b: T) -> U;
 }
 
@@ -480,7 +617,7 @@ unsafe impl<P> Sync for Shared<P> {}
 ///
 /// # Safety
 /// As of [`binary_raw`].
-unsafe fn rows<T: Number, U: Copy, F: Function<T, U>>(
+pub(crate) unsafe fn rows<T: Number, U: Copy, F: Function<T, U>>(
     isa: Isa,
     function: F,
     geometry: &BroadcastGeometry,
@@ -624,6 +761,44 @@ mod tests {
             offset
         };
         (0..out.iter().product()).map(|index| f(a[at(a_shape, index)], b[at(b_shape, index)])).collect()
+    }
+
+    #[test]
+    fn remainders_of_floats_are_exact() {
+        let mut random = Random::new(17);
+        for round in 0..200_000 {
+            let (a, b) = (f32::from_bits(random.next() as u32), f32::from_bits(random.next() as u32));
+            let (a, b) = if round % 2 == 0 { (a, b) } else { (random.value() * 1e6, random.value()) };
+            let (found, expected) = (remainder_f32(a, b), a % b);
+            assert!(
+                found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan()),
+                "{a} % {b}: {found}"
+            );
+        }
+    }
+
+    #[test]
+    fn selected_lines() {
+        let mut random = Random::new(12);
+        for len in [0, 1, 5, 33, 100] {
+            let condition: Vec<u8> = (0..len.max(1)).map(|_| (random.next() % 2) as u8).collect();
+            let (yes, no) = (random.values(len.max(1)), random.values(len.max(1)));
+            for mask in 0..8 {
+                let repeats = [mask & 1 != 0, mask & 2 != 0, mask & 4 != 0];
+                let at = |place: usize, repeats: bool| if repeats { 0 } else { place };
+                for isa in Isa::available() {
+                    let mut output = vec![9.0; len];
+                    select_line(isa, (&condition, &yes, &no), repeats, &mut output).unwrap();
+                    for (place, value) in output.iter().enumerate() {
+                        let is_yes = condition[at(place, repeats[0])] != 0;
+                        let expected = if is_yes { yes[at(place, repeats[1])] } else { no[at(place, repeats[2])] };
+                        assert_eq!(*value, expected);
+                    }
+                }
+            }
+        }
+        let result = select_line(Isa::portable(), (&[1], &[1u8; 2], &[1]), [true, false, false], &mut [0; 2]);
+        assert!(result.is_err());
     }
 
     proptest! {

@@ -166,6 +166,51 @@ pub fn interpolate_lanes(
     Ok(())
 }
 
+/// Takes the nearest elements, of any type: `input` is `[planes, rows.input, columns.input, lanes]` and `output`
+/// `[planes, rows.output, columns.output, lanes]`.
+///
+/// # Errors
+/// A slice has the wrong length, or a table mixes elements.
+pub fn interpolate_nearest<T: Copy + Send + Sync>(
+    planes: usize,
+    lanes: usize,
+    rows: &InterpolationTable,
+    columns: &InterpolationTable,
+    input: &[T],
+    output: &mut [T],
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), product("input", &[planes, rows.input, columns.input, lanes])?)?;
+    check_exact("output", output.len(), product("output", &[planes, rows.output(), columns.output(), lanes])?)?;
+    if !(rows.nearest && columns.nearest) {
+        return Err(KernelError::invalid("rows", "and columns must take single elements"));
+    }
+    if output.is_empty() {
+        return Ok(());
+    }
+    let (lines, line) = (rows.output(), columns.output() * lanes);
+    let work = output.len() as u64;
+    let shared = SharedMut::new(output);
+    parallel_for(planes * lines, CHUNK.div_ceil(line), work, |range| {
+        for index in range {
+            let (plane, y) = (index / lines, index % lines);
+            let first = (plane * rows.input + rows.first[y] as usize) * columns.input * lanes;
+            let from = &input[first..][..columns.input * lanes];
+            // SAFETY: lines are disjoint.
+            let target = unsafe { shared.slice(index * line..(index + 1) * line) };
+            if lanes == 1 {
+                for (place, position) in target.iter_mut().zip(&columns.first) {
+                    *place = from[*position as usize];
+                }
+                continue;
+            }
+            for (places, position) in target.chunks_exact_mut(lanes).zip(&columns.first) {
+                places.copy_from_slice(&from[*position as usize * lanes..][..lanes]);
+            }
+        }
+    });
+    Ok(())
+}
+
 /// One line of the result, some channels a position.
 struct LanesLine<'a> {
     columns: &'a InterpolationTable,
@@ -328,6 +373,12 @@ mod tests {
         let mut output = [0.0; 6];
         interpolate(Isa::portable(), 1, &rows, &columns, &[1.0, 2.0, 3.0, 4.0], &mut output, &mut []).unwrap();
         assert_eq!(output, [2.0, 1.0, 2.0, 1.0, 4.0, 3.0]);
+        let mut bytes = [0u8; 6];
+        interpolate_nearest(1, 1, &rows, &columns, &[1, 2, 3, 4], &mut bytes).unwrap();
+        assert_eq!(bytes, [2, 1, 2, 1, 4, 3]);
+        let mut pairs = [0u8; 12];
+        interpolate_nearest(1, 2, &rows, &columns, &[1, 2, 3, 4, 5, 6, 7, 8], &mut pairs).unwrap();
+        assert_eq!(pairs, [3, 4, 1, 2, 3, 4, 1, 2, 7, 8, 5, 6]);
         assert!(InterpolationTable::nearest(2, &[2]).is_err());
         assert!(InterpolationTable::linear(0, &[0.0]).is_err());
     }

@@ -19,35 +19,50 @@
 //! | [`blocked`] | convolution, depthwise convolution and pooling of `nChw16c` data, and the reorders |
 //! | [`epilogue`] | bias, residual and activation fused into the two above |
 //! | [`unary`], [`elementwise`], [`chain`] | functions of one operand, of two with broadcasting, and chains of both |
-//! | [`softmax`], [`reduce`], [`normalization`] | what runs along an axis |
-//! | [`pooling`], [`interpolate`] | windows and resizing over plain planes |
+//! | [`map`], [`bits`] | conversions, functions of integers, functions of bits |
+//! | [`softmax`], [`reduce`], [`reduce_integers`], [`normalization`] | what runs along an axis |
+//! | [`pooling`], [`interpolate`], [`resample`] | windows and resizing over plain planes |
 //! | [`attention`], [`recurrent`] | fused attention; LSTM and GRU sequences |
 //! | [`scatter`] | updates of elements, rows and blocks, in place or into a copy |
+//! | [`deformable`] | convolution with bent windows |
+//! | [`position_sensitive`] | means of regions whose parts have channels of their own |
+//! | [`fourier`] | discrete Fourier transforms |
+//! | [`top_k`] | the best elements along an axis |
+//! | [`color`] | images of luma and chroma as red, green and blue |
 //! | [`movement`] | transposition, slices, tiles, concatenation, gathering and padding by byte width |
 
 pub mod attention;
+pub mod bits;
 pub mod blocked;
 pub mod chain;
+pub mod color;
 pub mod convolution;
+pub mod deformable;
 pub mod elementwise;
 pub mod epilogue;
 pub mod error;
-mod gelu;
+pub mod fourier;
 pub mod gemm;
 pub mod interpolate;
 pub mod isa;
+pub mod map;
 pub mod movement;
 pub mod normalization;
 pub mod parallel;
 pub mod pooling;
+pub mod position_sensitive;
 pub mod quantized;
 pub mod recurrent;
 pub mod reduce;
+pub mod reduce_integers;
+pub mod resample;
 pub mod scatter;
 pub mod softmax;
+pub mod top_k;
 pub mod unary;
 pub mod widen;
 
+mod gelu;
 mod math;
 mod simd;
 mod stream;

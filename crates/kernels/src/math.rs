@@ -297,11 +297,6 @@ functions! {
     };
     /// The square root.
     Sqrt {} |s, x| s.sqrt(x);
-    /// The power of a half, which is no square root where that has a sign.
-    SquareRootOfPower {} |s, x| {
-        let root = s.sqrt(s.add(x, s.splat(0.0)));
-        s.select(s.eq(x, s.splat(f32::NEG_INFINITY)), s.splat(f32::INFINITY), root)
-    };
     /// The square.
     Square {} |s, x| s.mul(x, x);
     /// The cube.
@@ -318,6 +313,11 @@ functions! {
     Trunc {} |s, x| s.trunc(x);
     /// To the nearest integer, halves to even.
     RoundHalfEven {} |s, x| s.round(x);
+    /// `x^0.5`: the square root, but infinity of minus infinity, and zero of minus zero.
+    HalfPower {} |s, x| {
+        let root = s.add(s.sqrt(x), s.splat(0.0));
+        s.select(s.eq(x, s.splat(f32::NEG_INFINITY)), s.splat(f32::INFINITY), root)
+    };
     /// To the nearest integer, halves away from zero.
     RoundHalfAway {} |s, x| s.trunc(s.add(x, s.copysign(s.splat(0.499_999_97), x)));
     /// The sine.

@@ -232,7 +232,7 @@ pub(crate) unsafe fn apply(isa: Isa, op: UnaryOp, input: *const f32, output: *mu
         UnaryOp::Power { exponent: 2.0 } => map!(math::Square {}),
         UnaryOp::Power { exponent: 3.0 } => map!(math::Cube {}),
         UnaryOp::Power { exponent: -1.0 } => map!(math::Reciprocal {}),
-        UnaryOp::Power { exponent: 0.5 } => map!(math::SquareRootOfPower {}),
+        UnaryOp::Power { exponent: 0.5 } => map!(math::HalfPower {}),
         UnaryOp::Power { exponent } => {
             for index in 0..len {
                 // SAFETY: the caller's promise.
@@ -380,6 +380,7 @@ mod tests {
         check_close(UnaryOp::SoftSign, |x| x / (1.0 + x.abs()));
         check_close(UnaryOp::Power { exponent: 3.0 }, |x| x * x * x);
         check_close(UnaryOp::Power { exponent: 0.5 }, |x| x.powf(0.5));
+        check_ulp(UnaryOp::Power { exponent: 0.5 }, |x| x.powf(0.5), 0);
     }
 
     #[test]

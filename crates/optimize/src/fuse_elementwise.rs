@@ -29,6 +29,7 @@ const UNARY: &[&str] = &[
     "Mish",
     "Negative",
     "ReLU",
+    "Round",
     "Selu",
     "Sigmoid",
     "Sign",

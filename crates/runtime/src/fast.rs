@@ -7,19 +7,24 @@ mod attention;
 mod binary;
 pub(crate) mod blocked;
 mod chain;
+mod color;
 mod convert;
 mod convolution;
+mod deformable;
 mod einsum;
 mod fake_quantize;
+mod fourier;
 mod indexed;
 mod integer;
 mod interpolate;
 mod layout;
+mod mapped;
 mod matmul;
 mod movement;
 mod normalization;
 mod parts;
 mod pooling;
+mod position_sensitive;
 mod quantized;
 mod recurrent;
 mod reduce;
@@ -28,6 +33,7 @@ pub(crate) mod scatter;
 mod select;
 mod softmax;
 mod stored_gather;
+mod top_k;
 mod transposed;
 mod unary;
 
@@ -189,6 +195,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     stored_gather::claim,
     chain::claim,
     unary::claim,
+    mapped::claim,
     fake_quantize::claim,
     binary::claim,
     pooling::claim,
@@ -203,6 +210,12 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     select::claim,
     attention::claim,
     recurrent::claim,
+    recurrent::claim_cell,
+    top_k::claim,
+    color::claim,
+    deformable::claim,
+    fourier::claim,
+    position_sensitive::claim,
     interpolate::claim,
 ];
 

@@ -319,8 +319,8 @@ fn binary_functions() {
 
 #[test]
 fn simple_powers() {
-    many(2, 8, |random, round| {
-        let exponent = Tensor::from_slice(&[[2f32, -1.0, 1.0, 3.0][round % 4]], Shape::default()).unwrap();
+    many(2, 10, |random, round| {
+        let exponent = Tensor::from_slice(&[[2f32, -1.0, 1.0, 3.0, 0.5][round % 5]], Shape::default()).unwrap();
         Case::new("opset1", "Power").input(random.tensor(ElementType::F32, &[3, 70])).constant(exponent)
     });
 }
@@ -395,6 +395,7 @@ const MAGNITUDES: [i64; 3] = [255, 2000, i32::MAX as i64];
 fn contractions() {
     let equations = [
         "ij,jk->ik",
+        "abc->cab",
         "bhid,bhjd->bhij",
         "bihd,bjhd->bhij",
         "bqc,bchw->bqhw",
@@ -937,7 +938,9 @@ fn recurrent_sequences() {
 
 #[test]
 fn interpolations() {
-    many(17, 60, |random, round| {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::F32, ElementType::U8, ElementType::I8];
+    const MODES: [&str; 6] = ["nearest", "linear_onnx", "linear", "cubic", "bilinear_pillow", "bicubic_pillow"];
+    many(17, 96, |random, round| {
         let mut shape = [random.between(1, 2), random.between(1, 5), random.between(1, 9), random.between(1, 9)];
         // Images whose channels come last too.
         let axes = if round % 4 == 0 { [1, 2] } else { [2, 3] };
@@ -945,18 +948,330 @@ fn interpolations() {
             shape.swap(1, 3);
         }
         let target = [random.between(1, 20) as i64, random.between(1, 20) as i64];
-        let mode = ["nearest", "linear_onnx", "linear"][round % 3];
+        let mode = MODES[round / 4 % 6];
         let coordinates = ["half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"][random.between(0, 3)];
         let case = Case::new("opset11", "Interpolate")
             .attribute("mode", mode)
             .attribute("coordinate_transformation_mode", coordinates)
-            .attribute("nearest_mode", ["round_prefer_floor", "floor", "ceil", "simple"][random.between(0, 3)]);
+            .attribute("nearest_mode", ["round_prefer_floor", "floor", "ceil", "simple"][random.between(0, 3)])
+            .attribute("antialias", random.between(0, 3) == 0);
         let scales = [random.between(1, 3) as f32, random.between(2, 9) as f32 / 4.0];
         let by_scales = random.between(0, 1) == 1;
         let case = case.attribute("shape_calculation_mode", if by_scales { "scales" } else { "sizes" });
-        let case = case.input(random.tensor(ElementType::F32, &shape));
+        let case = case.input(random.tensor(TYPES[round % 4], &shape));
         let case =
             if by_scales { case.constant(Tensor::from_slice(&scales, [2]).unwrap()) } else { case.integers(&target) };
         case.integers(&axes)
+    });
+}
+
+#[test]
+fn bits() {
+    const TYPES: [ElementType; 5] =
+        [ElementType::I8, ElementType::U8, ElementType::I32, ElementType::I64, ElementType::Boolean];
+    let names = ["BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseLeftShift", "BitwiseRightShift"];
+    many(71, 50, |random, round| {
+        let name = names[round % names.len()];
+        let most = if name.ends_with("Shift") { 3 } else { 4 };
+        let element_type = TYPES[random.between(0, most)];
+        let rank = random.between(0, 4);
+        let shape = random.shape(rank);
+        let b = thinned(random, &shape);
+        Case::new("opset15", name).input(random.tensor(element_type, &shape)).input(random.tensor(element_type, &b))
+    });
+}
+
+#[test]
+fn functions_of_integers_and_tests_of_floats() {
+    const TYPES: [ElementType; 4] = [ElementType::I8, ElementType::U8, ElementType::I32, ElementType::I64];
+    let names = ["Abs", "Negative", "Sign", "ReLU", "Floor", "Ceiling", "Clamp", "BitwiseNot", "Round"];
+    many(72, 36, |random, round| {
+        let name = names[round % names.len()];
+        let opset = if name == "BitwiseNot" {
+            "opset13"
+        } else if name == "Round" {
+            "opset5"
+        } else {
+            "opset1"
+        };
+        let shape = random.shape(2);
+        let element_type = TYPES[random.between(0, 3)];
+        let case = Case::new(opset, name).input(random.tensor(element_type, &shape));
+        if name == "Clamp" { case.attribute("min", -3.5).attribute("max", 7.5) } else { case }
+    });
+    many(73, 12, |random, round| {
+        let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0, 0.0];
+        let values: Vec<f32> = (0..70).map(|_| special[random.between(0, 4)]).collect();
+        let case = Case::new("opset10", ["IsNaN", "IsInf", "IsFinite"][round % 3])
+            .input(Tensor::from_slice(&values, [7, 10]).unwrap());
+        if round % 3 == 1 { case.attribute("detect_negative", round % 2 == 0) } else { case }
+    });
+}
+
+#[test]
+fn rounding_functions() {
+    many(74, 12, |random, round| {
+        let halves: Vec<f32> = (0..90).map(|_| random.between(0, 40) as f32 / 2.0 - 10.0).collect();
+        let mode = ["half_to_even", "half_away_from_zero"][round % 2];
+        Case::new("opset5", "Round").attribute("mode", mode).input(Tensor::from_slice(&halves, [9, 10]).unwrap())
+    });
+}
+
+#[test]
+fn every_conversion() {
+    const TYPES: [(ElementType, &str); 8] = [
+        (ElementType::F32, "f32"),
+        (ElementType::F64, "f64"),
+        (ElementType::F16, "f16"),
+        (ElementType::I8, "i8"),
+        (ElementType::U8, "u8"),
+        (ElementType::I32, "i32"),
+        (ElementType::I64, "i64"),
+        (ElementType::Boolean, "boolean"),
+    ];
+    const FURTHER: [&str; 4] = ["u16", "i16", "u32", "u64"];
+    many(75, 96, |random, round| {
+        let shape = random.shape(2);
+        let (from, _) = TYPES[round % 8];
+        let to = if round / 8 < 8 { TYPES[round / 8].1 } else { FURTHER[round / 8 - 8] };
+        Case::new("opset1", "Convert").attribute("destination_type", to).input(random.tensor(from, &shape))
+    });
+}
+
+#[test]
+fn the_best_elements() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::I32, ElementType::U8, ElementType::I8];
+    many(76, 48, |random, round| {
+        let rank = random.between(1, 3);
+        let shape: Vec<usize> = random.shape(rank).iter().map(|d| (*d).max(1)).collect();
+        let axis = random.between(0, rank - 1);
+        let k = if round % 3 == 0 { 1 } else { random.between(1, shape[axis]) };
+        let element_type = TYPES[random.between(0, 3)];
+        Case::new("opset11", "TopK")
+            .attribute("axis", axis)
+            .attribute("mode", ["max", "min"][round % 2])
+            .attribute("sort", ["value", "index", "none"][random.between(0, 2)])
+            .attribute("index_element_type", ["i32", "i64"][random.between(0, 1)])
+            .attribute("stable", "true")
+            .outputs(2)
+            .input(random.tensor(element_type, &shape))
+            .integer(k as i64)
+    });
+}
+
+#[test]
+fn recurrent_cells() {
+    many(77, 24, |random, round| {
+        let (name, opset, gates, biases, states) = [
+            ("LSTMCell", "opset4", 4, 4, 2),
+            ("GRUCell", "opset3", 3, 3, 1),
+            ("GRUCell", "opset3", 3, 4, 1),
+            ("RNNCell", "opset1", 1, 1, 1),
+        ][round % 4];
+        let (batch, input, hidden) = (random.between(1, 5), random.between(1, 20), random.between(1, 24));
+        let case = Case::new(opset, name).attribute("hidden_size", hidden).outputs(states).tolerance(1e-4);
+        let case = if biases > gates { case.attribute("linear_before_reset", "true") } else { case };
+        let case = case.input(random.tensor(ElementType::F32, &[batch, input]));
+        let state = |random: &mut Random| random.tensor(ElementType::F32, &[batch, hidden]);
+        let case = (0..states).fold(case, |case, _| case.input(state(random)));
+        case.constant(random.tensor(ElementType::F32, &[gates * hidden, input]))
+            .constant(random.tensor(ElementType::F32, &[gates * hidden, hidden]))
+            .constant(random.tensor(ElementType::F32, &[biases * hidden]))
+    });
+}
+
+#[test]
+fn colours_of_images() {
+    many(78, 24, |random, round| {
+        let name = ["NV12toRGB", "NV12toBGR", "I420toRGB", "I420toBGR"][round % 4];
+        let (batch, height, width) = (random.between(1, 2), 2 * random.between(1, 9), 2 * random.between(1, 70));
+        let element_type = if round % 3 == 0 { ElementType::F32 } else { ElementType::U8 };
+        let case = Case::new("opset8", name).tolerance(1e-4);
+        let mut plane = |height: usize, width: usize, depth: usize| {
+            let values = random.tensor(ElementType::U8, &[batch, height, width, depth]);
+            if element_type == ElementType::U8 {
+                return values;
+            }
+            let floats: Vec<f32> = values.slice::<u8>().unwrap().iter().map(|v| f32::from(*v)).collect();
+            Tensor::from_slice(&floats, values.shape().clone()).unwrap()
+        };
+        if round / 4 % 2 == 0 {
+            return case.input(plane(height / 2 * 3, width, 1));
+        }
+        let case = case.input(plane(height, width, 1));
+        match name.starts_with("NV12") {
+            true => case.input(plane(height / 2, width / 2, 2)),
+            false => case.input(plane(height / 2, width / 2, 1)).input(plane(height / 2, width / 2, 1)),
+        }
+    });
+}
+
+#[test]
+fn deformable_convolutions() {
+    many(79, 24, |random, round| {
+        let (group, bent) = (random.between(1, 2), random.between(1, 2));
+        let (channels, outputs) = (2 * random.between(1, 3), group * random.between(1, 4));
+        let (kernel, size) =
+            ([random.between(1, 3), random.between(1, 3)], [random.between(3, 9), random.between(3, 9)]);
+        let pad = random.between(0, 1);
+        let windows = [size[0] + 2 * pad - kernel[0] + 1, size[1] + 2 * pad - kernel[1] + 1];
+        let taps = bent * kernel[0] * kernel[1];
+        let case = Case::new("opset8", "DeformableConvolution")
+            .attribute("strides", "1,1")
+            .attribute("dilations", "1,1")
+            .attribute("pads_begin", format!("{pad},{pad}"))
+            .attribute("pads_end", format!("{pad},{pad}"))
+            .attribute("group", group)
+            .attribute("deformable_group", bent)
+            .attribute("bilinear_interpolation_pad", round % 2 == 0)
+            .tolerance(1e-4)
+            .input(random.tensor(ElementType::F32, &[2, channels, size[0], size[1]]))
+            .input(random.tensor(ElementType::F32, &[2, 2 * taps, windows[0], windows[1]]))
+            .constant(random.tensor(ElementType::F32, &[outputs, channels / group, kernel[0], kernel[1]]));
+        match round % 3 {
+            0 => case.input(random.tensor(ElementType::F32, &[2, taps, windows[0], windows[1]])),
+            _ => case,
+        }
+    });
+}
+
+/// Regions `[count, 5]` of images, some of which leave the map.
+fn regions(random: &mut Random, count: usize, batch: usize, size: f32) -> Tensor {
+    let mut values = Vec::new();
+    for _ in 0..count {
+        values.push(random.between(0, batch - 1) as f32);
+        let [x, y] = [0, 1].map(|_| random.float() * size / 3.0 + size / 4.0);
+        values.extend([x, y, x + (random.float() + 2.0) * size / 4.0, y + (random.float() + 2.0) * size / 4.0]);
+    }
+    Tensor::from_slice(&values, [count, 5]).unwrap()
+}
+
+#[test]
+fn pooled_regions() {
+    many(80, 24, |random, round| {
+        let (batch, count, height, width) = (2, random.between(1, 80), random.between(3, 20), random.between(3, 20));
+        let is_max = round % 2 == 0;
+        let case = Case::new("opset2", "ROIPooling")
+            .attribute("pooled_h", random.between(1, 7))
+            .attribute("pooled_w", random.between(1, 7))
+            .attribute("spatial_scale", if is_max { 0.5 } else { 1.0 })
+            .attribute("method", if is_max { "max" } else { "bilinear" });
+        let channels = random.between(16, 40);
+        let case = case.input(random.tensor(ElementType::F32, &[batch, channels, height, width]));
+        case.input(regions(random, count, batch, if is_max { 30.0 } else { 1.2 }))
+    });
+    many(81, 12, |random, _| {
+        let (groups, outputs, count) = (random.between(1, 4), random.between(1, 5), random.between(1, 20));
+        let case = Case::new("opset1", "PSROIPooling")
+            .attribute("output_dim", outputs)
+            .attribute("group_size", groups)
+            .attribute("spatial_scale", 0.25)
+            .attribute("mode", "average");
+        let case = case.input(random.tensor(ElementType::F32, &[2, outputs * groups * groups, 9, 12]));
+        case.input(regions(random, count, 2, 40.0))
+    });
+}
+
+#[test]
+fn reductions_of_integers() {
+    const TYPES: [ElementType; 4] = [ElementType::I32, ElementType::I64, ElementType::U8, ElementType::I8];
+    let names = [
+        ("opset1", "ReduceSum"),
+        ("opset1", "ReduceMax"),
+        ("opset1", "ReduceMin"),
+        ("opset1", "ReduceProd"),
+        ("opset4", "ReduceL1"),
+        ("opset1", "ReduceLogicalAnd"),
+        ("opset1", "ReduceLogicalOr"),
+    ];
+    many(82, 42, |random, round| {
+        let (opset, name) = names[round % names.len()];
+        let element_type = if name.contains("Logical") { ElementType::Boolean } else { TYPES[random.between(0, 3)] };
+        let shape = random.shape(3);
+        let first = random.between(0, 2);
+        let axes: Vec<i64> = (first..=random.between(first, 2)).map(|axis| axis as i64).collect();
+        Case::new(opset, name)
+            .attribute("keep_dims", round % 2 == 0)
+            .input(random.tensor(element_type, &shape))
+            .integers(&axes)
+    });
+}
+
+#[test]
+fn fourier_transforms() {
+    let names = [("opset7", "DFT"), ("opset7", "IDFT"), ("opset9", "RDFT"), ("opset9", "IRDFT")];
+    many(83, 60, |random, round| {
+        let (opset, name) = names[round % 4];
+        let rank = random.between(1, 3);
+        let mut shape: Vec<usize> = (0..rank).map(|_| random.between(2, [40, 20, 9][rank - 1])).collect();
+        let mut axes: Vec<i64> = (0..rank as i64).collect();
+        for i in 0..rank {
+            axes.swap(i, random.between(0, rank - 1));
+        }
+        axes.truncate(random.between(1, rank));
+        if name != "RDFT" {
+            shape.push(2);
+        }
+        let sizes: Vec<i64> = axes.iter().map(|_| [-1, random.between(2, 30) as i64][random.between(0, 1)]).collect();
+        let has_sizes = random.between(0, 1) == 0;
+        let case =
+            Case::new(opset, name).tolerance(2e-4).input(random.tensor(ElementType::F32, &shape)).integers(&axes);
+        if has_sizes { case.integers(&sizes) } else { case }
+    });
+    many(84, 16, |random, round| {
+        let (size, step) = (random.between(2, 40), random.between(1, 30));
+        let length = size + random.between(0, 200);
+        let shape = if round % 2 == 0 { vec![length] } else { vec![2, length] };
+        let window = random.between(1, size);
+        Case::new("opset15", "STFT")
+            .attribute("transpose_frames", random.between(0, 1) == 0)
+            .tolerance(2e-4)
+            .input(random.tensor(ElementType::F32, &shape))
+            .input(random.tensor(ElementType::F32, &[window]))
+            .integer(size as i64)
+            .integer(step as i64)
+    });
+}
+
+#[test]
+fn blocks_of_space_and_shuffled_channels() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::U8, ElementType::F16, ElementType::I64];
+    many(85, 24, |random, round| {
+        let block = random.between(1, 3);
+        let spatial = random.between(1, 3);
+        let name = ["DepthToSpace", "SpaceToDepth"][round % 2];
+        let mut shape = vec![random.between(1, 2), random.between(1, 3)];
+        shape.extend((0..spatial).map(|_| random.between(1, 5)));
+        match name {
+            "DepthToSpace" => shape[1] *= block.pow(spatial as u32),
+            _ => shape[2..].iter_mut().for_each(|size| *size *= block),
+        }
+        Case::new("opset1", name)
+            .attribute("mode", ["blocks_first", "depth_first"][random.between(0, 1)])
+            .attribute("block_size", block)
+            .input(random.tensor(TYPES[round % 4], &shape))
+    });
+    many(86, 8, |random, _| {
+        let group = random.between(1, 3);
+        let shape = [random.between(1, 3), group * random.between(1, 4), random.between(1, 9), 4];
+        Case::new("opset1", "ShuffleChannels")
+            .attribute("axis", 1)
+            .attribute("group", group)
+            .input(random.tensor(ElementType::F32, &shape))
+    });
+}
+
+#[test]
+fn promoted_types() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::I32, ElementType::U8, ElementType::I64];
+    many(87, 12, |random, round| {
+        let (a, b) = (random.shape(2), random.shape(3));
+        Case::new("opset14", "ConvertPromoteTypes")
+            .attribute("promote_unsafe", "true")
+            .attribute("pytorch_scalar_promotion", "false")
+            .attribute("u64_integer_promotion_target", "f32")
+            .outputs(2)
+            .input(random.tensor(TYPES[round % 4], &a))
+            .input(random.tensor(TYPES[round / 4 % 4], &b))
     });
 }

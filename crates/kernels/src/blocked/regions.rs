@@ -1,4 +1,5 @@
-//! Means of regions of blocked feature maps: each bin of a region is a weighted sum of the lines and columns it mixes.
+//! Regions of blocked feature maps: each bin of a region is a weighted sum of the lines and columns it mixes, or their
+//! maximum.
 
 use super::{BLOCK, blocked_len, to_plain};
 use crate::error::{KernelError, check_exact, product};
@@ -11,6 +12,15 @@ pub const MOST_BINS: usize = 256;
 
 /// Sums that a parallel chunk computes at least.
 const CHUNK: usize = 1 << 12;
+
+/// How the elements of a bin become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegionPool {
+    /// The weighted sum.
+    Mean,
+    /// The largest, NaN if any is; weights do not count, and a bin of nothing is 0.
+    Max,
+}
 
 /// What the bins of regions take from one axis of the feature maps: positions and their weights, bin after bin.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -81,6 +91,7 @@ struct Bins<'a> {
 /// A slice or a table does not fit, a region lies outside of its map, or there are more than [`MOST_BINS`] bins.
 pub fn blocked_regions(
     isa: Isa,
+    pool: RegionPool,
     shape: [usize; 4],
     images: &[usize],
     bins: [usize; 2],
@@ -116,7 +127,10 @@ pub fn blocked_regions(
             let (region, block) = (index / blocks, index % blocks);
             let values = &input[(images[region] * blocks + block) * plane..][..plane];
             let (rows, columns) = (rows.of_region(region, bins[0]), columns.of_region(region, bins[1]));
-            dispatch(isa, Means { values, width, rows, columns, means: &mut means });
+            match pool {
+                RegionPool::Mean => dispatch(isa, Means { values, width, rows, columns, means: &mut means }),
+                RegionPool::Max => dispatch(isa, Maxima { values, width, rows, columns, maxima: &mut means }),
+            }
             let first = region * channels + block * BLOCK;
             let lanes = BLOCK.min(channels - block * BLOCK);
             // SAFETY: the channels of a block of a region are no other's.
@@ -170,6 +184,48 @@ impl Kernel for Means<'_> {
     }
 }
 
+/// The maxima of all bins of a region in one block of channels.
+struct Maxima<'a> {
+    values: &'a [f32],
+    width: usize,
+    rows: Bins<'a>,
+    columns: Bins<'a>,
+    maxima: &'a mut [f32; MOST_BINS * BLOCK],
+}
+
+impl Kernel for Maxima<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Maxima { values, width, rows, columns, maxima } = self;
+        let mut target = maxima.as_chunks_mut::<BLOCK>().0.iter_mut();
+        let mut row = rows.start;
+        for row_end in rows.ends {
+            let mut column = columns.start;
+            for column_end in columns.ends {
+                let Some(target) = target.next() else { return };
+                let (lines, places) = (&rows.taps[row..*row_end], &columns.taps[column..*column_end]);
+                let nothing = if lines.is_empty() || places.is_empty() { 0.0 } else { f32::NEG_INFINITY };
+                for lane in (0..BLOCK).step_by(S::LANES) {
+                    let mut best = s.splat(nothing);
+                    for (y, _) in lines {
+                        let line = *y as usize * width;
+                        for (x, _) in places {
+                            // SAFETY: the tables were checked to name places of the map, which has so many values.
+                            let value = unsafe { s.load(values.as_ptr().add((line + *x as usize) * BLOCK + lane)) };
+                            best = s.select(s.is_nan(value), value, s.max(value, best));
+                        }
+                    }
+                    // SAFETY: the lanes of one bin lie in the array.
+                    unsafe { s.store(target.as_mut_ptr().add(lane), best) };
+                }
+                column = *column_end;
+            }
+            row = *row_end;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,11 +269,48 @@ mod tests {
         for isa in Isa::available() {
             let run = || {
                 let mut output = vec![f32::NAN; expected.len()];
-                blocked_regions(isa, shape, &images, [2, 1], (&rows, &columns), &blocked, &mut output).unwrap();
+                blocked_regions(
+                    isa,
+                    RegionPool::Mean,
+                    shape,
+                    &images,
+                    [2, 1],
+                    (&rows, &columns),
+                    &blocked,
+                    &mut output,
+                )
+                .unwrap();
                 output
             };
             assert_close(&run(), &expected, 4, "regions");
             assert_eq!(run(), in_pool(2, run));
+        }
+    }
+
+    #[test]
+    fn maxima_are_those_of_planes() {
+        let (channels, height, width) = (21, 4, 5);
+        let mut plain = Random::new(6).values(channels * height * width);
+        plain[7] = f32::NAN;
+        let mut blocked = vec![f32::NAN; blocked_len(1, channels, height * width)];
+        from_plain(1, channels, height * width, &plain, &mut blocked).unwrap();
+        let rows = table(&[&[(0, 1.0), (1, 1.0), (2, 1.0)], &[]]);
+        let columns = table(&[&[(1, 1.0), (2, 1.0)], &[(4, 1.0)]]);
+        for isa in Isa::available() {
+            let mut output = vec![9.0; channels * 4];
+            let maps = [1, channels, height, width];
+            blocked_regions(isa, RegionPool::Max, maps, &[0], [2, 2], (&rows, &columns), &blocked, &mut output)
+                .unwrap();
+            for channel in 0..channels {
+                let at = |y: usize, x: usize| plain[(channel * height + y) * width + x];
+                let left = (0..3)
+                    .flat_map(|y| [at(y, 1), at(y, 2)])
+                    .fold(f32::NEG_INFINITY, |best, value| if best.is_nan() || best >= value { best } else { value });
+                let right = (0..3).map(|y| at(y, 4)).fold(f32::NEG_INFINITY, f32::max);
+                let found = &output[channel * 4..][..4];
+                assert!(found[0] == left || (found[0].is_nan() && left.is_nan()));
+                assert_eq!(found[1..], [right, 0.0, 0.0]);
+            }
         }
     }
 
@@ -227,7 +320,16 @@ mod tests {
         let run = |shape: [usize; 4], images: &[usize], bins: [usize; 2]| {
             let input = vec![0.0; blocked_len(shape[0], shape[1], shape[2] * shape[3])];
             let mut output = vec![0.0; images.len() * shape[1] * bins[0] * bins[1]];
-            blocked_regions(Isa::portable(), shape, images, bins, (&rows, &columns), &input, &mut output)
+            blocked_regions(
+                Isa::portable(),
+                RegionPool::Mean,
+                shape,
+                images,
+                bins,
+                (&rows, &columns),
+                &input,
+                &mut output,
+            )
         };
         assert!(run([1, 3, 2, 3], &[0], [1, 1]).is_ok());
         assert!(run([1, 3, 2, 3], &[1], [1, 1]).is_err());

@@ -82,7 +82,7 @@ pub(crate) fn unmovable(element_type: ElementType) -> OpError {
 
 /// Where the elements of a tensor are found while walking another shape: an offset and one step an axis, in elements.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Strided {
+pub struct Strided {
     /// The position of the first element.
     pub offset: usize,
     /// How far apart neighbours along each axis lie; 0 repeats an element, a negative step goes backwards.
@@ -102,7 +102,7 @@ impl Strided {
 
 /// A tensor seen as another one: its elements in another order, repeated or left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct View {
+pub struct View {
     /// The shape that the result has.
     pub shape: Shape,
     /// The shape that is walked; it has as many elements as `shape`, perhaps in more axes.

@@ -65,11 +65,15 @@ pub struct DeformableConvolution {
 }
 
 /// The sizes of a layer of known shapes.
-struct Sizes {
-    batch: usize,
-    channels: usize,
-    outputs: usize,
-    axes: SmallVec<[WindowAxis; 3]>,
+pub struct Sizes {
+    /// Images.
+    pub batch: usize,
+    /// Channels of the data.
+    pub channels: usize,
+    /// Channels of the output.
+    pub outputs: usize,
+    /// The windows along height and width.
+    pub axes: SmallVec<[WindowAxis; 3]>,
 }
 
 impl DeformableConvolution {
@@ -85,7 +89,11 @@ impl DeformableConvolution {
         }
     }
 
-    fn sizes(&self, shapes: [&Shape; 3], mask: Option<&Shape>) -> OpResult<Sizes> {
+    /// The sizes for data, offsets and filter of known shapes, and for those of a mask.
+    ///
+    /// # Errors
+    /// A shape does not fit the others.
+    pub fn sizes(&self, shapes: [&Shape; 3], mask: Option<&Shape>) -> OpResult<Sizes> {
         let [data, offsets, filter] = shapes;
         let axes = self.lists().geometry(&data[2..], &filter[2..])?;
         let (groups, bent) = (self.attributes.group as usize, self.attributes.deformable_group as usize);

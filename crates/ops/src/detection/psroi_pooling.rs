@@ -79,17 +79,19 @@ impl PSROIPooling {
         }
     }
 
+    /// The elements that part `i` of a region from `start` to `end` covers on an axis of `size`, for means.
+    pub fn part(&self, (start, end): (f64, f64), i: usize, size: usize) -> std::ops::Range<usize> {
+        let (scale, groups) = (self.attributes.spatial_scale, self.attributes.group_size as f32);
+        let start = (start as f32).round() * scale;
+        let step = (((end as f32).round() + 1.0) * scale - start) / groups;
+        let first = ((start + i as f32 * step).floor() as usize).min(size.saturating_sub(1));
+        first..((start + (i + 1) as f32 * step).ceil() as usize).min(size)
+    }
+
     /// The mean of the elements of a part.
     fn average(&self, plane: &[f64], map: (usize, usize), region: &[f64], at: (usize, usize)) -> f64 {
-        let (scale, groups) = (self.attributes.spatial_scale, self.attributes.group_size as f32);
-        let part = |start: f64, end: f64, i: usize, size: usize| {
-            let start = (start as f32).round() * scale;
-            let step = (((end as f32).round() + 1.0) * scale - start) / groups;
-            let first = ((start + i as f32 * step).floor() as usize).min(size.saturating_sub(1));
-            first..((start + (i + 1) as f32 * step).ceil() as usize).min(size)
-        };
-        let rows = part(region[2], region[4], at.0, map.0);
-        let columns = part(region[1], region[3], at.1, map.1);
+        let rows = self.part((region[2], region[4]), at.0, map.0);
+        let columns = self.part((region[1], region[3]), at.1, map.1);
         let count = rows.len() * columns.len();
         let sum: f64 = rows.flat_map(|y| columns.clone().map(move |x| plane[y * map.1 + x])).sum();
         if count == 0 { 0.0 } else { sum / count as f64 }

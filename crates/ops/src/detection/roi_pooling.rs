@@ -117,6 +117,30 @@ fn bilinear(plane: &[f64], height: usize, width: usize, y: f32, x: f32) -> f64 {
 }
 
 impl ROIPooling {
+    /// Calls `take(position, weight)` for what bin `bin` of `bins` takes along an axis of `size` elements from a region
+    /// that extends from `start` to `end`. A maximum takes whole elements; a sample mixes two.
+    pub fn for_each_tap(
+        &self,
+        (start, end): (f64, f64),
+        (bins, bin): (usize, usize),
+        size: usize,
+        mut take: impl FnMut(usize, f32),
+    ) {
+        if self.attributes.method == ROIPoolingMethod::Max {
+            part(start, end, self.attributes.spatial_scale, bins, bin, size).for_each(|place| take(place, 1.0));
+            return;
+        }
+        let place = sample(start, end, bins, bin, size);
+        if place >= 0.0 && place <= size as f32 - 1.0 {
+            let (low, high) = (place.floor() as usize, (place.ceil() as usize).min(size - 1));
+            let weight = place - low as f32;
+            take(low, 1.0 - weight);
+            if high > low {
+                take(high, weight);
+            }
+        }
+    }
+
     fn pool(
         &self,
         plane: &[f64],

@@ -237,7 +237,8 @@ impl Interpolate {
         Ok(resolved)
     }
 
-    fn is_pillow(&self) -> bool {
+    /// Whether the mode is one of Pillow's, which rounds integers after each axis.
+    pub fn is_pillow(&self) -> bool {
         matches!(self.attributes.mode, InterpolateMode::BilinearPillow | InterpolateMode::BicubicPillow)
     }
 
@@ -411,7 +412,7 @@ fn advance(index: &mut [usize], shape: &[usize]) {
 
 /// The order of the axes: those that shrink most first, so that no intermediate tensor exceeds both data and output.
 /// Pillow goes along the second of its axes first.
-fn pass_order(plan: &InterpolatePlan, data: &Shape, is_pillow: bool) -> SmallVec<[usize; 8]> {
+pub fn pass_order(plan: &InterpolatePlan, data: &Shape, is_pillow: bool) -> SmallVec<[usize; 8]> {
     let mut order: SmallVec<[usize; 8]> = (0..data.rank()).collect();
     let ratio = |axis: usize| plan.output_shape[axis] as f64 / data[axis].max(1) as f64;
     order.sort_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));

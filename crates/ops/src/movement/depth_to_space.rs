@@ -104,7 +104,8 @@ impl DepthToSpace {
         Ok(PartialShape::from_dims(output))
     }
 
-    fn view(&self, input: &Shape, output: Shape) -> View {
+    /// The output as its elements lie in the data, for shapes that fit.
+    pub fn view(&self, input: &Shape, output: Shape) -> View {
         let (spatial, block) = (input.rank() - 2, self.attributes.block_size as usize);
         let blocks = std::iter::repeat_n(block, spatial);
         let mut split: SmallVec<[usize; 16]> = SmallVec::from_slice(&input[..1]);

@@ -77,7 +77,8 @@ impl ShuffleChannels {
         Err(OpError::attribute("group", format!("{channels} channels cannot be divided into {group} groups")))
     }
 
-    fn view(&self, shape: &Shape, axis: usize) -> View {
+    /// The output as its elements lie in the data, for shapes that fit.
+    pub fn view(&self, shape: &Shape, axis: usize) -> View {
         let group = self.attributes.group as usize;
         let outer: usize = shape[..axis].iter().product();
         let inner: usize = shape[axis + 1..].iter().product();

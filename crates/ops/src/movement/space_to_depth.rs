@@ -64,7 +64,8 @@ impl SpaceToDepth {
         Ok(PartialShape::from_dims(output))
     }
 
-    fn view(&self, input: &Shape, output: Shape) -> View {
+    /// The output as its elements lie in the data, for shapes that fit.
+    pub fn view(&self, input: &Shape, output: Shape) -> View {
         let (spatial, block) = (input.rank() - 2, self.attributes.block_size as usize);
         let mut split: SmallVec<[usize; 16]> = SmallVec::from_slice(&input[..2]);
         for size in &output[2..] {

@@ -1,6 +1,7 @@
 //! Functions and comparisons of two broadcast inputs.
 
 use ovir_kernels::KernelError;
+use ovir_kernels::bits::{BitOp, Bits, bitwise};
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, CompareOp, Number, binary, binary_in_place, compare};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
@@ -9,6 +10,10 @@ use ovir_ops::activation::prelu::{Prelu, aligned_slope};
 use ovir_ops::arithmetic::{
     add::Add, divide::Divide, floor_mod::FloorMod, maximum::Maximum, minimum::Minimum, modulo::Mod, multiply::Multiply,
     power::Power, squared_difference::SquaredDifference, subtract::Subtract,
+};
+use ovir_ops::bitwise::{
+    bitwise_and::BitwiseAnd, bitwise_left_shift::BitwiseLeftShift, bitwise_or::BitwiseOr,
+    bitwise_right_shift::BitwiseRightShift, bitwise_xor::BitwiseXor,
 };
 use ovir_ops::common::broadcast::{AutoBroadcast, BroadcastAttributes};
 use ovir_ops::comparison::{
@@ -56,6 +61,14 @@ struct CompareKernel {
     element_type: ElementType,
 }
 
+/// A function of the bits of two integers.
+struct BitsKernel {
+    isa: Isa,
+    op: BitOp,
+    alignment: Alignment,
+    element_type: ElementType,
+}
+
 /// Claims functions of two inputs.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let operation = &*context.node.operation;
@@ -67,6 +80,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let kernel: Box<dyn Kernel> = if let Some((op, alignment)) = arithmetic(operation, element_type) {
         is_arithmetic_type(op, element_type).then_some(())?;
         Box::new(BinaryKernel { isa, op, alignment, element_type })
+    } else if let Some((op, attributes)) = bit_function(operation).filter(|_| is_integer(element_type)) {
+        Box::new(BitsKernel { isa, op, alignment: Alignment::Broadcast(attributes), element_type })
     } else {
         let (op, attributes) = comparison(operation)?;
         is_comparable_type(element_type).then_some(())?;
@@ -115,7 +130,32 @@ fn comparison(operation: &dyn Operation) -> Option<(CompareOp, BroadcastAttribut
     }
     table!(Equal => Equal, NotEqual => NotEqual, Less => Less, LessEqual => LessEqual, Greater => Greater,
         GreaterEqual => GreaterEqual, LogicalAnd => And, LogicalOr => Or, LogicalXor => Xor, Xor => Xor);
+    // Bits of booleans are truth values.
+    let (op, attributes) = bit_function(operation)?;
+    let op = match op {
+        BitOp::And => CompareOp::And,
+        BitOp::Or => CompareOp::Or,
+        BitOp::Xor => CompareOp::Xor,
+        BitOp::ShiftLeft | BitOp::ShiftRight => return None,
+    };
+    Some((op, attributes))
+}
+
+fn bit_function(operation: &dyn Operation) -> Option<(BitOp, BroadcastAttributes)> {
+    macro_rules! table {
+        ($($operation:ident => $op:ident),*) => {
+            $(if let Some(found) = operation.downcast_ref::<$operation>() {
+                return Some((BitOp::$op, found.attributes.clone()));
+            })*
+        };
+    }
+    table!(BitwiseAnd => And, BitwiseOr => Or, BitwiseXor => Xor, BitwiseLeftShift => ShiftLeft,
+        BitwiseRightShift => ShiftRight);
     None
+}
+
+fn is_integer(element_type: ElementType) -> bool {
+    matches!(element_type, ElementType::I8 | ElementType::U8 | ElementType::I32 | ElementType::I64)
 }
 
 /// The types that the kernels compute as the reference does. The reference has further types, and its own rules for
@@ -123,14 +163,12 @@ fn comparison(operation: &dyn Operation) -> Option<(CompareOp, BroadcastAttribut
 fn is_arithmetic_type(op: BinaryOp, element_type: ElementType) -> bool {
     match element_type {
         ElementType::F32 | ElementType::F64 => true,
-        ElementType::I8 | ElementType::U8 | ElementType::I32 | ElementType::I64 => op != BinaryOp::Power,
-        _ => false,
+        _ => op != BinaryOp::Power && is_integer(element_type),
     }
 }
 
 fn is_comparable_type(element_type: ElementType) -> bool {
-    use ElementType::{Boolean, F32, F64, I8, I32, I64, U8};
-    matches!(element_type, Boolean | F32 | F64 | I8 | U8 | I32 | I64)
+    matches!(element_type, ElementType::Boolean | ElementType::F32 | ElementType::F64) || is_integer(element_type)
 }
 
 fn geometry(alignment: &Alignment, shapes: &StepShapes<'_>) -> Option<BroadcastGeometry> {
@@ -178,6 +216,10 @@ impl BinaryKernel {
 }
 
 fn check_divisors<T: Number>(divisors: &[T]) -> OpResult {
+    // Looking at all of them takes vectors; nearly always there is none.
+    if !divisors.iter().fold(false, |found, value| found | !value.truth()) {
+        return Ok(());
+    }
     match divisors.iter().position(|value| !value.truth()) {
         None => Ok(()),
         Some(j) => {
@@ -213,6 +255,36 @@ impl Kernel for BinaryKernel {
         match self.element_type {
             ElementType::F32 => self.apply::<f32>(io),
             ElementType::F64 => self.apply::<f64>(io),
+            ElementType::I8 => self.apply::<i8>(io),
+            ElementType::U8 => self.apply::<u8>(io),
+            ElementType::I32 => self.apply::<i32>(io),
+            _ => self.apply::<i64>(io),
+        }
+    }
+}
+
+impl BitsKernel {
+    fn apply<T: Bits + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let (a, b) = (&io.inputs[0], &io.inputs[1]);
+        let geometry = self.alignment.geometry(a.shape(), b.shape()).map_err(kernel_error)?;
+        let target = output.slice_mut::<T>()?;
+        bitwise(self.isa, self.op, &geometry, a.slice::<T>()?, b.slice::<T>()?, target).map_err(kernel_error)
+    }
+}
+
+impl Kernel for BitsKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        geometry(&self.alignment, shapes).is_some()
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
+        nanoseconds_for_bytes(elements.saturating_mul(3 * self.element_type.byte_width().unwrap_or(4)))
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        match self.element_type {
             ElementType::I8 => self.apply::<i8>(io),
             ElementType::U8 => self.apply::<u8>(io),
             ElementType::I32 => self.apply::<i32>(io),

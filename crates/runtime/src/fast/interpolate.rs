@@ -1,22 +1,28 @@
-//! Interpolate along two neighbouring axes with at most two taps a coordinate, f32.
+//! Interpolate of f32, u8 and i8: along two neighbouring axes with at most two taps a coordinate by tables, otherwise along
+//! one axis after the other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::BLOCK;
-use ovir_kernels::interpolate::{InterpolationTable, interpolate, interpolate_lanes, interpolate_scratch_len};
+use ovir_kernels::interpolate::{
+    InterpolationTable, interpolate, interpolate_lanes, interpolate_nearest, interpolate_scratch_len,
+};
 use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::map::{ConvertTo, convert};
+use ovir_kernels::resample::{Float, ResampleTaps, resample, round_to_range};
 use ovir_ops::common::interpolation::{AxisTaps, InterpolateMode};
-use ovir_ops::image::interpolate::{Interpolate, InterpolateTarget, ShapeCalculationMode};
+use ovir_ops::image::interpolate::{Interpolate, InterpolatePlan, InterpolateTarget, ShapeCalculationMode, pass_order};
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
-use ovir_tensor::{ElementType, Shape, SmallVec};
+use ovir_tensor::{ElementType, NativeElement, Shape, SmallVec};
 
-use super::layout::axis_of;
+use super::layout::{around, axis_of};
 use super::parts::{floats, kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 struct InterpolateKernel {
     isa: Isa,
+    element_type: ElementType,
     operation: Arc<dyn Operation>,
     /// The factors, where they say the sizes; otherwise the shape of the output does.
     scales: Option<SmallVec<[f32; 8]>>,
@@ -25,6 +31,31 @@ struct InterpolateKernel {
     is_blocked: bool,
     /// The tables of the shapes that came last: they are made when shapes change only.
     last: Mutex<Option<Arc<Tables>>>,
+    /// The same of layers that no tables do.
+    last_passes: Mutex<Option<Arc<Passes>>>,
+}
+
+/// Resizing along one axis after the other.
+struct Passes {
+    data: Shape,
+    output: Shape,
+    /// f32 data.
+    floats: Vec<Pass<f32>>,
+    /// Integers, which are computed in f64 so that they round as the reference does.
+    doubles: Vec<Pass<f64>>,
+}
+
+/// Resizing along one axis.
+struct Pass<F> {
+    outer: usize,
+    inner: usize,
+    taps: ResampleTaps<F>,
+}
+
+impl<F: Float> Pass<F> {
+    fn output_len(&self) -> usize {
+        self.outer * self.inner * self.taps.output()
+    }
 }
 
 /// The tables of one pair of shapes.
@@ -38,7 +69,7 @@ struct Tables {
     columns: InterpolationTable,
 }
 
-/// Claims Interpolate of f32 with constant axes and, where they are given, constant factors.
+/// Claims Interpolate with constant axes and, where they are given, constant factors.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     claim_with(context, false)
 }
@@ -71,7 +102,9 @@ pub(crate) fn keeps_channels(node: &Node, inputs: &[&ValueFacts], is_constant: &
 fn claim_with(context: &mut ClaimContext<'_>, is_blocked: bool) -> Option<Claim> {
     let operation = Arc::clone(&context.node.operation);
     let found = operation.downcast_ref::<Interpolate>()?;
-    if context.inputs.first()?.element_type != ElementType::F32 {
+    let element_type = context.inputs.first()?.element_type;
+    let can_be_general = matches!(element_type, ElementType::F32 | ElementType::U8 | ElementType::I8);
+    if !can_be_general || (is_blocked && element_type != ElementType::F32) {
         return None;
     }
     let uses_scales =
@@ -89,7 +122,16 @@ fn claim_with(context: &mut ClaimContext<'_>, is_blocked: bool) -> Option<Claim>
         Some(facts) => Some(facts.integers()?),
         None => None,
     };
-    let kernel = InterpolateKernel { isa: isa::detect(), operation, scales, axes, is_blocked, last: Mutex::new(None) };
+    let kernel = InterpolateKernel {
+        isa: isa::detect(),
+        element_type,
+        operation,
+        scales,
+        axes,
+        is_blocked,
+        last: Mutex::new(None),
+        last_passes: Mutex::new(None),
+    };
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
 }
 
@@ -105,8 +147,41 @@ impl InterpolateKernel {
         Some(tables)
     }
 
-    fn make_tables(&self, data: &Shape, output: &Shape) -> Option<Tables> {
+    /// The passes for the shapes at hand; `None` if the kernel does not do them.
+    fn passes(&self, data: &Shape, output: &Shape) -> Option<Arc<Passes>> {
+        let mut last = self.last_passes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(passes) = last.as_ref().filter(|passes| passes.data == *data && passes.output == *output) {
+            return Some(Arc::clone(passes));
+        }
+        let passes = Arc::new(self.make_passes(data, output)?);
+        *last = Some(Arc::clone(&passes));
+        Some(passes)
+    }
+
+    fn make_passes(&self, data: &Shape, output: &Shape) -> Option<Passes> {
         let operation = self.operation.downcast_ref::<Interpolate>()?;
+        let plan = self.plan(operation, data, output)?;
+        if self.is_blocked || operation.attributes.mode == InterpolateMode::Nearest {
+            return None;
+        }
+        let mut passes = Passes { data: data.clone(), output: output.clone(), floats: Vec::new(), doubles: Vec::new() };
+        let mut shape = data.clone();
+        for axis in pass_order(&plan, data, operation.is_pillow()) {
+            let taps = &plan.taps[axis];
+            if taps.is_identity(shape[axis]) {
+                continue;
+            }
+            match self.element_type {
+                ElementType::F32 => passes.floats.push(pass(&shape, axis, taps)?),
+                _ => passes.doubles.push(pass(&shape, axis, taps)?),
+            }
+            shape[axis] = taps.len();
+        }
+        (!passes.floats.is_empty() || !passes.doubles.is_empty()).then_some(passes)
+    }
+
+    /// What the layer does along each axis.
+    fn plan(&self, operation: &Interpolate, data: &Shape, output: &Shape) -> Option<InterpolatePlan> {
         if output.rank() != data.rank() || output.elements() == 0 || data.elements() == 0 {
             return None;
         }
@@ -115,7 +190,60 @@ impl InterpolateKernel {
             None => InterpolateTarget::Sizes(self.sizes(operation, output)?),
         };
         let plan = operation.plan(data, &target, self.axes.as_deref()).ok()?;
-        if data.rank() < 2 || plan.output_shape != *output {
+        (plan.output_shape == *output).then_some(plan)
+    }
+
+    /// Takes the nearest elements of integers.
+    fn run_nearest(&self, tables: &Tables, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let Tables { planes, lanes, rows, columns, .. } = tables;
+        let (values, target) = (io.inputs[0].bytes(), output.bytes_mut());
+        interpolate_nearest(*planes, *lanes, rows, columns, values, target).map_err(kernel_error)
+    }
+
+    fn run_floats(&self, passes: &[Pass<f32>], io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let (values, target) = (io.inputs[0].slice::<f32>()?, output.slice_mut::<f32>()?);
+        let mut rest = scratch_f32(io.scratch);
+        let mut held: &[f32] = values;
+        let Some((last, before)) = passes.split_last() else { return Ok(()) };
+        for pass in before {
+            let (next, free) = rest.split_at_mut(pass.output_len());
+            resample(self.isa, [pass.outer, pass.inner], &pass.taps, held, next).map_err(kernel_error)?;
+            (held, rest) = (next, free);
+        }
+        resample(self.isa, [last.outer, last.inner], &last.taps, held, target).map_err(kernel_error)
+    }
+
+    fn run_integers<T>(&self, passes: &[Pass<f64>], io: StepIo<'_, '_>, (low, high): (T, T)) -> OpResult
+    where
+        T: NativeElement + ConvertTo<f64>,
+        f64: ConvertTo<T>,
+    {
+        let [output] = io.outputs else { return Ok(()) };
+        let (low, high) = (low.convert_to(), high.convert_to());
+        let is_rounded_between = self.operation.downcast_ref::<Interpolate>().is_some_and(Interpolate::is_pillow);
+        let values = io.inputs[0].slice::<T>()?;
+        let rest: &mut [f64] = ovir_tensor::cast_mut(io.scratch);
+        let (held, mut rest) = rest.split_at_mut(values.len());
+        convert(self.isa, values, held).map_err(kernel_error)?;
+        let mut held: &[f64] = held;
+        for (index, pass) in passes.iter().enumerate() {
+            let (next, free) = rest.split_at_mut(pass.output_len());
+            resample(self.isa, [pass.outer, pass.inner], &pass.taps, held, next).map_err(kernel_error)?;
+            if is_rounded_between || index + 1 == passes.len() {
+                round_to_range(self.isa, low, high, next);
+            }
+            (held, rest) = (next, free);
+        }
+        convert(self.isa, held, output.slice_mut::<T>()?).map_err(kernel_error)
+    }
+
+    fn make_tables(&self, data: &Shape, output: &Shape) -> Option<Tables> {
+        let operation = self.operation.downcast_ref::<Interpolate>()?;
+        let plan = self.plan(operation, data, output)?;
+        let is_nearest = operation.attributes.mode == InterpolateMode::Nearest;
+        if data.rank() < 2 || (self.element_type != ElementType::F32 && !is_nearest) {
             return None;
         }
         let is_still = |axis: usize| plan.taps[axis].is_identity(data[axis]);
@@ -148,6 +276,17 @@ impl InterpolateKernel {
     }
 }
 
+/// Resizing a shape along an axis.
+fn pass<F: Float>(shape: &Shape, axis: usize, taps: &AxisTaps) -> Option<Pass<F>> {
+    let [outer, size, inner] = around(shape, axis)?;
+    let mut copied = ResampleTaps::new(size).ok()?;
+    for x in 0..taps.len() {
+        let (positions, weights) = taps.of(x);
+        copied.push(positions, weights).ok()?;
+    }
+    Some(Pass { outer, inner, taps: copied })
+}
+
 /// The table of an axis whose coordinates mix two elements at most, with weights that sum up to 1.
 fn table(taps: &AxisTaps, data: usize) -> Option<InterpolationTable> {
     let mut entries = Vec::with_capacity(taps.len());
@@ -168,13 +307,24 @@ fn table(taps: &AxisTaps, data: usize) -> Option<InterpolationTable> {
 impl Kernel for InterpolateKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return false };
-        self.tables(data, output).is_some()
+        self.tables(data, output).is_some() || self.passes(data, output).is_some()
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
         let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return 0 };
-        let tables = self.tables(data, output).filter(|tables| tables.lanes == 1);
-        tables.map_or(0, |t| interpolate_scratch_len(t.planes, &t.rows, &t.columns).saturating_mul(4))
+        match (self.tables(data, output), self.element_type) {
+            (Some(t), ElementType::F32) if t.lanes == 1 => {
+                interpolate_scratch_len(t.planes, &t.rows, &t.columns).saturating_mul(4)
+            }
+            (Some(_), _) => 0,
+            (None, _) => self.passes(data, output).map_or(0, |passes| {
+                let (floats, doubles) = (passes.floats.split_last(), &passes.doubles);
+                let floats: usize = floats.iter().flat_map(|(_, before)| before.iter()).map(Pass::output_len).sum();
+                let doubles: usize = doubles.iter().map(Pass::output_len).sum();
+                let held = if passes.doubles.is_empty() { 0 } else { data.elements() };
+                floats.saturating_mul(4).saturating_add(held.saturating_add(doubles).saturating_mul(8))
+            }),
+        }
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -182,10 +332,20 @@ impl Kernel for InterpolateKernel {
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data, ..], [output]) = (io.inputs, &*io.outputs) else { return Ok(()) };
+        let Some(tables) = self.tables(data.shape(), output.shape()) else {
+            let passes = self.passes(data.shape(), output.shape());
+            let passes = passes.ok_or_else(|| OpError::shape(Blame::Input(0), "the kernel does not fit the data"))?;
+            return match self.element_type {
+                ElementType::F32 => self.run_floats(&passes.floats, io),
+                ElementType::I8 => self.run_integers::<i8>(&passes.doubles, io, (i8::MIN, i8::MAX)),
+                _ => self.run_integers::<u8>(&passes.doubles, io, (u8::MIN, u8::MAX)),
+            };
+        };
+        if self.element_type != ElementType::F32 {
+            return self.run_nearest(&tables, io);
+        }
         let [output] = io.outputs else { return Ok(()) };
-        let data = &io.inputs[0];
-        let tables = self.tables(data.shape(), output.shape());
-        let tables = tables.ok_or_else(|| OpError::shape(Blame::Input(0), "the kernel does not fit the data"))?;
         let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
         let Tables { planes, lanes, rows, columns, .. } = &*tables;
         if *lanes > 1 {

@@ -1,17 +1,23 @@
-//! Movements of elements: Transpose, Concat, Split, VariadicSplit, Gather and Pad, for every type whose elements have
+//! Movements of elements: Transpose, Concat, Split, VariadicSplit, Gather, Pad, DepthToSpace, SpaceToDepth, ShuffleChannels and Einsum that transposes, for every type whose elements have
 //! bytes of their own.
+
+use std::sync::Arc;
 
 use ovir_kernels::movement::{self as kernels, Index, StridedCopy, concat_part, gather, split_part};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
+use ovir_ops::matrix::einsum::Einsum;
 use ovir_ops::movement::{
     concat::Concat,
+    depth_to_space::DepthToSpace,
     gather::{Gather, GatherGeometry},
     pad::{Pad, PadMode},
+    shuffle_channels::ShuffleChannels,
+    space_to_depth::SpaceToDepth,
     split::Split,
     transpose::Transpose,
     variadic_split::VariadicSplit,
 };
-use ovir_ops::{Blame, OpError, OpResult};
+use ovir_ops::{Blame, OpError, OpResult, Operation};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
 
 use super::layout::{around, axis_of};
@@ -21,6 +27,12 @@ use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 /// Transpose with a constant order.
 struct TransposeKernel {
     order: SmallVec<[i64; 8]>,
+    width: usize,
+}
+
+/// DepthToSpace, SpaceToDepth and ShuffleChannels.
+struct ViewKernel {
+    operation: Arc<dyn Operation>,
     width: usize,
 }
 
@@ -59,6 +71,10 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let integers = |port: usize| context.inputs.get(port)?.integers();
     let kernel: Box<dyn Kernel> = if operation.downcast_ref::<Transpose>().is_some() {
         Box::new(TransposeKernel { order: integers(1)?, width })
+    } else if let Some(order) = permutation(operation) {
+        Box::new(TransposeKernel { order, width })
+    } else if is_view(operation) {
+        Box::new(ViewKernel { operation: Arc::clone(&context.node.operation), width })
     } else if let Some(concat) = operation.downcast_ref::<Concat>() {
         let same = context.inputs.iter().all(|facts| facts.element_type == element_type);
         same.then_some(())?;
@@ -77,6 +93,25 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
 }
 
+/// The order of axes of an Einsum that only transposes.
+fn permutation(operation: &dyn Operation) -> Option<SmallVec<[i64; 8]>> {
+    let equation = &operation.downcast_ref::<Einsum>()?.attributes.equation;
+    let text: String = equation.chars().filter(|letter| !letter.is_whitespace()).collect();
+    let (input, output) = text.split_once("->")?;
+    let is_plain = |labels: &str| {
+        let distinct = labels.char_indices().all(|(at, label)| labels.find(label) == Some(at));
+        distinct && labels.chars().all(|label| label.is_ascii_alphabetic())
+    };
+    let fits = is_plain(input) && is_plain(output) && input.len() == output.len();
+    fits.then(|| output.chars().map(|label| input.find(label).map(|at| at as i64)).collect())?
+}
+
+fn is_view(operation: &dyn Operation) -> bool {
+    operation.downcast_ref::<DepthToSpace>().is_some()
+        || operation.downcast_ref::<SpaceToDepth>().is_some()
+        || operation.downcast_ref::<ShuffleChannels>().is_some()
+}
+
 fn output_nanoseconds(shapes: &StepShapes<'_>, width: usize) -> u64 {
     let elements: usize = shapes.outputs.iter().map(|s| s.elements()).sum();
     nanoseconds_for_bytes(elements.saturating_mul(2 * width))
@@ -84,6 +119,50 @@ fn output_nanoseconds(shapes: &StepShapes<'_>, width: usize) -> u64 {
 
 fn misfit() -> OpError {
     OpError::shape(Blame::Input(0), "the kernel does not fit the data")
+}
+
+impl ViewKernel {
+    fn copy(&self, data: &Shape, output: &Shape) -> Option<StridedCopy> {
+        let operation = &self.operation;
+        let rank = data.rank();
+        if rank < 3 || data.elements() != output.elements() || output.elements() == 0 || output.rank() != rank {
+            return None;
+        }
+        let view = if let Some(found) = operation.downcast_ref::<DepthToSpace>() {
+            found.view(data, output.clone())
+        } else if let Some(found) = operation.downcast_ref::<SpaceToDepth>() {
+            found.view(data, output.clone())
+        } else {
+            let found = operation.downcast_ref::<ShuffleChannels>()?;
+            let axis = axis_of(found.attributes.axis, rank)?;
+            let group = usize::try_from(found.attributes.group).ok()?;
+            data[axis].is_multiple_of(group).then(|| found.view(data, axis))?
+        };
+        let mut axes: SmallVec<[(usize, isize, isize); 16]> = SmallVec::new();
+        let mut stride = 1isize;
+        for (size, step) in view.walk.iter().zip(&view.from.strides).rev() {
+            axes.push((*size, *step, stride));
+            stride = stride.checked_mul(isize::try_from(*size).ok()?)?;
+        }
+        axes.reverse();
+        StridedCopy::new(&axes, view.from.offset, 0, data.elements(), output.elements()).ok()
+    }
+}
+
+impl Kernel for ViewKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!((shapes.inputs, shapes.outputs), ([data], [output]) if self.copy(data, output).is_some())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        2 * output_nanoseconds(shapes, self.width)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let copy = self.copy(data.shape(), output.shape()).ok_or_else(misfit)?;
+        copy.run(self.width, data.bytes(), output.bytes_mut()).map_err(kernel_error)
+    }
 }
 
 impl TransposeKernel {

@@ -9,6 +9,7 @@ use ovir_ops::activation::{
     mish::Mish, prelu::Prelu, relu::Relu, selu::Selu, sigmoid::Sigmoid, softplus::SoftPlus, softsign::SoftSign,
     swish::Swish,
 };
+use ovir_ops::arithmetic::round::{Round, RoundMode};
 use ovir_ops::fused::{Fused, StageInput};
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_ops::{Blame, OpError, Operation};
@@ -192,6 +193,12 @@ pub(crate) fn unary_op(operation: &dyn Operation, parameters: &[f32]) -> Option<
     if operation.downcast_ref::<Selu>().is_some() {
         let (alpha, lambda) = (*parameters.first()?, *parameters.get(1)?);
         return Some(UnaryOp::Selu { alpha, lambda });
+    }
+    if let Some(round) = operation.downcast_ref::<Round>() {
+        return Some(match round.attributes.mode {
+            RoundMode::HalfToEven => UnaryOp::RoundHalfEven,
+            RoundMode::HalfAwayFromZero => UnaryOp::RoundHalfAway,
+        });
     }
     is(operation.downcast_ref::<Relu>().is_some(), UnaryOp::Relu)
         .or_else(|| is(operation.downcast_ref::<Sigmoid>().is_some(), UnaryOp::Sigmoid))

@@ -1,4 +1,6 @@
-//! LSTM, GRU and plain recurrent sequences with constant weights and the usual activations, f32.
+//! LSTM, GRU and plain recurrent sequences and cells with constant weights and the usual activations, f32.
+
+use std::sync::Arc;
 
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
@@ -6,8 +8,11 @@ use ovir_kernels::recurrent::{
     CellKind as PackedKind, PackedCell, SequenceGeometry, recurrent_sequence, recurrent_sequence_scratch_len,
 };
 use ovir_ops::common::recurrent::{Activation, Cell, CellKind, Direction};
-use ovir_ops::sequence::{gru_sequence::GruSequence, lstm_sequence::LstmSequence, rnn_sequence::RnnSequence};
-use ovir_ops::{Blame, OpError, OpResult};
+use ovir_ops::sequence::{
+    gru_cell::GruCell, gru_sequence::GruSequence, lstm_cell::LstmCell, lstm_sequence::LstmSequence, rnn_cell::RnnCell,
+    rnn_sequence::RnnSequence,
+};
+use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
 
 use super::parts::{floats, kernel_error, scratch_f32};
@@ -76,6 +81,97 @@ fn packed_kind(cell: &Cell) -> Option<PackedKind> {
         (CellKind::Rnn, [Tanh]) => Some(PackedKind::Rnn),
         (CellKind::Rnn, [Relu]) => Some(PackedKind::RnnRelu),
         _ => None,
+    }
+}
+
+/// One step of a cell.
+struct CellKernel {
+    isa: Isa,
+    cell: Arc<PackedCell>,
+    is_lstm: bool,
+    hidden: usize,
+    input: usize,
+}
+
+/// Claims LSTMCell, GRUCell and RNNCell.
+pub(crate) fn claim_cell(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let operation = context.node.operation.clone();
+    let lstm = operation.downcast_ref::<LstmCell>().map(|layer| &layer.cell);
+    let gru = || operation.downcast_ref::<GruCell>().map(|layer| &layer.cell);
+    let rnn = || operation.downcast_ref::<RnnCell>().map(|layer| &layer.cell);
+    let cell = lstm.or_else(gru).or_else(rnn)?;
+    let kind = packed_kind(cell)?;
+    let is_lstm = kind == PackedKind::Lstm;
+    let first = if is_lstm { 3 } else { 2 };
+    let is_f32 = |facts: &&ValueFacts| facts.element_type == ElementType::F32;
+    if context.inputs.len() != first + 3 || !context.inputs.iter().all(is_f32) {
+        return None;
+    }
+    let ports = [first, first + 1, first + 2];
+    let (w, r, b) = ((context.constant)(ports[0])?, (context.constant)(ports[1])?, (context.constant)(ports[2])?);
+    let [_, input] = w.shape()[..] else { return None };
+    let (isa, hidden) = (isa::detect(), cell.hidden_size);
+    // Steps of an unrolled sequence share their weights.
+    let key = context.key(ports[1], &r);
+    let name = format!("cell {kind:?} {:?} {:?}", context.key(ports[0], &w), context.key(ports[2], &b));
+    let (w, r, b) = (floats(&w)?, floats(&r)?, floats(&b)?);
+    let cell = context.packed.get(key, name, || PackedCell::pack(isa, kind, input, hidden, &w, &r, &b).ok())?;
+    let kernel = CellKernel { isa, cell, is_lstm, hidden, input };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::from_slice(&ports) })
+}
+
+impl CellKernel {
+    fn geometry(&self, x: &Shape) -> Option<SequenceGeometry> {
+        let [batch, input] = x[..] else { return None };
+        (input == self.input && batch > 0).then_some(SequenceGeometry {
+            batch,
+            steps: 1,
+            x_batch: input,
+            y_batch: self.hidden,
+            reverse: false,
+        })
+    }
+}
+
+impl Kernel for CellKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x)) else { return false };
+        let states = if self.is_lstm { 2 } else { 1 };
+        let is_state = |shape: &&Shape| shape[..] == [geometry.batch, self.hidden];
+        shapes.outputs.len() == states
+            && shapes.outputs.iter().all(is_state)
+            && shapes.inputs.get(1..1 + states).is_some_and(|inputs| inputs.iter().all(is_state))
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x)) else { return 0 };
+        let len = recurrent_sequence_scratch_len(self.isa, &geometry, &self.cell);
+        4 * (len + geometry.batch * self.hidden)
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let batch = shapes.inputs.first().and_then(|x| x.first()).copied().unwrap_or(0);
+        nanoseconds_for_flops(8 * batch as u64 * (self.hidden * (self.hidden + self.input)) as u64)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let misfit = || OpError::shape(Blame::Input(0), "the kernel does not fit the data");
+        let x = io.inputs.first().ok_or_else(misfit)?;
+        let geometry = self.geometry(x.shape()).ok_or_else(misfit)?;
+        let (h, scratch) = scratch_f32(io.scratch).split_at_mut(geometry.batch * self.hidden);
+        h.copy_from_slice(io.inputs[1].slice::<f32>()?);
+        let (first, rest) = io.outputs.split_at_mut(1);
+        let y = first[0].slice_mut::<f32>()?;
+        let c: &mut [f32] = match rest {
+            [state, ..] => {
+                let state = state.slice_mut::<f32>()?;
+                state.copy_from_slice(io.inputs[2].slice::<f32>()?);
+                state
+            }
+            [] => &mut [],
+        };
+        let x = x.slice::<f32>()?;
+        recurrent_sequence(self.isa, &geometry, &self.cell, x, None, y, h, c, scratch).map_err(kernel_error)
     }
 }
 

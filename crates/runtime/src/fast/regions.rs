@@ -1,15 +1,16 @@
-//! Layers that sample feature maps between their elements, f32: ROIAlign of means and GridSample. The maps lie in blocks
-//! of channels, the result is plain.
+//! Layers that sample feature maps between their elements, f32: ROIAlign of means, ROIPooling and GridSample. The maps lie
+//! in blocks of channels, the result is plain.
 
 use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    GridMode, GridPadding, GridRule, MOST_BINS, RegionTable, blocked_grid_sample, blocked_regions,
+    GridMode, GridPadding, GridRule, MOST_BINS, RegionPool, RegionTable, blocked_grid_sample, blocked_regions,
 };
 use ovir_kernels::isa::{self, Isa};
 use ovir_ops::common::regions::{Samples, image_of};
 use ovir_ops::detection::roi_align::{ROIAlign, ROIAlignMode};
+use ovir_ops::detection::roi_pooling::{ROIPooling, ROIPoolingMethod};
 use ovir_ops::image::grid_sample::{GridSample, GridSampleMode, GridSamplePadding};
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, SmallVec, TensorView};
@@ -49,6 +50,18 @@ fn mean_of_regions<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROI
     fits.then_some(operation)
 }
 
+/// A ROIPooling whose kernel can do it.
+fn pooling<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROIPooling> {
+    let found = node.operation.downcast_ref::<ROIPooling>()?;
+    let [data, regions] = inputs else { return None };
+    let (bins_y, bins_x) = found.attributes.size();
+    let fits = bins_y.checked_mul(bins_x).is_some_and(|bins| bins <= MOST_BINS)
+        && channels(data).is_some()
+        && data.shape.rank() == Some(4)
+        && regions.element_type == ElementType::F32;
+    fits.then_some(found)
+}
+
 /// How a GridSample of f32 reads its grid.
 fn grid_rule(node: &Node, inputs: &[&ValueFacts]) -> Option<GridRule> {
     let attributes = &node.operation.downcast_ref::<GridSample>()?.attributes;
@@ -72,7 +85,7 @@ fn grid_rule(node: &Node, inputs: &[&ValueFacts]) -> Option<GridRule> {
 /// Whether a layer is one of those that can read blocks.
 pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Candidate> {
     let output = &outputs.first()?.shape;
-    let gain = if mean_of_regions(node, inputs).is_some() {
+    let gain = if mean_of_regions(node, inputs).is_some() || pooling(node, inputs).is_some() {
         let regions = if output.dims()?.first()?.get().is_none() { NOMINAL_REGIONS } else { 1.0 };
         regions * REGION_GAIN
     } else {
@@ -87,6 +100,9 @@ pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFac
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let kernel: Box<dyn Kernel> = match grid_rule(context.node, context.inputs) {
         Some(rule) => Box::new(GridKernel { isa: isa::detect(), rule }),
+        None if pooling(context.node, context.inputs).is_some() => {
+            Box::new(PoolingKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
+        }
         None => {
             mean_of_regions(context.node, context.inputs)?;
             Box::new(RegionKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
@@ -157,10 +173,83 @@ impl Kernel for RegionKernel {
                 add(&mut columns, &places, bins_x)?;
             }
             let (shape, bins) = ([batch, channels, height, width], [bins_y, bins_x]);
-            blocked_regions(self.isa, shape, images, bins, (&rows, &columns), values, target).map_err(kernel_error)?;
+            blocked_regions(self.isa, RegionPool::Mean, shape, images, bins, (&rows, &columns), values, target)
+                .map_err(kernel_error)?;
         }
         Ok(())
     }
+}
+
+/// A ROIPooling of blocks.
+struct PoolingKernel {
+    isa: Isa,
+    operation: Arc<dyn Operation>,
+}
+
+impl Kernel for PoolingKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!((shapes.inputs, shapes.outputs), ([data, regions], [output])
+            if data.rank() == 4 && data.elements() > 0 && output.rank() == 4 && regions[..] == [output[0], 5])
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let misfit = || OpError::shape(Blame::Node, "the kernel does not fit the layer");
+        let operation = self.operation.downcast_ref::<ROIPooling>().ok_or_else(misfit)?;
+        let ([data, regions], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let (&[batch, channels, height, width], &[_, _, bins_y, bins_x]) = (&data.shape()[..], &output.shape()[..])
+        else {
+            return Err(misfit());
+        };
+        let pool = match operation.attributes.method {
+            ROIPoolingMethod::Max => RegionPool::Max,
+            ROIPoolingMethod::Bilinear => RegionPool::Mean,
+        };
+        let all = regions.slice::<f32>()?.as_chunks::<5>().0;
+        // A batch index of -1 ends the list.
+        let used = all.iter().position(|region| region[0] == -1.0).unwrap_or(all.len());
+        let region = channels * bins_y * bins_x;
+        let (target, unused) = output.slice_mut::<f32>()?.split_at_mut(used * region);
+        unused.fill(0.0);
+        let (values, shape, bins) = (data.slice::<f32>()?, [batch, channels, height, width], [bins_y, bins_x]);
+        let (mut rows, mut columns) = (RegionTable::default(), RegionTable::default());
+        let groups = target.chunks_mut((GROUP * region).max(1)).zip(all[..used].chunks(GROUP));
+        for (group, (target, regions)) in groups.enumerate() {
+            rows.clear();
+            columns.clear();
+            let mut images: SmallVec<[usize; GROUP]> = SmallVec::new();
+            for (at, [image, x1, y1, x2, y2]) in regions.iter().enumerate() {
+                images.push(image_of(*image as i64, group * GROUP + at, batch, 1)?);
+                add_bins(operation, &mut rows, (*y1, *y2), bins_y, height)?;
+                add_bins(operation, &mut columns, (*x1, *x2), bins_x, width)?;
+            }
+            blocked_regions(self.isa, pool, shape, &images, bins, (&rows, &columns), values, target)
+                .map_err(kernel_error)?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds the bins of a region of ROIPooling along an axis of `size` elements.
+fn add_bins(
+    operation: &ROIPooling,
+    table: &mut RegionTable,
+    (start, end): (f32, f32),
+    bins: usize,
+    size: usize,
+) -> OpResult {
+    for bin in 0..bins {
+        let mut pushed = Ok(());
+        operation.for_each_tap((f64::from(start), f64::from(end)), (bins, bin), size, |place, weight| {
+            pushed = pushed.and_then(|()| table.push(place, weight));
+        });
+        pushed.map_err(kernel_error)?;
+        table.end_bin(1.0);
+    }
+    Ok(())
 }
 
 /// The image of each region.

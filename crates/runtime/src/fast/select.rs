@@ -1,5 +1,7 @@
 //! Select of elements that have bytes of their own.
 
+use ovir_kernels::elementwise::select_line;
+use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};
 use ovir_ops::common::broadcast::BroadcastAttributes;
 use ovir_ops::condition::select::Select;
@@ -12,6 +14,7 @@ use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 const CHUNK: usize = 1 << 13;
 
 struct SelectKernel {
+    isa: Isa,
     attributes: BroadcastAttributes,
     width: usize,
 }
@@ -27,7 +30,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return None;
     }
     let width = yes.element_type.byte_width().filter(|width| matches!(width, 1 | 2 | 4 | 8))?;
-    let kernel = SelectKernel { attributes: select.attributes.clone(), width };
+    let kernel = SelectKernel { isa: isa::detect(), attributes: select.attributes.clone(), width };
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
 }
 
@@ -78,12 +81,9 @@ impl SelectKernel {
         parallel_chunks_mut(target, rows * inner.max(1), work, |index, target| {
             for (row, target) in target.chunks_mut(inner.max(1)).enumerate() {
                 let [c, y, n] = offsets(outer, index * rows + row);
-                let (condition, yes, no) = (&condition[c..], &yes[y..], &no[n..]);
-                for (at, place) in target.iter_mut().enumerate() {
-                    let chosen =
-                        if condition[at * strides[0]] != 0 { yes[at * strides[1]] } else { no[at * strides[2]] };
-                    *place = chosen;
-                }
+                let line = (&condition[c..], &yes[y..], &no[n..]);
+                let selected = select_line(self.isa, line, strides.map(|stride| stride == 0), target);
+                debug_assert!(selected.is_ok());
             }
         });
         Ok(())

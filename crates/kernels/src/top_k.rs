@@ -1,0 +1,385 @@
+//! The largest or smallest elements along an axis.
+//!
+//! An element becomes a key of 64 bits: its rank, and below it the complement of its place, so that keys are distinct and of equal
+//! elements the first has the greatest key. Keys are collected as long as they are greater than the least of the best so far.
+
+use crate::error::{KernelError, check_exact, check_len, product};
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
+
+/// Elements that are looked at together.
+const BLOCK: usize = 64;
+
+/// Elements of the axis that a parallel chunk covers at least.
+const CHUNK: usize = 1 << 13;
+
+/// An element type whose numbers have an order in 32 bits.
+pub trait Ranked: Copy + Send + Sync + 'static {
+    /// Greater numbers have greater ranks; both zeros have one rank, NaN has the greatest.
+    fn rank(self) -> u32;
+}
+
+impl Ranked for f32 {
+    #[inline(always)]
+    fn rank(self) -> u32 {
+        let bits = (self + 0.0).to_bits();
+        let ordered = bits ^ ((bits as i32 >> 31) as u32 | 1 << 31);
+        if self.is_nan() { u32::MAX } else { ordered }
+    }
+}
+
+macro_rules! ranked {
+    ($($type:ty),*) => {
+        $(impl Ranked for $type {
+            #[inline(always)]
+            fn rank(self) -> u32 { (i64::from(self) - <$type>::MIN as i64) as u32 }
+        })*
+    };
+}
+
+ranked!(i8, u8, i32);
+
+/// An element type of indices.
+pub trait Index: Copy + Send + 'static {
+    /// The index as this type; it fits.
+    fn of(place: usize) -> Self;
+}
+
+impl Index for i32 {
+    #[inline(always)]
+    fn of(place: usize) -> i32 {
+        place as i32
+    }
+}
+
+impl Index for i64 {
+    #[inline(always)]
+    fn of(place: usize) -> i64 {
+        place as i64
+    }
+}
+
+/// What is picked and how it is ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopKRule {
+    /// Elements of each line that are picked, at most all.
+    pub k: usize,
+    /// Whether the largest are picked, not the smallest.
+    pub is_largest: bool,
+    /// Whether what is picked keeps the order of the line; otherwise the best comes first.
+    pub keeps_order: bool,
+}
+
+/// The keys of scratch that [`top_k`] needs for `[outer, axis, inner]`.
+#[must_use]
+pub fn top_k_scratch_len([outer, axis, inner]: [usize; 3], k: usize) -> usize {
+    let lines = outer.saturating_mul(inner);
+    if k == 1 { 0 } else { lines.div_ceil(grain(axis)).saturating_mul(room(axis, k)) }
+}
+
+/// Picks elements of every line along the middle axis of `input` `[outer, axis, inner]` into `values` and their places
+/// into `indices`, both `[outer, k, inner]`. Of equal elements the first is better.
+///
+/// # Errors
+/// A slice does not fit, or the axis is shorter than `k` or longer than i32 holds.
+pub fn top_k<T: Ranked, I: Index>(
+    isa: Isa,
+    [outer, axis, inner]: [usize; 3],
+    rule: TopKRule,
+    input: &[T],
+    values: &mut [T],
+    indices: &mut [I],
+    scratch: &mut [u64],
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), product("input", &[outer, axis, inner])?)?;
+    let picked = product("values", &[outer, rule.k, inner])?;
+    check_exact("values", values.len(), picked)?;
+    check_exact("indices", indices.len(), picked)?;
+    check_len("scratch", scratch.len(), top_k_scratch_len([outer, axis, inner], rule.k))?;
+    if rule.k > axis || i32::try_from(axis).is_err() {
+        return Err(KernelError::invalid("k", "the axis is too short or too long"));
+    }
+    if picked == 0 {
+        return Ok(());
+    }
+    let work = input.len() as u64;
+    let (values, indices, scratch) = (SharedMut::new(values), SharedMut::new(indices), SharedMut::new(scratch));
+    if rule.k == 1 && inner > 1 {
+        let blocks = inner.div_ceil(BLOCK);
+        parallel_for(outer * blocks, CHUNK.div_ceil(axis * BLOCK.min(inner)), work, |range| {
+            for index in range {
+                let (outer, first) = (index / blocks, index % blocks * BLOCK);
+                let lanes = first..inner.min(first + BLOCK);
+                let places = outer * inner + lanes.start..outer * inner + lanes.end;
+                // SAFETY: each lane of each line has a place of its own.
+                let (values, indices) = unsafe { (values.slice(places.clone()), indices.slice(places)) };
+                let lines = &input[outer * axis * inner..][..axis * inner];
+                dispatch(isa, BestOfLanes { rule, lines, inner, lanes, values, indices });
+            }
+        });
+        return Ok(());
+    }
+    let (grain, room) = (grain(axis), if rule.k == 1 { 0 } else { room(axis, rule.k) });
+    parallel_for(outer * inner, grain, work, |range| {
+        let chunk = range.start / grain;
+        // SAFETY: each chunk has a part of the scratch of its own.
+        let keys = unsafe { scratch.slice(chunk * room..(chunk + 1) * room) };
+        for line in range {
+            let (outer, lane) = (line / inner, line % inner);
+            let line = &input[outer * axis * inner + lane..][..(axis - 1) * inner + 1];
+            let put = |place: usize, index: usize| {
+                let place = (outer * rule.k + place) * inner + lane;
+                // SAFETY: each place of each line is written by its chunk only.
+                unsafe {
+                    (values.slice(place..place + 1)[0], indices.slice(place..place + 1)[0]) =
+                        (line[index * inner], I::of(index));
+                };
+            };
+            if rule.k == 1 {
+                put(0, dispatch(isa, BestOfLine { is_largest: rule.is_largest, line }));
+                continue;
+            }
+            let best = dispatch(isa, Collect { rule, line, inner, axis, keys: &mut *keys });
+            for (place, key) in best.iter().enumerate() {
+                put(place, place_of(*key));
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Lines that a parallel chunk covers.
+fn grain(axis: usize) -> usize {
+    CHUNK.div_ceil(axis.max(1))
+}
+
+/// The keys that are collected before the worst of them are dropped.
+fn room(axis: usize, k: usize) -> usize {
+    axis.min(k.saturating_mul(2).max(k + BLOCK))
+}
+
+#[inline(always)]
+fn rank_of<T: Ranked>(value: T, is_largest: bool) -> u32 {
+    if is_largest { value.rank() } else { !value.rank() }
+}
+
+#[inline(always)]
+fn key_of(rank: u32, place: usize) -> u64 {
+    u64::from(rank) << 32 | u64::from(!(place as u32))
+}
+
+fn place_of(key: u64) -> usize {
+    !(key as u32) as usize
+}
+
+/// The best element of each of some neighbouring lines.
+struct BestOfLanes<'a, T, I> {
+    rule: TopKRule,
+    lines: &'a [T],
+    inner: usize,
+    lanes: std::ops::Range<usize>,
+    values: &'a mut [T],
+    indices: &'a mut [I],
+}
+
+impl<T: Ranked, I: Index> Kernel for BestOfLanes<'_, T, I> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let (mut ranks, mut places) = ([0u32; BLOCK], [0u32; BLOCK]);
+        let count = self.lanes.len();
+        for (step, line) in self.lines.chunks_exact(self.inner).enumerate() {
+            let line = &line[self.lanes.clone()];
+            for ((rank, place), value) in ranks.iter_mut().zip(&mut places).zip(line) {
+                let found = rank_of(*value, self.rule.is_largest);
+                let is_better = found > *rank || step == 0;
+                *rank = if is_better { found } else { *rank };
+                *place = if is_better { step as u32 } else { *place };
+            }
+        }
+        for lane in 0..count {
+            let place = places[lane] as usize;
+            self.values[lane] = self.lines[place * self.inner + self.lanes.start + lane];
+            self.indices[lane] = I::of(place);
+        }
+    }
+}
+
+/// The place of the best element of a contiguous line, or of a line of one lane.
+struct BestOfLine<'a, T> {
+    is_largest: bool,
+    line: &'a [T],
+}
+
+impl<T: Ranked> Kernel for BestOfLine<'_, T> {
+    type Output = usize;
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) -> usize {
+        let best_of = |block: &[T]| block.iter().fold(0, |best, value| rank_of(*value, self.is_largest).max(best));
+        let (mut best, mut found) = (0, 0);
+        for (index, block) in self.line.chunks(BLOCK).enumerate() {
+            let rank = best_of(block);
+            if rank > best {
+                (best, found) = (rank, index * BLOCK);
+            }
+        }
+        let is_best = |value: &T| rank_of(*value, self.is_largest) == best;
+        found + self.line[found..].iter().position(is_best).unwrap_or(0)
+    }
+}
+
+/// The keys of the best elements of a line, in the order that the rule asks for.
+struct Collect<'a, 'k, T> {
+    rule: TopKRule,
+    line: &'a [T],
+    inner: usize,
+    axis: usize,
+    keys: &'k mut [u64],
+}
+
+impl<'k, T: Ranked> Kernel for Collect<'_, 'k, T> {
+    type Output = &'k [u64];
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) -> &'k [u64] {
+        let Collect { rule, line, inner, axis, keys } = self;
+        let k = rule.k;
+        let (mut count, mut least) = (0, 0);
+        let mut take = |place: usize, rank: u32| {
+            let key = key_of(rank, place);
+            if key > least {
+                keys[count] = key;
+                count += 1;
+                if count == keys.len() && count < axis {
+                    least = *keys.select_nth_unstable_by(k - 1, |a, b| b.cmp(a)).1;
+                    count = k;
+                }
+            }
+            (least >> 32) as u32
+        };
+        let mut floor = 0;
+        if inner == 1 {
+            for (index, block) in line.chunks(BLOCK).enumerate() {
+                // Whatever comes later must have a greater rank than the least of the best.
+                let is_any = |found: bool, value: &T| found | (rank_of(*value, rule.is_largest) > floor);
+                if floor > 0 && !block.iter().fold(false, is_any) {
+                    continue;
+                }
+                for (at, value) in block.iter().enumerate() {
+                    floor = take(index * BLOCK + at, rank_of(*value, rule.is_largest));
+                }
+            }
+        } else {
+            for (place, value) in line.iter().step_by(inner).enumerate() {
+                take(place, rank_of(*value, rule.is_largest));
+            }
+        }
+        let keys = &mut keys[..count];
+        if count > k {
+            keys.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
+        }
+        let keys = &mut keys[..k];
+        match rule.keeps_order {
+            true => keys.sort_unstable_by_key(|key| !(*key as u32)),
+            false => keys.sort_unstable_by(|a, b| b.cmp(a)),
+        }
+        keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Random, in_pool};
+    use pretty_assertions::assert_eq;
+
+    fn expected<T: Ranked>([outer, axis, inner]: [usize; 3], rule: TopKRule, input: &[T]) -> Vec<i64> {
+        let mut places = vec![0; outer * rule.k * inner];
+        for (line, lane) in (0..outer).flat_map(|line| (0..inner).map(move |lane| (line, lane))) {
+            let rank = |i: &usize| i64::from(input[(line * axis + i) * inner + lane].rank());
+            let mut order: Vec<usize> = (0..axis).collect();
+            order.sort_by_key(|i| if rule.is_largest { -rank(i) } else { rank(i) });
+            order.truncate(rule.k);
+            if rule.keeps_order {
+                order.sort_unstable();
+            }
+            for (place, index) in order.iter().enumerate() {
+                places[(line * rule.k + place) * inner + lane] = *index as i64;
+            }
+        }
+        places
+    }
+
+    fn check<T: Ranked + PartialEq + std::fmt::Debug>(sizes: [usize; 3], rule: TopKRule, input: &[T]) {
+        let [outer, axis, inner] = sizes;
+        let places = expected(sizes, rule, input);
+        for isa in Isa::available() {
+            let run = || {
+                let mut values = vec![input[0]; places.len()];
+                let mut indices = vec![-1i64; places.len()];
+                let mut scratch = vec![7; top_k_scratch_len(sizes, rule.k)];
+                top_k(isa, sizes, rule, input, &mut values, &mut indices, &mut scratch).unwrap();
+                (format!("{values:?}"), indices)
+            };
+            let (values, indices) = run();
+            assert_eq!(indices, places, "{sizes:?} {rule:?}");
+            let from = |(place, index): (usize, &i64)| {
+                let (line, lane) = (place / (rule.k * inner), place % inner);
+                input[(line * axis + *index as usize) * inner + lane]
+            };
+            let picked: Vec<T> = places.iter().enumerate().map(from).collect();
+            assert_eq!(values, format!("{picked:?}"));
+            assert_eq!(run(), in_pool(2, run));
+            assert_eq!(outer * rule.k * inner, places.len());
+        }
+    }
+
+    #[test]
+    fn random_lines() {
+        let mut random = Random::new(11);
+        for round in 0..48 {
+            let long = [5, 90, 700, 9000][round % 4];
+            let axis = random.between(1, long);
+            let sizes = [random.between(1, 3), axis, if round % 3 == 0 { random.between(2, 80) } else { 1 }];
+            let most = axis.min([1, 3, 40, axis][random.between(0, 3)]);
+            let rule = TopKRule { k: random.between(1, most), is_largest: round % 2 == 0, keeps_order: round % 5 == 0 };
+            let count = sizes.iter().product();
+            match round % 6 {
+                0 => check(sizes, rule, &(0..count).map(|_| (random.next() % 30) as u8).collect::<Vec<_>>()),
+                1 => check(sizes, rule, &(0..count).map(|_| random.next() as i32).collect::<Vec<_>>()),
+                _ => {
+                    let mut values = random.values(count);
+                    let special = [f32::NAN, -f32::NAN, 0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY];
+                    for _ in 0..count / 9 {
+                        values[random.between(0, count - 1)] = special[random.between(0, 5)];
+                    }
+                    check(sizes, rule, &values);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rising_and_falling_lines() {
+        let rising: Vec<f32> = (0..900).map(|i| i as f32).collect();
+        let falling: Vec<f32> = rising.iter().map(|x| -x).collect();
+        for is_largest in [true, false] {
+            for k in [1, 2, 70, 899, 900] {
+                let rule = TopKRule { k, is_largest, keeps_order: false };
+                check([1, 900, 1], rule, &rising);
+                check([1, 900, 1], rule, &falling);
+            }
+        }
+        assert!(f32::NEG_INFINITY.rank() > 0);
+    }
+
+    #[test]
+    fn what_does_not_fit() {
+        let rule = TopKRule { k: 3, is_largest: true, keeps_order: false };
+        let run = |sizes: [usize; 3], values: &mut [f32], indices: &mut [i32], scratch: &mut [u64]| {
+            top_k(Isa::portable(), sizes, rule, &[1.0; 2], values, indices, scratch).is_err()
+        };
+        assert!(run([1, 2, 1], &mut [0.0; 3], &mut [0; 3], &mut [0; 2]));
+        assert!(run([1, 2, 1], &mut [0.0; 2], &mut [0; 3], &mut [0; 2]));
+    }
+}
