@@ -1,10 +1,10 @@
 //! Edges: which output feeds which input, and the order that follows.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
 use ovir_diagnostics::{Code, Diagnostic, Span};
-use ovir_ir::{Body, Edge, Layer, Port};
+use ovir_ir::{Body, Edge, Layer, Located, Port};
 
 use crate::order::topological;
 
@@ -63,12 +63,16 @@ struct Connector<'d> {
     has_shared_ids: bool,
     /// Input ports for which an edge was there that could not be used.
     excused: HashSet<(usize, usize)>,
+    /// Edges to a number that a port would have by its place, but has not: by layer, side and place.
+    misnumbered: BTreeMap<(usize, bool, usize), Vec<(Located<u64>, Edge)>>,
+    /// The most findings that are of use.
+    findings: usize,
     diagnostics: &'d mut Vec<Diagnostic>,
 }
 
 /// Follows the edges of a body, and reports ids that are not unique, edges that lead nowhere or meet, inputs without
 /// producer, and cycles.
-pub(super) fn connect<'d>(body: &'d Body<'d>, diagnostics: &'d mut Vec<Diagnostic>) -> Edges {
+pub(super) fn connect<'d>(body: &'d Body<'d>, findings: usize, diagnostics: &'d mut Vec<Diagnostic>) -> Edges {
     let mut connector = Connector {
         body,
         ids: LayerIds::of(body.layers.len()),
@@ -76,6 +80,8 @@ pub(super) fn connect<'d>(body: &'d Body<'d>, diagnostics: &'d mut Vec<Diagnosti
         ambiguous: HashSet::new(),
         has_shared_ids: false,
         excused: HashSet::new(),
+        misnumbered: BTreeMap::new(),
+        findings,
         diagnostics,
     };
     connector.layer_ids();
@@ -83,6 +89,7 @@ pub(super) fn connect<'d>(body: &'d Body<'d>, diagnostics: &'d mut Vec<Diagnosti
     for edge in &body.edges {
         connector.follow(edge, &mut links);
     }
+    connector.report_misnumbered(&links);
     let order = connector.order(&mut links);
     connector.missing_edges(&links);
     Edges { links, order }
@@ -226,7 +233,7 @@ impl Connector<'_> {
         links.get_mut(consumer)[input] = Some(Link { layer: producer, port: output, span: edge.span });
     }
 
-    fn layer(&mut self, id: ovir_ir::Located<u64>, end: &str, edge: &Edge) -> Option<Target> {
+    fn layer(&mut self, id: Located<u64>, end: &str, edge: &Edge) -> Option<Target> {
         let found = self.ids.get(id.value);
         if found.is_none() && !self.body.is_incomplete && !self.has_shared_ids {
             let message = format!("an edge goes {end} layer {}, which does not exist", id.value);
@@ -242,7 +249,7 @@ impl Connector<'_> {
         found
     }
 
-    fn port(&mut self, index: usize, is_output: bool, id: ovir_ir::Located<u64>, edge: &Edge) -> Option<usize> {
+    fn port(&mut self, index: usize, is_output: bool, id: Located<u64>, edge: &Edge) -> Option<usize> {
         let layer = &self.body.layers[index];
         let ports = if is_output { &layer.outputs } else { &layer.inputs };
         let found = match self.ports.get(&(index, is_output)) {
@@ -251,12 +258,51 @@ impl Connector<'_> {
         };
         let is_excused = layer.is_incomplete || self.body.is_incomplete || self.ambiguous.contains(&index);
         if found.is_none() && !is_excused {
-            self.no_port(layer, if is_output { "output" } else { "input" }, id, ports, edge);
+            // Ports are numbered through: inputs first, then outputs.
+            let before = if is_output { layer.inputs.len() } else { 0 };
+            let place = usize::try_from(id.value).ok().and_then(|id| id.checked_sub(before));
+            match place.filter(|place| *place < ports.len()) {
+                Some(place) => self.misnumbered.entry((index, is_output, place)).or_default().push((id, *edge)),
+                None => self.no_port(layer, is_output, id, edge),
+            }
         }
         found
     }
 
-    fn no_port(&mut self, layer: &Layer<'_>, kind: &str, id: ovir_ir::Located<u64>, ports: &[Port<'_>], edge: &Edge) {
+    /// Reports the edges that name a port by its place: if none names it by its own number, that number is wrong.
+    fn report_misnumbered(&mut self, links: &Links) {
+        let read: HashSet<(usize, usize)> = match self.misnumbered.is_empty() {
+            true => HashSet::new(),
+            false => links.all.iter().flatten().map(|link| (link.layer, link.port)).collect(),
+        };
+        for ((index, is_output, place), edges) in std::mem::take(&mut self.misnumbered) {
+            let layer: &Layer<'_> = &self.body.layers[index];
+            let is_used = if is_output { read.contains(&(index, place)) } else { links.get(index)[place].is_some() };
+            let Some((named, _)) = edges.first().filter(|_| !is_used) else {
+                edges.iter().for_each(|(id, edge)| self.no_port(layer, is_output, *id, edge));
+                continue;
+            };
+            let (kind, port) =
+                if is_output { ("output", &layer.outputs[place]) } else { ("input", &layer.inputs[place]) };
+            let reference = layer.reference();
+            let own = port.id.value;
+            let message =
+                format!("{reference}: no edge names {kind} port {own}, and there is no {kind} port {}", named.value);
+            let mut diagnostic = Diagnostic::new(Code::DanglingEdge, message).in_layer(reference);
+            diagnostic = diagnostic.at(port.id.span, format!("is this port {}?", named.value));
+            for (id, _) in edges.iter().take(MAX_SHOWN) {
+                diagnostic = diagnostic.also(id.span, format!("an edge to port {}", id.value));
+            }
+            self.diagnostics
+                .push(diagnostic.help("ports are numbered through, inputs first; edges name these numbers"));
+            if !is_output {
+                self.excused.insert((index, place));
+            }
+        }
+    }
+
+    fn no_port(&mut self, layer: &Layer<'_>, is_output: bool, id: Located<u64>, edge: &Edge) {
+        let (kind, ports) = if is_output { ("output", &layer.outputs) } else { ("input", &layer.inputs) };
         let known: Vec<String> = ports.iter().take(MAX_SHOWN).map(|p| p.id.value.to_string()).collect();
         let reference = layer.reference();
         let message = format!("the edge names {kind} port {} of {reference}, which does not exist", id.value);
@@ -290,6 +336,9 @@ impl Connector<'_> {
                     self.has_shared_ids || self.ambiguous.contains(&index) || self.excused.contains(&(index, at));
                 if links.get(index)[at].is_some() || is_excused {
                     continue;
+                }
+                if self.diagnostics.len() > self.findings {
+                    return;
                 }
                 let message = format!("{}: input port {} has no producer", layer.reference(), port.id.value);
                 self.diagnostics.push(
