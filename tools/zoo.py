@@ -41,6 +41,7 @@ import ovir_capi  # noqa: E402
 import zoo_inputs  # noqa: E402
 from zoo_model import BUNDLED, ZooModel  # noqa: E402
 from zoo_models import MODELS, PACKAGES, SOURCE_ONLY  # noqa: E402
+from zoo_timing import OpenVino, time_sequence, time_step  # noqa: E402
 
 LARGEST_RATIO = 1e-3
 """Largest |a - b| allowed, as a part of the largest |b| of the output."""
@@ -500,74 +501,14 @@ def _compare_and_time(xml: Path, inputs: list[dict[str, np.ndarray]], arguments:
         if not arguments.rounds:
             print("{}")
             return 0
-        theirs = _OpenVino(xml, arguments.threads)
+        theirs = OpenVino(xml, arguments.threads)
         systems = {"openvino_ms": theirs, "ovir_ms": model}
         if theirs.has_state():
-            medians = _time_sequence(systems, inputs, arguments.rounds)
+            medians = time_sequence(systems, inputs, arguments.rounds)
         else:
-            medians = [_time_step(systems, arrays, arguments.rounds) for arrays in inputs]
+            medians = [time_step(systems, arrays, arguments.rounds) for arrays in inputs]
     print(json.dumps({name: statistics.mean(m[name] for m in medians) for name in systems}))
     return 0
-
-
-def _time_step(systems: dict, arrays: dict[str, np.ndarray], rounds: int) -> dict[str, float]:
-    """Interleaved medians of one inference, in milliseconds, warm."""
-    times: dict[str, list[float]] = {name: [] for name in systems}
-    for system in systems.values():
-        system.set_inputs(arrays)
-        system.run()
-    for _ in range(rounds):
-        for name, system in systems.items():
-            times[name].append(_timed(system))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def _time_sequence(systems: dict, inputs: list[dict[str, np.ndarray]], rounds: int) -> list[dict[str, float]]:
-    """Medians of each inference of a whole sequence, the state reset before it."""
-    times = [{name: [] for name in systems} for _ in inputs]
-    for _ in range(rounds + 1):
-        for name, system in systems.items():
-            system.reset_state()
-            for k, arrays in enumerate(inputs):
-                system.set_inputs(arrays)
-                times[k][name].append(_timed(system))
-    return [{name: statistics.median(values[1:]) for name, values in step.items()} for step in times]
-
-
-def _timed(system) -> float:
-    begin = time.perf_counter()
-    system.run()
-    return (time.perf_counter() - begin) * 1e3
-
-
-class _OpenVino:
-    """OpenVINO's CPU plugin with the oracle's settings, for timing."""
-
-    def __init__(self, xml: Path, threads: int):
-        import openvino
-
-        core = openvino.Core()
-        model = core.read_model(str(xml))
-        self.names = [oracle.port_name(port) for port in model.inputs]
-        settings = {**oracle.SETTINGS, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-        self.request = core.compile_model(model, "CPU", settings).create_infer_request()
-
-    def set_inputs(self, arrays: dict[str, np.ndarray]) -> None:
-        import openvino
-
-        for index, name in enumerate(self.names):
-            self.request.set_input_tensor(
-                index, openvino.Tensor(np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape))
-            )
-
-    def run(self) -> None:
-        self.request.infer()
-
-    def has_state(self) -> bool:
-        return bool(self.request.query_state())
-
-    def reset_state(self) -> None:
-        self.request.reset_state()
 
 
 def _measure_one_shot(xml: Path, inputs: dict[str, np.ndarray], arguments: argparse.Namespace) -> int:
@@ -575,7 +516,7 @@ def _measure_one_shot(xml: Path, inputs: dict[str, np.ndarray], arguments: argpa
         import openvino  # noqa: F401 - loading the library is no part of the time
     begin = time.perf_counter()
     if arguments.system == "openvino":
-        system = _OpenVino(xml, arguments.threads)
+        system = OpenVino(xml, arguments.threads)
         system.set_inputs(inputs)
         system.run()
     elif arguments.system == "ovir":

@@ -41,6 +41,8 @@ pub enum Verb {
     Graph(crate::graph::GraphArguments),
     #[cfg(feature = "run")]
     Bench(crate::bench::BenchArguments),
+    #[cfg(feature = "run")]
+    Dump(crate::dump::DumpArguments),
     Explain(crate::explain::ExplainArguments),
     Reshape(crate::reshape::ReshapeArguments),
     Save(crate::save::SaveArguments),

@@ -5,23 +5,26 @@ mod drawing;
 mod html;
 mod layout;
 mod svg;
+mod times;
 
 use std::path::{Path, PathBuf};
 
-use ovir::Core;
 use ovir::diagnostics::Summary;
+use ovir::{Core, Validation};
 
 use crate::failure::{FAULT, Failure};
 use crate::load::{ModelArguments, check, shown};
 use crate::terminal::Terminal;
 
 use drawing::Drawing;
+use times::Times;
 
 const EXAMPLES: &str = "\
 Examples:
   ovir graph model.xml -o model.html
   ovir graph model.xml -o model.svg --constants
   ovir graph model.xml --format dot | dot -Tpdf > model.pdf
+  ovir graph model.xml -o model.html --profile --inputs in.npz
 
 The HTML page holds everything and loads nothing: drag to move, turn the wheel to zoom, `/` searches names, types and
 ids, a click shows a layer, a double click enters a body.
@@ -43,6 +46,9 @@ pub struct GraphArguments {
     /// Draws constants as layers of their own instead of naming them in the layers that read them.
     #[arg(long)]
     constants: bool,
+    #[cfg(feature = "run")]
+    #[command(flatten)]
+    profile: times::ProfileArguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -62,7 +68,8 @@ pub fn graph(arguments: &GraphArguments, terminal: &Terminal) -> Result<(), Fail
     let picture = picture(arguments)?;
     let validation = check(&Core::new(), path, arguments.model.weights.weights.as_deref(), false)?;
     let summary = Summary::of(&validation.diagnostics);
-    let Some(drawing) = Drawing::new(&shown(path), &validation, arguments.constants) else {
+    let times = times(arguments, &validation, terminal)?;
+    let Some(drawing) = Drawing::new(&shown(path), &validation, arguments.constants, times) else {
         return Err(Failure::fault(format!("{} cannot be read; `ovir validate` tells why", shown(path))));
     };
     let text = match picture {
@@ -79,6 +86,30 @@ pub fn graph(arguments: &GraphArguments, terminal: &Terminal) -> Result<(), Fail
         return Err(Failure::said(FAULT));
     }
     Ok(())
+}
+
+/// What a run of the model shows, where it is asked for.
+#[cfg(feature = "run")]
+fn times(arguments: &GraphArguments, validation: &Validation, terminal: &Terminal) -> Result<Option<Times>, Failure> {
+    if !arguments.profile.profile {
+        return Ok(None);
+    }
+    let path = arguments.model.path();
+    if !validation.is_valid() {
+        let message = format!("{} has errors, so that it cannot be run; `ovir validate` shows them", shown(path));
+        return Err(Failure::fault(message));
+    }
+    let (core, weights) = (Core::new(), arguments.model.weights.weights.as_deref());
+    if path == Path::new("-") {
+        return Err(Failure::usage("--profile reads the model again: give it as a file".to_owned()));
+    }
+    let model = crate::load::load(&core, path, weights, terminal)?;
+    times::measure(&arguments.profile, &core, &model, terminal).map(Some)
+}
+
+#[cfg(not(feature = "run"))]
+fn times(_: &GraphArguments, _: &Validation, _: &Terminal) -> Result<Option<Times>, Failure> {
+    Ok(None)
 }
 
 /// What is to be written.

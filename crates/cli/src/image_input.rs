@@ -12,7 +12,7 @@ use crate::named_lists;
 const MAX_ELEMENTS: usize = 1 << 30;
 
 /// What is done with images.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Default, Clone, clap::Args)]
 pub struct ImageOptions {
     /// Subtracted from the values (0..255) of each channel of the model: one number or one a channel [default: from the
     /// model].

@@ -11,6 +11,8 @@ mod classes;
 mod compare;
 mod diff;
 mod difference;
+#[cfg(feature = "run")]
+mod dump;
 mod explain;
 mod failure;
 mod graph;
@@ -76,6 +78,8 @@ fn run() -> u8 {
         Verb::Graph(arguments) => graph::graph(&arguments, &terminal),
         #[cfg(feature = "run")]
         Verb::Bench(arguments) => bench::bench(&arguments, &terminal),
+        #[cfg(feature = "run")]
+        Verb::Dump(arguments) => dump::dump(&arguments, &terminal),
         Verb::Explain(arguments) => explain::explain(&arguments, &terminal),
         Verb::Reshape(arguments) => reshape::reshape(&arguments, &terminal),
         Verb::Save(arguments) => save::save(&arguments, &terminal),

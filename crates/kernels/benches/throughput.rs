@@ -175,7 +175,7 @@ fn other_rows(isa: Isa, filter: &str) {
         let mut scratch = vec![0.0; attention_scratch_len(isa, &geometry)];
         let flops = 4.0 * (heads * queries * keys * depth) as f64;
         report(filter, &format!("attention {isa} {heads}x{queries}x{keys}x{depth}"), flops, "GFLOP/s", || {
-            attention(isa, &geometry, &q, &k, &k, AttentionMask::None, &mut output, &mut scratch).unwrap();
+            attention(isa, &geometry, &q, &k, &k, AttentionMask::None, None, &mut output, &mut scratch).unwrap();
         });
     }
     let input = values(4 << 20);

@@ -5,7 +5,7 @@
 //! brought into panels once for each head; few queries read them where they lie.
 
 use crate::error::{KernelError, check_len, span};
-use crate::gemm::{MOST_ROWS, Small, Tile, Unpacked, panel_width, run_tile, tile_rows};
+use crate::gemm::{MOST_ROWS, MOST_TILE_ROWS, Small, Tile, Unpacked, panel_width, run_tile, tile_rows};
 use crate::isa::Isa;
 use crate::math::exp_of_negative;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
@@ -16,9 +16,6 @@ use std::ops::Range;
 
 /// Tiles of queries in one task.
 const TASK_TILES: usize = 8;
-
-/// The most queries in one tile, of any tier.
-const MOST_TILE_ROWS: usize = 14;
 
 /// Keys in one tile.
 const KEYS: usize = 256;
@@ -160,27 +157,12 @@ pub fn attention_scratch_len(isa: Isa, geometry: &AttentionGeometry) -> usize {
 
 /// Attention of all heads. A query that sees no key gives NaN, as the softmax of nothing does.
 ///
-/// # Errors
-/// A slice is shorter than the geometry needs, or rows of the result overlap.
-pub fn attention(
-    isa: Isa,
-    geometry: &AttentionGeometry,
-    q: &[f32],
-    k: &[f32],
-    v: &[f32],
-    mask: AttentionMask<'_>,
-    output: &mut [f32],
-    scratch: &mut [f32],
-) -> Result<(), KernelError> {
-    attention_with_sink(isa, geometry, q, k, v, mask, None, output, scratch)
-}
-
-/// As [`attention`], with a score of each query for a key without a value, which takes its share of the weights: the sink, and
-/// its strides `[batch, head, row]`. A query that sees no key gives zeros.
+/// The sink, if there is one, is a score of each query for a key without a value, which takes its share of the weights, and
+/// its strides `[batch, head, row]`. With it, a query that sees no key gives zeros.
 ///
 /// # Errors
 /// A slice is shorter than the geometry needs, or rows of the result overlap.
-pub fn attention_with_sink(
+pub fn attention(
     isa: Isa,
     geometry: &AttentionGeometry,
     q: &[f32],
@@ -824,7 +806,7 @@ mod tests {
                 for isa in Isa::available() {
                     let mut output = vec![f32::NAN; expected.len()];
                     let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
-                    attention_with_sink(isa, &g, &q, &k, &v, mask, sink, &mut output, &mut scratch).unwrap();
+                    attention(isa, &g, &q, &k, &v, mask, sink, &mut output, &mut scratch).unwrap();
                     assert_close(&output, &expected, 40, &format!("{isa} {g:?}"));
                 }
             }
@@ -841,18 +823,20 @@ mod tests {
         let run = || {
             let mut output = vec![0.0; q.len()];
             let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
-            attention(isa, &g, &q, &k, &v, AttentionMask::None, &mut output, &mut scratch).unwrap();
+            attention(isa, &g, &q, &k, &v, AttentionMask::None, None, &mut output, &mut scratch).unwrap();
             output
         };
         assert_eq!(run(), in_pool(3, run));
         let g = AttentionGeometry::dense([1, 1, 1], [2, 2, 1, 1], 1.0, Some(-1));
         let mut output = [0.0; 2];
-        attention(isa, &g, &[1.0; 2], &[1.0; 2], &[3.0, 4.0], AttentionMask::None, &mut output, &mut []).unwrap();
+        attention(isa, &g, &[1.0; 2], &[1.0; 2], &[3.0, 4.0], AttentionMask::None, None, &mut output, &mut []).unwrap();
         assert!(output[0].is_nan() && output[1] == 3.0);
-        assert!(attention(isa, &g, &[1.0], &[1.0; 2], &[3.0; 2], AttentionMask::None, &mut output, &mut []).is_err());
+        assert!(
+            attention(isa, &g, &[1.0], &[1.0; 2], &[3.0; 2], AttentionMask::None, None, &mut output, &mut []).is_err()
+        );
         let run = |sink, output: &mut [f32]| {
             let mask = AttentionMask::None;
-            attention_with_sink(isa, &g, &[0.0; 2], &[1.0; 2], &[3.0, 4.0], mask, Some(sink), output, &mut [])
+            attention(isa, &g, &[0.0; 2], &[1.0; 2], &[3.0, 4.0], mask, Some(sink), output, &mut [])
         };
         run((&[0.0, f32::NEG_INFINITY][..], [0, 0, 1]), &mut output).unwrap();
         assert_eq!(output, [0.0, 3.0]);

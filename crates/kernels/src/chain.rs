@@ -291,7 +291,7 @@ pub fn run_chain(
     let lines = geometry.len / inner;
     let work = (geometry.len as u64).saturating_mul(chain.picoseconds) / 1000 + lines as u64 * 10;
     let shared = SharedMut::new(output);
-    let mut spread: SmallSpread = [None; MOST_SPREAD];
+    let mut spread: Spreads = [None; MOST_SPREAD];
     let found = (0..geometry.inputs).filter(|input| geometry.is_spread[*input]);
     for (slot, input) in spread.iter_mut().zip(found) {
         *slot = Some(Spread { input, places: geometry.places(input) });
@@ -315,10 +315,10 @@ struct Job<'a> {
     chain: &'a Chain,
     geometry: &'a ChainGeometry,
     pointers: [*const f32; MOST_INPUTS],
-    spread: SmallSpread,
+    spread: Spreads,
 }
 
-type SmallSpread = [Option<Spread>; MOST_SPREAD];
+type Spreads = [Option<Spread>; MOST_SPREAD];
 
 /// An input that is brought into tiles before it is read.
 #[derive(Clone, Copy)]

@@ -14,7 +14,7 @@ mod small;
 pub(crate) use block::{Block, Left, PanelSource, Unpacked, plan_tasks};
 pub use compressed::{Codes, CompressedB, CompressedMatrix};
 pub use micro::panel_width;
-pub(crate) use micro::{Tile, run as run_tile, tile_rows};
+pub(crate) use micro::{MOST_TILE_ROWS, Tile, run as run_tile, tile_rows};
 pub use packed::{PackedA, PackedB, Value};
 pub(crate) use small::{MOST_ROWS, Small};
 

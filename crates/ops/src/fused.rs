@@ -30,6 +30,8 @@ pub enum StageInput {
 /// One operation of the chain.
 #[derive(Debug, Clone)]
 pub struct Stage {
+    /// The friendly name of the layer that it was.
+    pub friendly_name: String,
     /// The type.
     pub type_name: String,
     /// The operation.

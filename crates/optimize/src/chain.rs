@@ -81,7 +81,8 @@ fn fused_node(model: &Model, chain: &[NodeId]) -> Node {
             StageInput::Outside(port)
         });
         let inputs = inputs.collect();
-        stages.push(Stage { type_name: node.type_name.to_string(), operation: node.operation.clone(), inputs });
+        let (friendly_name, type_name) = (node.friendly_name.clone(), node.type_name.to_string());
+        stages.push(Stage { friendly_name, type_name, operation: node.operation.clone(), inputs });
     }
     let last = chain.last().map(|id| model.node(*id).clone());
     let version = OpVersion::new(1, (1, 1), (0, usize::MAX), (1, 1));

@@ -4,8 +4,10 @@ use std::collections::HashSet;
 
 use ovir_graph::{Model, Source, Validated};
 
+use crate::trace::Trace;
+
 /// Drops all such outputs; `None` if there is none.
-pub(crate) fn run(validated: &Validated) -> Option<Model> {
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
     let read: HashSet<Source> = model.nodes.iter().flat_map(|node| node.inputs.iter().copied()).collect();
     let is_unread = |id, node: &ovir_graph::Node| {
@@ -17,6 +19,7 @@ pub(crate) fn run(validated: &Validated) -> Option<Model> {
     }
     let mut changed = model.clone();
     for id in unread {
+        trace.applied(model.node(id), || "drops its indices, which nobody reads".to_owned());
         changed.nodes[id.index()].outputs.truncate(1);
     }
     Some(changed)

@@ -15,22 +15,34 @@ use ovir_ops::movement::pad::{Pad, PadMode};
 use ovir_tensor::ElementType;
 
 use crate::chain::{Uses, remove};
+use crate::trace::{Trace, all_named, named};
 
 /// Folds all such Pads; `None` if there is none.
-pub(crate) fn run(validated: &Validated) -> Option<Model> {
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
     let uses = Uses::new(model);
     let mut changed = model.clone();
     let mut removed: HashSet<NodeId> = HashSet::new();
     for (id, node) in model.iter() {
-        let Some(pads) = spatial_pads(validated, node) else { continue };
-        let readers = uses.of(id);
-        let widened: Option<Vec<Arc<dyn Operation>>> =
-            readers.iter().map(|reader| widen(model.node(*reader), id, &pads)).collect();
-        let (Some(widened), Some(source)) = (widened, node.inputs.first()) else { continue };
-        if widened.is_empty() {
+        if !node.is("Pad") {
             continue;
         }
+        let Some(pads) = spatial_pads(validated, node) else {
+            trace.declined(node, || "adds something else than zeros around the spatial axes of f32".to_owned());
+            continue;
+        };
+        let readers = uses.of(id);
+        let widen = |reader: &NodeId| widen(model.node(*reader), id, &pads).ok_or(*reader);
+        let widened: Vec<Arc<dyn Operation>> = match readers.iter().map(widen).collect() {
+            Ok(widened) => widened,
+            Err(reader) => {
+                let reader = model.node(reader);
+                trace.declined(node, || format!("{} is no convolution that can take its pads", named(reader)));
+                continue;
+            }
+        };
+        let Some(source) = node.inputs.first().filter(|_| !widened.is_empty()) else { continue };
+        trace.applied(node, || format!("its pads go into {}", all_named(readers.iter().map(|id| model.node(*id)))));
         for (reader, operation) in readers.iter().zip(widened) {
             let reader = &mut changed.nodes[reader.index()];
             reader.operation = operation;

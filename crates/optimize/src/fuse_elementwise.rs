@@ -9,6 +9,7 @@ use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_tensor::{ElementType, PartialShape};
 
 use crate::chain::{Uses, fuse};
+use crate::trace::{Trace, all_named};
 
 /// Functions of one value; further inputs are constants.
 const UNARY: &[&str] = &[
@@ -52,7 +53,7 @@ const MOST_INPUTS: usize = 12;
 const MOST_ALIVE: usize = 6;
 
 /// Fuses all groups; `None` if there is none.
-pub(crate) fn run(validated: &Validated) -> Option<Model> {
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
     let uses = Uses::new(model);
     let is_candidate: Vec<bool> = model.iter().map(|(id, node)| is_elementwise(validated, &uses, id, node)).collect();
@@ -64,9 +65,14 @@ pub(crate) fn run(validated: &Validated) -> Option<Model> {
             continue;
         }
         let group = group_of(validated, &uses, &is_candidate, id, &taken);
+        let node = model.node(id);
         if group.len() > 1 {
+            let others = group.iter().filter(|member| **member != id).map(|member| model.node(*member));
+            trace.applied(node, || format!("takes {}", all_named(others)));
             taken.extend(&group);
             groups.push(group);
+        } else {
+            trace.declined(node, || "no elementwise layer of its shape is read by it alone".to_owned());
         }
     }
     (!groups.is_empty()).then(|| fuse(model, &groups))

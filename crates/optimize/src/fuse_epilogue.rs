@@ -11,6 +11,7 @@ use ovir_tensor::{ElementType, PartialShape};
 
 use crate::chain::{Uses, fuse};
 use crate::split_quantizers::qualifies;
+use crate::trace::{Trace, all_named, named};
 
 /// Activations that kernels apply in place.
 const ACTIVATIONS: &[&str] = &[
@@ -30,7 +31,7 @@ const ACTIVATIONS: &[&str] = &[
 ];
 
 /// Fuses all chains; `None` if there is none.
-pub(crate) fn run(validated: &Validated) -> Option<Model> {
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
     let uses = Uses::new(model);
     let mut taken: HashSet<NodeId> = HashSet::new();
@@ -41,53 +42,82 @@ pub(crate) fn run(validated: &Validated) -> Option<Model> {
         if !is_root || taken.contains(&id) || !is_f32(validated, id) {
             continue;
         }
-        let mut chain = chain_from(validated, &uses, id, &taken);
+        let (mut chain, end) = chain_from(validated, &uses, id, &taken);
         let quantizer =
             node.inputs.first().map(|source| source.node).filter(|from| uses.only_reader(*from) == Some(id));
         if let Some(quantizer) = quantizer.filter(|from| !taken.contains(from) && qualifies(validated, *from, id)) {
             chain.insert(0, quantizer);
         }
         if chain.len() > 1 {
+            let others = || all_named(chain.iter().filter(|member| **member != id).map(|member| model.node(*member)));
+            trace.applied(node, || format!("takes {}; {}", others(), end.text(model)));
             taken.extend(&chain);
             chains.push(chain);
+        } else {
+            trace.declined(node, || end.text(model));
         }
     }
     (!chains.is_empty()).then(|| fuse(model, &chains))
 }
 
-fn chain_from(validated: &Validated, uses: &Uses, root: NodeId, taken: &HashSet<NodeId>) -> Vec<NodeId> {
+/// Why a chain does not go on.
+enum End {
+    /// It has an activation, which is last.
+    Activation,
+    /// No layer or several layers read the value.
+    Readers(usize),
+    /// The next layer does not fit.
+    Next(NodeId, &'static str),
+}
+
+impl End {
+    fn text(&self, model: &Model) -> String {
+        match self {
+            End::Activation => "ends with the activation".to_owned(),
+            End::Readers(count) => format!("{count} inputs read the value"),
+            End::Next(next, why) => format!("{} {why}", named(model.node(*next))),
+        }
+    }
+}
+
+/// The root and what can be fused behind it, in order, and why not more.
+fn chain_from(validated: &Validated, uses: &Uses, root: NodeId, taken: &HashSet<NodeId>) -> (Vec<NodeId>, End) {
     let model = validated.model();
     let mut chain = vec![root];
-    let (mut has_bias, mut has_residual) = (false, false);
+    let (mut takes_bias, mut takes_residual) = (true, allows_residual(model.node(root)));
     let mut at = root;
-    while let Some(next) = uses.only_reader(at) {
+    let end = loop {
+        let Some(next) = uses.only_reader(at) else { break End::Readers(uses.of(at).len()) };
         let node = model.node(next);
-        if taken.contains(&next) || !is_f32(validated, next) || shape(validated, next) != shape(validated, root) {
-            break;
+        if taken.contains(&next) {
+            break End::Next(next, "belongs to another layer");
+        }
+        if !is_f32(validated, next) || shape(validated, next) != shape(validated, root) {
+            break End::Next(next, "has another element type or shape");
         }
         if ACTIVATIONS.contains(&&*node.type_name) {
-            if parameters_are_constant(uses, node) && node.inputs.first().is_some_and(|s| s.node == at) {
-                chain.push(next);
+            if !(parameters_are_constant(uses, node) && node.inputs.first().is_some_and(|s| s.node == at)) {
+                break End::Next(next, "has parameters that are computed");
             }
-            break;
+            chain.push(next);
+            break End::Activation;
         }
-        let Some(other) = other_operand(model, next, at).filter(|_| node.is("Add")) else { break };
+        let Some(other) = other_operand(model, next, at).filter(|_| node.is("Add")) else {
+            break End::Next(next, "is no sum and no activation that kernels apply");
+        };
         let is_constant = uses.is_constant(other);
-        if is_constant && !has_bias && !has_residual && is_per_channel(validated, root, other) {
-            has_bias = true;
-        } else if !is_constant
-            && !has_residual
-            && allows_residual(model.node(root))
-            && is_same_shape(validated, root, other)
-        {
-            has_residual = true;
+        if is_constant && takes_bias && is_per_channel(validated, root, other) {
+            takes_bias = false;
+        } else if !is_constant && takes_residual && is_same_shape(validated, root, other) {
+            // What is added behind a residual sum is no bias any more.
+            (takes_bias, takes_residual) = (false, false);
         } else {
-            break;
+            break End::Next(next, "adds neither a bias nor, for the first time, a value of the same shape");
         }
         chain.push(next);
         at = next;
-    }
-    chain
+    };
+    (chain, end)
 }
 
 /// Kernels of transposed convolutions have no residual.

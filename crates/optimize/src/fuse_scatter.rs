@@ -6,9 +6,10 @@
 use ovir_graph::{Model, Validated};
 
 use crate::chain::{Uses, fuse};
+use crate::trace::{Trace, named};
 
 /// Fuses all pairs; `None` if there is none.
-pub(crate) fn run(validated: &Validated) -> Option<Model> {
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
     let uses = Uses::new(model);
     let mut chains = Vec::new();
@@ -22,6 +23,7 @@ pub(crate) fn run(validated: &Validated) -> Option<Model> {
         // A Broadcast of constants is a constant, which indices are checked against when the model is compiled.
         let is_constant = node.inputs.iter().all(|source| model.node(source.node).is("Const"));
         if scatter.is("ScatterElementsUpdate") && is_index && !is_constant {
+            trace.applied(node, || format!("goes into {}", named(scatter)));
             chains.push(vec![id, reader]);
         }
     }

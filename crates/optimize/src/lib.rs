@@ -6,15 +6,20 @@
 mod chain;
 mod drop_indices;
 mod fold_pads;
+mod fold_scales;
 mod fuse_elementwise;
 mod fuse_epilogue;
 mod fuse_scatter;
 mod promote_halves;
 mod split_quantizers;
+mod trace;
 
 use ovir_graph::{Model, Validated, validate};
 
 pub use split_quantizers::{FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS};
+pub use trace::{Note, PassReport};
+
+use trace::Trace;
 
 /// Which passes run.
 #[derive(Debug, Clone)]
@@ -33,8 +38,8 @@ impl Default for Options {
 struct Pass {
     /// What it is called in dumps.
     name: &'static str,
-    /// Changes the graph; returns how many places it changed.
-    run: fn(&Validated) -> Option<Model>,
+    /// The changed graph, if there was anything to change.
+    run: fn(&Validated, &mut Trace) -> Option<Model>,
 }
 
 /// All passes in their order, with the reason for each place.
@@ -45,6 +50,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_indices", run: drop_indices::run },
     // Before the epilogues, which hide convolutions in fused layers.
     Pass { name: "fold_pads", run: fold_pads::run },
+    // Before the epilogues, which take the biases that it leaves.
+    Pass { name: "fold_scales", run: fold_scales::run },
     // After the indices are gone, which MaxPool could not keep, and before the epilogues.
     Pass { name: "split_quantizers", run: split_quantizers::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
@@ -57,19 +64,39 @@ static PASSES: &[Pass] = &[
 
 /// Runs all passes in their order.
 pub fn optimize(model: Validated, options: &Options) -> Validated {
+    run_passes(model, options, &mut |_| {}, false)
+}
+
+/// As [`optimize`], with what each pass did, in their order.
+pub fn optimize_traced(model: Validated, options: &Options) -> (Validated, Vec<PassReport>) {
+    let mut reports = Vec::new();
+    let model = run_passes(model, options, &mut |report| reports.push(report), true);
+    (model, reports)
+}
+
+/// The names of all passes, in their order.
+pub fn pass_names() -> impl Iterator<Item = &'static str> {
+    PASSES.iter().map(|pass| pass.name)
+}
+
+fn run_passes(model: Validated, options: &Options, report: &mut dyn FnMut(PassReport), is_traced: bool) -> Validated {
     if !options.enabled {
         return model;
     }
     let mut current = model;
     for pass in PASSES {
-        let Some(changed) = (pass.run)(&current) else { continue };
+        let mut trace = Trace::new(is_traced);
+        let layers_before = current.model().nodes.len();
         // A pass must keep a model valid; one that does not is left out rather than trusted.
-        match validate(changed, Vec::new()).into_validated() {
-            Ok(validated) => current = validated,
-            Err(found) => {
+        match (pass.run)(&current, &mut trace).map(|changed| validate(changed, Vec::new()).into_validated()) {
+            Some(Ok(validated)) => current = validated,
+            Some(Err(found)) => {
                 debug_assert!(false, "the pass {} broke {}: {:?}", pass.name, current.model().name, found.first());
             }
+            None => {}
         }
+        let layers_after = current.model().nodes.len();
+        report(PassReport { name: pass.name, layers_before, layers_after, notes: trace.take() });
     }
     current
 }

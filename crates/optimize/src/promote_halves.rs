@@ -10,9 +10,10 @@ use ovir_ops::{OpVersion, SymbolSource};
 use ovir_tensor::ElementType;
 
 use crate::chain::remove;
+use crate::trace::Trace;
 
 /// Promotes the graph and its bodies; `None` if there is nothing to promote.
-pub(crate) fn run(validated: &Validated) -> Option<Model> {
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
     let has_halves = |model: &Model| {
         let inference = infer_model(model, &[], &mut SymbolSource::default(), &mut Vec::new());
@@ -21,7 +22,20 @@ pub(crate) fn run(validated: &Validated) -> Option<Model> {
         })
     };
     let anywhere = has_halves(model) || model.nodes.iter().flat_map(|n| &n.bodies).any(has_halves);
-    anywhere.then(|| promote(model))
+    anywhere.then(|| {
+        for (id, node) in model.iter().filter(|(_, node)| !node.is("Const")) {
+            let Some(half) = validated.inference().outputs(id).iter().find(|facts| is_half(facts.element_type)) else {
+                continue;
+            };
+            let half = half.element_type;
+            if keeps_type(node) {
+                trace.declined(node, || format!("stays {half}: it names its type, or is seen from outside"));
+            } else if !node.is("Parameter") {
+                trace.applied(node, || format!("computed in f32 instead of {half}"));
+            }
+        }
+        promote(model)
+    })
 }
 
 fn is_half(element_type: ElementType) -> bool {

@@ -14,6 +14,7 @@ use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_tensor::{ElementType, PartialShape, Shape};
 
 use crate::chain::{Uses, remove};
+use crate::trace::{Trace, all_named, named};
 
 /// Constants of fewer elements are not read as they are stored.
 pub const FEWEST_STORED_ELEMENTS: usize = 1 << 12;
@@ -34,13 +35,17 @@ const MOVERS: &[&str] = &["MaxPool", "Reshape", "Squeeze", "Transpose", "Unsquee
 type Split = (Source, NodeId);
 
 /// Splits all such layers; `None` if there is none.
-pub(crate) fn run(validated: &Validated) -> Option<Model> {
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
     let uses = Uses::new(model);
     let mut splits: HashMap<NodeId, Vec<Split>> = HashMap::new();
     let mut moved: HashMap<NodeId, NodeId> = HashMap::new();
     for (id, node) in model.iter().filter(|(_, node)| node.is("FakeQuantize")) {
-        let Some(zero) = zero_code(model, node) else { continue };
+        let Some(zero) = zero_code(model, node) else {
+            let reason = "its limits are no single constants of at most 256 levels with an integer code of zero";
+            trace.declined(node, || reason.to_owned());
+            continue;
+        };
         let is_wanted = |reader: NodeId, value: Source| {
             let (reader, shape) = (model.node(reader), &validated.inference().get(value).shape);
             reads_once(reader, value) && is_byte_product(validated, reader, shape, zero)
@@ -50,12 +55,18 @@ pub(crate) fn run(validated: &Validated) -> Option<Model> {
             let value = Source { node: mover, port: 0 };
             let readers: HashSet<NodeId> = uses.of(mover).iter().copied().collect();
             if readers.iter().any(|reader| is_wanted(*reader, value)) {
+                trace.applied(node, || format!("moves behind {}", named(model.node(mover))));
                 moved.insert(mover, id);
                 readers.into_iter().for_each(|reader| splits.entry(reader).or_default().push((value, id)));
             }
         } else if uses.of(id).len() > 1 {
-            for reader in uses.of(id).iter().filter(|reader| is_wanted(**reader, value)) {
+            let wanting: Vec<NodeId> = uses.of(id).iter().copied().filter(|reader| is_wanted(*reader, value)).collect();
+            for reader in &wanting {
                 splits.entry(*reader).or_default().push((value, id));
+            }
+            if !wanting.is_empty() {
+                let readers = || all_named(wanting.iter().map(|reader| model.node(*reader)));
+                trace.applied(node, || format!("gets a copy each for {}", readers()));
             }
         }
     }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use ovir_graph::{Unresolved, diagnose};
+use ovir_graph::{Unresolved, Validated, diagnose};
 use ovir_ops::OpError;
-use ovir_runtime::{Compiled, RunError};
+use ovir_optimize::PassReport;
+use ovir_runtime::{Compiled, Plan, RunError};
+use ovir_tensor::PartialShape;
 
 use crate::model::Source;
 use crate::{Core, Error, InferRequest, Model};
@@ -37,10 +39,27 @@ impl Core {
     /// Models that were read without weights, and operations that cannot be run.
     pub fn compile_model(&self, model: &Model, options: &CompileOptions) -> Result<CompiledModel, Error> {
         refuse_unresolved(model.graph()).map_err(|error| model.locate(error))?;
-        let validated = ovir_optimize::optimize(model.validated.as_ref().clone(), &options.passes());
-        let compiled = Compiled::new(validated, &options.runtime()).map_err(|e| model.locate(e))?;
-        Ok(CompiledModel { compiled: Arc::new(compiled), source: model.source.clone() })
+        compile(model, ovir_optimize::optimize(model.validated.as_ref().clone(), &options.passes()), options)
     }
+
+    /// As [`Core::compile_model`], with what each pass did, in their order.
+    ///
+    /// # Errors
+    /// As [`Core::compile_model`].
+    pub fn compile_model_traced(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+    ) -> Result<(CompiledModel, Vec<PassReport>), Error> {
+        refuse_unresolved(model.graph()).map_err(|error| model.locate(error))?;
+        let (validated, reports) = ovir_optimize::optimize_traced(model.validated.as_ref().clone(), &options.passes());
+        Ok((compile(model, validated, options)?, reports))
+    }
+}
+
+fn compile(model: &Model, validated: Validated, options: &CompileOptions) -> Result<CompiledModel, Error> {
+    let compiled = Compiled::new(validated, &options.runtime()).map_err(|error| model.locate(error))?;
+    Ok(CompiledModel { compiled: Arc::new(compiled), source: model.source.clone() })
 }
 
 impl CompileOptions {
@@ -72,6 +91,14 @@ impl CompiledModel {
     /// The number of threads that an inference uses.
     pub fn threads(&self) -> usize {
         self.compiled.threads()
+    }
+
+    /// The plan for inputs of these shapes; those that are not given have the shapes of the model.
+    ///
+    /// # Errors
+    /// The shapes violate a rule of some layer.
+    pub fn plan(&self, shapes: &[PartialShape]) -> Result<Plan, Error> {
+        self.compiled.plan(shapes).map_err(|error| self.source.locate(error))
     }
 
     /// The graph as it runs, after all passes.

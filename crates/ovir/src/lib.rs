@@ -101,7 +101,11 @@ pub use ovir_graph::{Inference, Preprocessing};
 pub use ovir_ir as ir;
 pub use ovir_ops as ops;
 #[cfg(feature = "run")]
-pub use ovir_runtime::{Profile, ProfileEntry, RunError, VariableInfo, available_threads};
+pub use ovir_optimize::{Note, PassReport, pass_names};
+#[cfg(feature = "run")]
+pub use ovir_runtime::{
+    Plan, PlanAction, PlanPlace, PlanStep, PlanValue, Profile, ProfileEntry, RunError, VariableInfo, available_threads,
+};
 /// Lower-level access: tensors, npy and npz files.
 pub use ovir_tensor as tensor;
 pub use ovir_tensor::{

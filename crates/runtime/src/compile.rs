@@ -19,6 +19,9 @@ use crate::{RunError, VariableInfo};
 /// Constants of so many bytes are packed by all threads.
 const POOL_BYTES: usize = 1 << 20;
 
+/// The most layers behind a packed value that are looked at for stored constants.
+const MOST_RELEASED: usize = 16;
+
 /// How a model is compiled.
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions {
@@ -310,6 +313,20 @@ struct Builder<'b> {
     computed: &'b [bool],
 }
 
+/// Says that the stored constants that a packed value is made of will not be read soon.
+fn release(model: &Model, packed: Source) {
+    let mut open: SmallVec<[NodeId; 8]> = SmallVec::new();
+    open.push(packed.node);
+    for _ in 0..MOST_RELEASED {
+        let Some(id) = open.pop() else { return };
+        let node = model.node(id);
+        match node.tensor() {
+            Some(tensor) => tensor.release(),
+            None => open.extend(node.inputs.iter().map(|source| source.node)),
+        }
+    }
+}
+
 impl Builder<'_> {
     fn step(&mut self, id: NodeId, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Result<Option<Step>, RunError> {
         let node = self.model.node(id);
@@ -381,8 +398,8 @@ impl Builder<'_> {
         self.known.clear();
         let claim = claim?;
         for port in &claim.packed_inputs {
-            if let Some(tensor) = node.inputs.get(*port).and_then(|source| model.node(source.node).tensor()) {
-                tensor.release();
+            if let Some(source) = node.inputs.get(*port) {
+                release(model, *source);
             }
         }
         Some(claim)

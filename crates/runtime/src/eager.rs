@@ -8,6 +8,7 @@ use ovir_tensor::{MAX_BOUNDS_ELEMENTS, Shape, SmallVec, Tensor, TensorView};
 
 use crate::RunError;
 use crate::fast::{ClaimContext, PackStore, StepShapes, claim};
+use crate::spare::Spare;
 use crate::step::run_kernel;
 
 /// Values that are known already, by source.
@@ -136,7 +137,7 @@ fn run_claimed(
         let output = environment.allocate(output.element_type, &shape)?;
         let scratch = claim.kernel.scratch_bytes(&shapes);
         let given = SmallVec::from_iter([Some(output)]);
-        let produced = run_kernel(&*claim.kernel, views, given, shapes.outputs, scratch)?;
+        let produced = run_kernel(&*claim.kernel, views, given, shapes.outputs, scratch, &mut Spare::default())?;
         produced.into_iter().next().ok_or_else(|| OpError::unsupported("an output was not produced"))
     };
     Some(run())

@@ -65,6 +65,11 @@ pub(crate) struct StepIo<'r, 'a> {
 
 /// A fast implementation of one layer.
 pub(crate) trait Kernel: Send + Sync {
+    /// The path of its type, for plans that people look at.
+    fn name(&self) -> &'static str {
+        std::any::type_name::<Self>()
+    }
+
     /// Whether it can do these shapes; otherwise the reference does them.
     fn accepts(&self, _shapes: &StepShapes<'_>) -> bool {
         true

@@ -5,7 +5,7 @@ use std::ops::Range;
 use ovir_diagnostics::Diagnostic;
 use ovir_graph::{Inference, NodeId, Source, infer_model_into};
 use ovir_ops::{SymbolSource, ValueFacts};
-use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
+use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec, Tensor};
 
 use crate::RunError;
 use crate::compile::{Action, Compiled, Step};
@@ -84,6 +84,8 @@ pub(crate) struct StepPlan {
     pub use_kernel: bool,
     /// Whether all shapes are known.
     pub is_static: bool,
+    /// The values in tensors of their own that nobody reads after the step.
+    pub dead: SmallVec<[u32; 2]>,
 }
 
 /// What a kernel says of the shapes of one step.
@@ -94,7 +96,7 @@ struct Fit {
 }
 
 /// A step after which a value is read: results and variables are read behind the last step.
-const AT_THE_END: u32 = u32::MAX;
+pub(crate) const AT_THE_END: u32 = u32::MAX;
 
 impl Instance {
     /// Plans for exact facts of inputs and variables, in memory that an earlier plan has left.
@@ -143,6 +145,22 @@ impl Instance {
     /// The static shape of a value.
     pub fn shape(&self, value: usize) -> Option<&Shape> {
         self.shapes.get(value)?.as_ref()
+    }
+
+    /// What is known of the shape of a value.
+    pub fn partial_shape(&self, source: Source) -> PartialShape {
+        self.inference.get(source).shape.clone()
+    }
+
+    /// The last step that reads the memory of a value.
+    pub fn last_read(&self, value: usize) -> u32 {
+        self.last_read[self.root[value] as usize]
+    }
+
+    /// The estimated time of a step on one thread; 0 where nothing is estimated.
+    pub fn work_nanoseconds(&self, compiled: &Compiled, position: usize) -> u64 {
+        let is_static = self.steps[position].is_static;
+        self.fit(compiled, &compiled.steps[position]).filter(|_| is_static).map_or(0, |fit| fit.work_nanoseconds)
     }
 
     fn take_shapes(&mut self, compiled: &Compiled) {
@@ -246,6 +264,7 @@ impl Instance {
         let scratch = plan.scratch.clone();
         self.release(scratch);
         self.release_dead(compiled, position, plan.in_place);
+        plan.dead = self.dead_tensors(compiled, position, outputs.clone());
         // An output that nobody reads is free again as soon as it is written.
         for value in outputs {
             if let (Place::Arena(range), 0) = (&self.places[value], self.last_read[value]) {
@@ -256,6 +275,24 @@ impl Instance {
             }
         }
         self.steps.push(plan);
+    }
+
+    /// The values in tensors of their own whose last reader is a step, or which nobody reads.
+    fn dead_tensors(&self, compiled: &Compiled, position: usize, outputs: Range<usize>) -> SmallVec<[u32; 2]> {
+        let step = &compiled.steps[position];
+        let mut dead: SmallVec<[u32; 2]> = SmallVec::new();
+        if matches!(step.action, Action::Read(_)) {
+            return dead;
+        }
+        let inputs = compiled.model.node(step.node).inputs.iter().map(|source| compiled.value(*source));
+        for value in inputs.chain(outputs) {
+            let root = self.root[value];
+            let is_own = self.places[root as usize] == Place::Dynamic(root as usize);
+            if is_own && self.last_read[root as usize] <= position as u32 && !dead.contains(&root) {
+                dead.push(root);
+            }
+        }
+        dead
     }
 
     fn place_outputs(&mut self, compiled: &Compiled, position: usize, plan: &mut StepPlan) {

@@ -13,14 +13,17 @@ mod fast;
 mod initialisers;
 mod instance;
 mod layout;
+mod plan;
 mod pool;
 mod request;
 mod scatter;
+mod spare;
 mod step;
 mod variable;
 
 pub use compile::{CompileOptions, Compiled};
 pub use error::RunError;
+pub use plan::{Plan, PlanAction, PlanPlace, PlanStep, PlanValue};
 pub use pool::available_threads;
 pub use request::{Observer, Profile, ProfileEntry, Request};
 pub use scatter::run_scatter;

@@ -14,6 +14,7 @@ use crate::RunError;
 use crate::compile::{Compiled, InitialiserPlan};
 use crate::eager::{Known, compute};
 use crate::instance::Instance;
+use crate::spare::Spare;
 use crate::step::{Memory, run_step};
 use crate::variable::{Journal, Variable};
 
@@ -237,6 +238,8 @@ impl State {
                 outputs: some(compiled.model.results.len()),
                 variables: compiled.variables.iter().map(|_| Variable::default()).collect(),
                 dynamic: some(compiled.value_count),
+                claimed: vec![0; compiled.value_count],
+                spare: Spare::default(),
                 journal: Journal::default(),
             },
             instances: Vec::new(),
@@ -313,6 +316,7 @@ impl State {
         let position = self.instance(compiled)?;
         let State { memory, instances, bodies, streams, .. } = self;
         let instance = &instances[position];
+        memory.begin_inference(instance);
         reserve(compiled, instance, memory, environment)?;
         let mut execution = Execution { compiled, instance, memory, bodies, streams, environment, profile };
         let result = match observer {
@@ -323,9 +327,10 @@ impl State {
         };
         if let Err(error) = result {
             self.memory.journal.roll_back(&mut self.memory.variables);
+            self.memory.end_inference(environment);
             return Err(error);
         }
-        self.commit(compiled, position)
+        self.commit(compiled, position, environment)
     }
 
     fn check_inputs(&self, compiled: &Compiled) -> Result<(), RunError> {
@@ -425,14 +430,14 @@ impl State {
     }
 
     /// Gives the outputs and the new values of variables.
-    fn commit(&mut self, compiled: &Compiled, position: usize) -> Result<(), RunError> {
+    fn commit(&mut self, compiled: &Compiled, position: usize, environment: &Environment) -> Result<(), RunError> {
         let instance = &self.instances[position];
         for (index, (value, source)) in instance.outputs.iter().enumerate() {
             if instance.places[*value] != crate::instance::Place::Output(index) {
                 self.memory.give(compiled, instance, *source, index)?;
             }
         }
-        self.memory.dynamic.iter_mut().for_each(|slot| *slot = None);
+        self.memory.end_inference(environment);
         self.memory.journal.commit();
         for step in &compiled.steps {
             let crate::compile::Action::Assign(variable) = step.action else { continue };
@@ -504,6 +509,7 @@ impl Execution<'_> {
                 self.measure(position, started.elapsed());
             }
             after(self, position)?;
+            self.memory.free(&self.instance.steps[position].dead, self.environment);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ovir_graph::{Node, NodeId, Source, infer_layer};
 use ovir_ops::{Body, Environment, EvaluateContext, OpError, OutputSlot, OutputSlots, ValueFacts};
-use ovir_tensor::{AlignedBuffer, Arena, ElementType, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
+use ovir_tensor::{Arena, ElementType, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
 use crate::RunError;
 use crate::body::BodyPlan;
@@ -14,6 +14,7 @@ use crate::fast::{Kernel, StepIo, StepShapes};
 use crate::instance::{Instance, Place, StepPlan};
 use crate::layout::{Layout, block, physical_shape, plain_tensor};
 use crate::request::State;
+use crate::spare::Spare;
 use crate::variable::{Journal, Variable};
 
 /// The memory of a request in which values lie.
@@ -24,13 +25,71 @@ pub(crate) struct Memory {
     pub variables: Vec<Variable>,
     /// Tensors of values whose shapes are known only when they are computed, by value.
     pub dynamic: Vec<Option<Tensor>>,
+    /// For each of these, the bytes that were claimed for it from the memory limit.
+    pub claimed: Vec<usize>,
+    /// The memory of those that are dead.
+    pub spare: Spare,
     /// What was overwritten in variables.
     pub journal: Journal,
 }
 
 type Inputs<'a> = SmallVec<[TensorView<'a>; 8]>;
 
+/// What an input of a step has for its bytes.
+enum Held {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A range of the arena.
+    Arena,
+    /// Nothing: a constant that was packed.
+    Nothing,
+}
+
+type HeldInputs = SmallVec<[Held; 8]>;
+
+/// For each output the tensor to write, if its shape is known.
+pub(crate) type GivenTensors = SmallVec<[Option<Tensor>; 2]>;
+
 impl Memory {
+    /// Takes back the memory of outputs that are to be tensors of their own and that nobody outside has kept.
+    pub fn begin_inference(&mut self, instance: &Instance) {
+        for (output, (value, _)) in self.outputs.iter_mut().zip(&instance.outputs) {
+            if matches!(instance.places[*value], Place::Dynamic(_))
+                && let Some(tensor) = output.take()
+            {
+                self.spare.give(tensor);
+            }
+        }
+    }
+
+    /// Values in tensors of their own are dead.
+    pub fn free(&mut self, dead: &[u32], environment: &Environment) {
+        for value in dead {
+            self.free_one(*value as usize, environment);
+        }
+    }
+
+    /// All values in tensors of their own are dead.
+    pub fn end_inference(&mut self, environment: &Environment) {
+        for value in 0..self.dynamic.len() {
+            self.free_one(value, environment);
+        }
+        self.spare.end_inference();
+    }
+
+    fn free_one(&mut self, value: usize, environment: &Environment) {
+        let claimed = std::mem::take(&mut self.claimed[value]);
+        let limits = environment.limits();
+        if let Some(limits) = limits {
+            limits.release(claimed);
+        }
+        // What lies in reserve would not count against a limit.
+        let is_limited = limits.is_some_and(|limits| limits.memory != 0);
+        if let Some(tensor) = self.dynamic[value].take().filter(|_| !is_limited) {
+            self.spare.give(tensor);
+        }
+    }
+
     /// The tensor that holds the value at `place`, if it is not in the arena.
     fn tensor<'a>(&'a self, compiled: &'a Compiled, instance: &'a Instance, place: &Place) -> Option<&'a Tensor> {
         match place {
@@ -79,6 +138,24 @@ impl Memory {
             output.bytes_mut()?.copy_from_slice(parts.reads[0]);
         }
         Ok(())
+    }
+
+    /// Where the inputs of a layer are, and the ranges of those in the arena, in their order.
+    fn held(&self, compiled: &Compiled, instance: &Instance, node: &Node) -> (HeldInputs, SmallVec<[Range<usize>; 4]>) {
+        let mut held = HeldInputs::new();
+        let mut ranges: SmallVec<[Range<usize>; 4]> = SmallVec::new();
+        for source in &node.inputs {
+            let place = &instance.places[compiled.value(*source)];
+            held.push(match (place, self.tensor(compiled, instance, place)) {
+                (Place::Arena(range), _) => {
+                    ranges.push(range.clone());
+                    Held::Arena
+                }
+                (_, Some(tensor)) => Held::Tensor(tensor.clone()),
+                (_, None) => Held::Nothing,
+            });
+        }
+        (held, ranges)
     }
 
     /// A copy of a value (without copying where it is a plain tensor of its own).
@@ -187,6 +264,10 @@ fn reshape(compiled: &Compiled, instance: &Instance, step: &Step, memory: &mut M
     let reshaped = tensors[0].reshaped(shape.clone())?;
     let value = compiled.value(Source { node: step.node, port: 0 });
     memory.dynamic[value] = Some(reshaped);
+    // The memory is now that of the reshaped value, which may live longer.
+    if let Some(Place::Dynamic(from)) = node.inputs.first().map(|source| &instance.places[compiled.value(*source)]) {
+        memory.claimed[value] = std::mem::take(&mut memory.claimed[*from]);
+    }
     Ok(())
 }
 
@@ -258,7 +339,7 @@ fn run_taken(
             reads.push(range.clone());
         }
     }
-    let Memory { arena, inputs, outputs, variables, dynamic, journal } = memory;
+    let Memory { arena, inputs, outputs, variables, dynamic, journal, .. } = memory;
     let parts = arena.parts(&reads, writes)?;
     let rest = TensorSlots { compiled, instance, inputs, outputs, variables, dynamic };
     let mut arena_reads = parts.reads.into_iter();
@@ -412,45 +493,41 @@ fn run_dynamic(
 ) -> Result<(), RunError> {
     let node = compiled.model.node(step.node);
     let first = compiled.value(Source { node: step.node, port: 0 });
-    let mut tensors: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
-    for source in &node.inputs {
-        // A packed constant has no tensor; its shape stands in the plan.
-        tensors.push(memory.read_as_it_lies(compiled, instance, *source).ok());
-    }
-    let shapes: SmallVec<[Shape; 4]> = node
-        .inputs
-        .iter()
-        .zip(&tensors)
-        .map(|(source, tensor)| match tensor {
-            Some(tensor) => logical_shape(compiled, *source, tensor.shape()),
-            None => instance.shape(compiled.value(*source)).cloned().unwrap_or_default(),
-        })
-        .collect();
-    let views: Inputs<'_> = node
-        .inputs
-        .iter()
-        .zip(&tensors)
-        .zip(&shapes)
-        .map(|((source, tensor), shape)| match tensor {
-            Some(tensor) if compiled.layout(*source) == Layout::Blocked => {
-                TensorView::of_bytes(ElementType::F32, shape, tensor.bytes())
-            }
-            Some(tensor) => tensor.view(),
-            None => TensorView::of_bytes(instance.types[compiled.value(*source)], shape, &[]),
-        })
-        .collect();
-    let promised = infer_now_packed(compiled, step.node, &views, &tensors)?;
-    let outputs: Option<SmallVec<[&Shape; 2]>> = promised.iter().map(|(_, shape)| shape.as_ref()).collect();
-    let mut given: SmallVec<[Option<Tensor>; 2]> = SmallVec::new();
-    for (port, (element_type, shape)) in promised.iter().enumerate() {
-        given.push(match shape {
-            Some(shape) => {
-                let layout = compiled.layout(Source { node: step.node, port: port as u32 });
-                Some(environment.allocate(*element_type, &physical_shape(layout, shape))?)
-            }
-            None => None,
+    let (tensors, ranges) = memory.held(compiled, instance, node);
+    let Memory { arena, spare, .. } = memory;
+    let reads = arena.parts(&ranges, &[])?.reads;
+    let mut arena_reads = reads.iter().copied();
+    let mut shapes: SmallVec<[Shape; 4]> = SmallVec::new();
+    let mut bytes: SmallVec<[&[u8]; 4]> = SmallVec::new();
+    // A packed constant has no tensor; its shape stands in the plan.
+    let mut is_known: SmallVec<[bool; 8]> = SmallVec::new();
+    for (source, tensor) in node.inputs.iter().zip(&tensors) {
+        let value = compiled.value(*source);
+        let planned = instance.shape(value);
+        is_known.push(!matches!(tensor, Held::Nothing));
+        bytes.push(match tensor {
+            Held::Tensor(tensor) => tensor.bytes(),
+            Held::Arena => arena_reads.next().unwrap_or(&[]),
+            Held::Nothing => &[],
+        });
+        shapes.push(match (planned, tensor) {
+            (Some(shape), _) => shape.clone(),
+            (None, Held::Tensor(tensor)) => logical_shape(compiled, *source, tensor.shape()),
+            (None, _) => Shape::default(),
         });
     }
+    let mut views: Inputs<'_> = SmallVec::new();
+    for (((source, tensor), shape), bytes) in node.inputs.iter().zip(&tensors).zip(&shapes).zip(&bytes) {
+        views.push(match tensor {
+            Held::Tensor(tensor) => match tensor.strings() {
+                Some(strings) => TensorView::of_strings(shape, strings),
+                None => TensorView::of_bytes(tensor.element_type(), shape, bytes),
+            },
+            Held::Arena | Held::Nothing => TensorView::of_bytes(instance.types[compiled.value(*source)], shape, bytes),
+        });
+    }
+    let promised = infer_now_packed(compiled, step.node, &views, &is_known)?;
+    let outputs: Option<SmallVec<[&Shape; 2]>> = promised.iter().map(|(_, shape)| shape.as_ref()).collect();
     let inputs: SmallVec<[&Shape; 4]> = shapes.iter().collect();
     let kernel = match (&step.action, &outputs) {
         (Action::Kernel(kernel), Some(outputs))
@@ -461,21 +538,52 @@ fn run_dynamic(
         }
         _ => None,
     };
-    if kernel.is_none() && tensors.iter().any(Option::is_none) {
+    if kernel.is_none() && is_known.contains(&false) {
+        drop((views, bytes, reads));
         return run_unpacked(compiled, instance, step, memory, bodies, environment);
     }
+    let (given, claimed) = make_outputs(compiled, step, &promised, spare, environment)?;
     let produced: Vec<Tensor> = match (kernel, &outputs) {
-        (Some((kernel, scratch)), Some(outputs)) => run_kernel(&**kernel, &views, given, outputs, scratch),
+        (Some((kernel, scratch)), Some(outputs)) => run_kernel(&**kernel, &views, given, outputs, scratch, spare),
         (_, Some(outputs)) if is_blocked(compiled, step.node) => {
             run_blocked_reference(compiled, step, &views, given, outputs, bodies, environment)
         }
         _ => run_reference(compiled, step, &views, given, &promised, bodies, environment),
     }
     .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
-    for (port, tensor) in produced.into_iter().enumerate() {
+    for (port, (tensor, claimed)) in produced.into_iter().zip(claimed).enumerate() {
         memory.dynamic[first + port] = Some(tensor);
+        memory.claimed[first + port] = claimed;
     }
     Ok(())
+}
+
+/// Tensors for the outputs whose shapes are known, and the bytes that were claimed for each.
+fn make_outputs(
+    compiled: &Compiled,
+    step: &Step,
+    promised: &Promised,
+    spare: &mut Spare,
+    environment: &Environment,
+) -> Result<(GivenTensors, SmallVec<[usize; 2]>), RunError> {
+    let mut given: GivenTensors = SmallVec::new();
+    let mut claimed: SmallVec<[usize; 2]> = SmallVec::new();
+    for (port, (element_type, shape)) in promised.iter().enumerate() {
+        let layout = compiled.layout(Source { node: step.node, port: port as u32 });
+        let shape = shape.as_ref().map(|shape| physical_shape(layout, shape));
+        claimed.push(shape.as_ref().map_or(Ok(0), |shape| claim(environment, *element_type, shape))?);
+        given.push(shape.map(|shape| spare.tensor(*element_type, &shape)).transpose()?);
+    }
+    Ok((given, claimed))
+}
+
+/// Counts a tensor against the memory limit, and says how many bytes were counted.
+fn claim(environment: &Environment, element_type: ElementType, shape: &Shape) -> Result<usize, OpError> {
+    let Some(limits) = environment.limits().filter(|_| element_type != ElementType::String) else { return Ok(0) };
+    let bytes = shape.checked_elements().and_then(|elements| element_type.storage_bytes(elements));
+    let bytes = bytes.unwrap_or(usize::MAX);
+    limits.claim(bytes)?;
+    Ok(bytes)
 }
 
 /// A step of unknown shapes whose kernel does not do the shapes that have come, after its constants were packed.
@@ -516,18 +624,18 @@ fn infer_now_packed(
     compiled: &Compiled,
     id: NodeId,
     views: &[TensorView<'_>],
-    tensors: &[Option<Tensor>],
+    is_known: &[bool],
 ) -> Result<Promised, RunError> {
     let node = compiled.model.node(id);
-    if tensors.iter().all(Option::is_some) && !is_blocked(compiled, id) {
+    if !is_known.contains(&false) && !is_blocked(compiled, id) {
         return infer_now(compiled, node, views);
     }
     let facts: SmallVec<[ValueFacts; 4]> = views
         .iter()
-        .zip(tensors)
+        .zip(is_known)
         .zip(&node.inputs)
-        .map(|((view, tensor), source)| match tensor {
-            Some(_) if compiled.layout(*source) == Layout::Plain => view_facts(view),
+        .map(|((view, is_known), source)| match is_known {
+            true if compiled.layout(*source) == Layout::Plain => view_facts(view),
             _ => Ok(ValueFacts::new(view.element_type(), view.shape().into())),
         })
         .collect::<Result<_, _>>()?;
@@ -545,15 +653,17 @@ fn infer_now_packed(
 pub(crate) fn run_kernel(
     kernel: &dyn Kernel,
     views: &[TensorView<'_>],
-    given: SmallVec<[Option<Tensor>; 2]>,
+    given: GivenTensors,
     shapes: &[&Shape],
     scratch: usize,
+    spare: &mut Spare,
 ) -> Result<Vec<Tensor>, OpError> {
     let mut tensors: Vec<Tensor> = given.into_iter().flatten().collect();
-    let mut scratch = AlignedBuffer::zeroed(scratch)?;
+    let mut scratch = spare.tensor(ElementType::U8, &Shape::from([scratch]))?;
     let mut outputs = writable(&mut tensors, shapes)?;
-    kernel.run(StepIo { inputs: views, outputs: &mut outputs, scratch: &mut scratch, in_place: None })?;
+    kernel.run(StepIo { inputs: views, outputs: &mut outputs, scratch: scratch.bytes_mut()?, in_place: None })?;
     drop(outputs);
+    spare.give(scratch);
     Ok(tensors)
 }
 
@@ -570,7 +680,7 @@ fn run_blocked_reference(
     compiled: &Compiled,
     step: &Step,
     views: &[TensorView<'_>],
-    given: SmallVec<[Option<Tensor>; 2]>,
+    given: GivenTensors,
     shapes: &[&Shape],
     bodies: &mut [State],
     environment: &mut Environment,
@@ -586,7 +696,7 @@ fn run_reference(
     compiled: &Compiled,
     step: &Step,
     views: &[TensorView<'_>],
-    given: SmallVec<[Option<Tensor>; 2]>,
+    given: GivenTensors,
     promised: &Promised,
     bodies: &mut [State],
     environment: &mut Environment,

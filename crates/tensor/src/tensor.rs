@@ -185,6 +185,16 @@ impl Tensor {
         Ok(())
     }
 
+    /// The bytes that the tensor could have without other memory, if it owns them and nobody shares them.
+    pub fn own_capacity(&self) -> Option<usize> {
+        match &self.storage {
+            Storage::Owned(buffer) if Arc::strong_count(buffer) == 1 && Arc::weak_count(buffer) == 0 => {
+                Some(buffer.capacity())
+            }
+            _ => None,
+        }
+    }
+
     /// The element type.
     pub fn element_type(&self) -> ElementType {
         self.element_type

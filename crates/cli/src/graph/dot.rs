@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::drawing::{Drawing, Layer};
+use super::svg::heat;
 
 /// The text of a `.dot` file.
 pub fn render(drawing: &Drawing) -> String {
@@ -35,12 +36,13 @@ pub fn render(drawing: &Drawing) -> String {
     text
 }
 
-fn colour(layer: &Layer) -> &'static str {
-    match (layer.findings.iter().any(|finding| finding.is_error), layer.findings.is_empty()) {
-        (true, _) => "\"#ffb3b3\"",
-        (false, false) => "\"#ffe08a\"",
-        (false, true) => "\"#f2f5fa\"",
-    }
+fn colour(layer: &Layer) -> String {
+    let colour = match (layer.findings.iter().any(|finding| finding.is_error), layer.findings.is_empty()) {
+        (true, _) => "#ffb3b3".to_owned(),
+        (false, false) => "#ffe08a".to_owned(),
+        (false, true) => heat(layer).unwrap_or_else(|| "#f2f5fa".to_owned()),
+    };
+    quoted(&colour)
 }
 
 /// A string of the language. In labels, a backslash begins an escape.

@@ -7,6 +7,7 @@ use ovir::diagnostics::{Diagnostic, LayerReference, Severity, SourceText};
 use ovir::graph::{Inference, Model, Node, NodeId, Source};
 
 use super::layout::{Layout, Size, lay_out};
+use super::times::{LayerTime, Times};
 
 /// The height of a line of text.
 pub const LINE: f32 = 14.0;
@@ -34,6 +35,8 @@ pub struct Drawing {
     pub graphs: Vec<Graph>,
     /// Findings that belong to no layer that is drawn.
     pub findings: Vec<Finding>,
+    /// What a run of the model has shown.
+    pub times: Option<Times>,
 }
 
 /// The model or a body.
@@ -63,6 +66,7 @@ pub struct Layer {
     /// The lines in the box after the type.
     pub lines: Vec<String>,
     pub findings: Vec<Finding>,
+    pub time: Option<LayerTime>,
     /// The graphs that are its bodies.
     pub bodies: Vec<usize>,
 }
@@ -99,6 +103,13 @@ pub struct Finding {
     pub line: Option<usize>,
 }
 
+/// What is shown of a graph.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    has_constants: bool,
+    times: Option<&'a Times>,
+}
+
 /// Findings by the layer that they name, each taken once.
 struct Findings {
     by_layer: HashMap<LayerReference, Vec<Finding>>,
@@ -107,16 +118,17 @@ struct Findings {
 
 impl Drawing {
     /// What is to be drawn; `None` if nothing of the model could be read.
-    pub fn new(file: &str, validation: &Validation, has_constants: bool) -> Option<Drawing> {
+    pub fn new(file: &str, validation: &Validation, has_constants: bool, times: Option<Times>) -> Option<Drawing> {
         let result = validation.result.as_ref()?;
         let mut findings = Findings::new(&validation.diagnostics, &validation.xml);
+        let shown = Shown { has_constants, times: times.as_ref() };
         let mut graphs = Vec::new();
         let name = if result.model.name.is_empty() { file.to_owned() } else { result.model.name.clone() };
-        add(&mut graphs, (name, None), (&result.model, Some(&result.inference)), has_constants, &mut findings);
+        add(&mut graphs, (name, None), (&result.model, Some(&result.inference)), &shown, &mut findings);
         let mut rest = findings.rest;
         rest.extend(findings.by_layer.into_values().flatten());
         rest.sort_by(|a, b| (a.line, &a.code, &a.message).cmp(&(b.line, &b.code, &b.message)));
-        Some(Drawing { file: file.to_owned(), graphs, findings: rest })
+        Some(Drawing { file: file.to_owned(), graphs, findings: rest, times })
     }
 }
 
@@ -147,7 +159,7 @@ fn add(
     graphs: &mut Vec<Graph>,
     (name, parent): (String, Option<(usize, usize)>),
     (model, inference): (&Model, Option<&Inference>),
-    has_constants: bool,
+    shown: &Shown<'_>,
     findings: &mut Findings,
 ) {
     let own = graphs.len();
@@ -155,7 +167,7 @@ fn add(
     let consumed = consumed(model);
     // A constant is named in the layers that read it; one that nobody reads, or that is blamed, is drawn.
     let is_folded = |id: NodeId, node: &Node| {
-        !has_constants
+        !shown.has_constants
             && node.tensor().is_some()
             && consumed[id.index()]
             && !findings.by_layer.contains_key(&node.reference())
@@ -174,7 +186,7 @@ fn add(
                 edges.push(Edge { from, to: index, value: values.of(*source) });
             }
         }
-        layers.push(values.layer(*id, &position, findings));
+        layers.push(values.layer(*id, &position, shown, findings));
     }
     let sizes: Vec<Size> = layers.iter().map(size).collect();
     let pairs: Vec<(usize, usize)> = edges.iter().map(|edge| (edge.from, edge.to)).collect();
@@ -190,7 +202,7 @@ fn add(
                 ("If", _) => format!("{}: else", node.friendly_name),
                 _ => format!("{}: body", node.friendly_name),
             };
-            add(graphs, (name, Some((own, index))), (body, None), has_constants, findings);
+            add(graphs, (name, Some((own, index))), (body, None), &Shown { times: None, ..*shown }, findings);
         }
     }
 }
@@ -221,8 +233,9 @@ impl Values<'_> {
         port.map_or_else(String::new, |port| format!("{}{}", port.declared.element_type(), port.declared.shape()))
     }
 
-    fn layer(&self, id: NodeId, position: &[Option<usize>], findings: &mut Findings) -> Layer {
+    fn layer(&self, id: NodeId, position: &[Option<usize>], shown: &Shown<'_>, findings: &mut Findings) -> Layer {
         let node = self.model.node(id);
+        let time = shown.times.and_then(|times| times.by_layer.get(&node.friendly_name)).cloned();
         let mut lines = vec![node.friendly_name.clone()];
         let mut constants = Vec::new();
         let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -260,6 +273,7 @@ impl Values<'_> {
             let more = if outputs.len() > 1 { format!(" and {} more", outputs.len() - 1) } else { String::new() };
             lines.push(format!("\u{2192} {}{more}", first.value));
         }
+        lines.extend(time.as_ref().map(LayerTime::line));
         let reference = node.reference();
         Layer {
             id: reference.id.clone(),
@@ -271,6 +285,7 @@ impl Values<'_> {
             outputs,
             lines: lines.iter().map(|line| shortened(line)).collect(),
             findings: findings.by_layer.remove(&reference).unwrap_or_default(),
+            time,
             bodies: Vec::new(),
         }
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::drawing::{Drawing, Finding, Graph, LINE, Layer, PADDING, Port};
 use super::svg::escape;
+use super::times::{LayerTime, Times};
 
 const PAGE: &str = include_str!("page.html");
 
@@ -26,6 +27,17 @@ fn data(drawing: &Drawing) -> Value {
         "padding": PADDING,
         "findings": drawing.findings.iter().map(finding).collect::<Vec<_>>(),
         "graphs": drawing.graphs.iter().map(graph).collect::<Vec<_>>(),
+        "times": drawing.times.as_ref().map(times),
+    })
+}
+
+fn times(times: &Times) -> Value {
+    json!({
+        "total": times.total,
+        "inferences": times.inferences,
+        "threads": times.threads,
+        "arena": times.arena_bytes,
+        "steps": times.steps.iter().map(|step| json!([step.layer, step.milliseconds, step.in_use])).collect::<Vec<_>>(),
     })
 }
 
@@ -63,7 +75,17 @@ fn layer(layer: &Layer) -> Value {
         "lines": layer.lines,
         "findings": layer.findings.iter().map(finding).collect::<Vec<_>>(),
         "bodies": layer.bodies,
+        "time": layer.time.as_ref().map(time),
     })
+}
+
+fn time(time: &LayerTime) -> Value {
+    match time {
+        LayerTime::Own { milliseconds, share, by, others } => {
+            json!({ "ms": milliseconds, "share": share, "by": by, "others": others })
+        }
+        LayerTime::In(layer) => json!({ "in": layer }),
+    }
 }
 
 fn port(port: &Port) -> Value {
@@ -100,7 +122,7 @@ mod tests {
              <edges><edge from-layer=\"0\" from-port=\"0\" to-layer=\"1\" to-port=\"0\"/></edges></net>"
         );
         let validation = Core::new().validate_memory(xml.as_bytes(), None, true);
-        Drawing::new(EVIL, &validation, false).unwrap()
+        Drawing::new(EVIL, &validation, false, None).unwrap()
     }
 
     #[test]

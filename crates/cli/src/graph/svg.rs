@@ -46,9 +46,10 @@ fn draw(graph: &Graph, text: &mut String) {
     for ((layer, corner), size) in graph.layers.iter().zip(&graph.layout.corners).zip(&graph.sizes) {
         let _ = write!(
             text,
-            "<g><title>{}</title><rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"5\"/>",
+            "<g><title>{}</title><rect class=\"{}\"{} x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"5\"/>",
             escape(&tooltip(layer)),
             class(layer),
+            heat(layer).map_or(String::new(), |colour| format!(" style=\"fill:{colour}\"")),
             corner.x,
             corner.y,
             size.width,
@@ -85,6 +86,14 @@ fn class(layer: &Layer) -> &'static str {
         (false, false) => "warning",
         (false, true) => "layer",
     }
+}
+
+/// The colour of a layer by its part of the time, where that is known and nothing is wrong with it.
+pub fn heat(layer: &Layer) -> Option<String> {
+    let time = layer.time.as_ref().filter(|_| layer.findings.is_empty())?;
+    // A tenth of the whole is as hot as it gets.
+    let cold = 255.0 - 165.0 * (time.share() * 10.0).min(1.0).sqrt();
+    Some(format!("#ff{:02x}{:02x}", cold as u8, (cold * 0.9) as u8))
 }
 
 fn tooltip(layer: &Layer) -> String {

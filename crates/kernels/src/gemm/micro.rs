@@ -9,12 +9,15 @@ pub const fn panel_width(isa: Isa) -> usize {
     2 * isa.lanes()
 }
 
+/// The most rows that a tile of any tier has.
+pub(crate) const MOST_TILE_ROWS: usize = 14;
+
 /// The most rows a tile has.
 pub(crate) const fn most_tile_rows(isa: Isa) -> usize {
     match isa.tier() {
         Tier::Portable => 4,
         Tier::Avx2 => 6,
-        Tier::Avx512 => 14,
+        Tier::Avx512 => MOST_TILE_ROWS,
     }
 }
 

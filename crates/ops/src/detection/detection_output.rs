@@ -443,8 +443,12 @@ mod tests {
     use pretty_assertions::assert_eq;
 
     fn case() -> Case {
+        case_that_keeps("2")
+    }
+
+    fn case_that_keeps(rows: &str) -> Case {
         Case::new("DetectionOutput", "opset8")
-            .attribute("keep_top_k", "2")
+            .attribute("keep_top_k", rows)
             .attribute("nms_threshold", "0.5")
             .attribute("normalized", "true")
             .attribute("variance_encoded_in_target", "true")
@@ -460,6 +464,14 @@ mod tests {
         ];
         let expected = [0f32, 1.0, 0.9, 0.0, 0.0, 0.5, 0.5, 0.0, 1.0, 0.6, 0.5, 0.5, 1.0, 1.0];
         assert_eq!(case().run(&inputs).unwrap()[0], tensor(&expected, [1, 1, 2, 7]));
+    }
+
+    #[test]
+    fn any_number_of_images_without_priors_has_no_rows() {
+        let images = 1 << 40;
+        let none = tensor::<f32>(&[], [images, 0]);
+        let inputs = [none.clone(), none, tensor::<f32>(&[], [1, 1, 0])];
+        assert_eq!(case_that_keeps("-1").run(&inputs).unwrap()[0], tensor::<f32>(&[], [1, 1, 0, 7]));
     }
 
     #[test]

@@ -340,11 +340,13 @@ fn rows(reduction: ScatterElementsReduction) -> Fused {
     Fused {
         stages: vec![
             Stage {
+                friendly_name: "broadcast".into(),
                 type_name: "Broadcast".into(),
                 operation: Arc::new(broadcast),
                 inputs: vec![StageInput::Outside(0), StageInput::Outside(1)],
             },
             Stage {
+                friendly_name: "scatter".into(),
                 type_name: "ScatterElementsUpdate".into(),
                 operation: elements(reduction, true),
                 inputs: inputs([

@@ -1,6 +1,6 @@
 //! ScaledDotProductAttention, f32.
 
-use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention_scratch_len, attention_with_sink};
+use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention, attention_scratch_len};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
 use ovir_ops::sequence::scaled_dot_product_attention::ScaledDotProductAttention;
@@ -147,6 +147,6 @@ impl Kernel for AttentionKernel {
             None => None,
         };
         let (target, scratch) = (output.slice_mut::<f32>()?, scratch_f32(io.scratch));
-        attention_with_sink(self.isa, &geometry, q, k, v, mask, sink, target, scratch).map_err(kernel_error)
+        attention(self.isa, &geometry, q, k, v, mask, sink, target, scratch).map_err(kernel_error)
     }
 }

@@ -53,6 +53,7 @@ fn function(stage: &Stage) -> Option<Function> {
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let operation = context.node.operation.clone();
     let single = |_| Stage {
+        friendly_name: context.node.friendly_name.clone(),
         type_name: context.node.type_name.to_string(),
         operation: operation.clone(),
         inputs: (0..context.inputs.len()).map(StageInput::Outside).collect(),

@@ -34,18 +34,19 @@ struct RegionKernel {
     operation: Arc<dyn Operation>,
 }
 
-/// A ROIAlign whose kernel can do it.
-fn found<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROIAlign> {
-    let found = node.operation.downcast_ref::<ROIAlign>()?;
-    let (bins_y, bins_x) = (found.attributes.pooled_h.max(0) as usize, found.attributes.pooled_w.max(0) as usize);
+/// A ROIAlign that the kernel can do.
+fn mean_of_regions<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROIAlign> {
+    let operation = node.operation.downcast_ref::<ROIAlign>()?;
+    let (bins_y, bins_x) =
+        (operation.attributes.pooled_h.max(0) as usize, operation.attributes.pooled_w.max(0) as usize);
     let [data, boxes, images] = inputs else { return None };
-    let fits = found.attributes.mode == ROIAlignMode::Avg
+    let fits = operation.attributes.mode == ROIAlignMode::Avg
         && bins_y.checked_mul(bins_x).is_some_and(|bins| bins <= MOST_BINS)
         && channels(data).is_some()
         && data.shape.rank() == Some(4)
         && boxes.element_type == ElementType::F32
         && matches!(images.element_type, ElementType::I32 | ElementType::I64);
-    fits.then_some(found)
+    fits.then_some(operation)
 }
 
 /// How a GridSample of f32 reads its grid.
@@ -71,16 +72,15 @@ fn grid_rule(node: &Node, inputs: &[&ValueFacts]) -> Option<GridRule> {
 /// Whether a layer is one of those that can read blocks.
 pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Candidate> {
     let output = &outputs.first()?.shape;
-    let gain = match (found(node, inputs), grid_rule(node, inputs)) {
-        (Some(_), _) => {
-            let regions = if output.dims()?.first()?.get().is_none() { NOMINAL_REGIONS } else { 1.0 };
-            nominal_elements(output) * regions * REGION_GAIN
-        }
-        (None, rule) => rule.map(|_| nominal_elements(output) * GRID_GAIN)?,
+    let gain = if mean_of_regions(node, inputs).is_some() {
+        let regions = if output.dims()?.first()?.get().is_none() { NOMINAL_REGIONS } else { 1.0 };
+        regions * REGION_GAIN
+    } else {
+        grid_rule(node, inputs).map(|_| GRID_GAIN)?
     };
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
     *layouts.first_mut()? = Layout::Blocked;
-    Some(Candidate { inputs: layouts, output: Layout::Plain, gain, channels: None })
+    Some(Candidate { inputs: layouts, output: Layout::Plain, gain: nominal_elements(output) * gain, channels: None })
 }
 
 /// Claims a layer that samples blocks.
@@ -88,7 +88,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let kernel: Box<dyn Kernel> = match grid_rule(context.node, context.inputs) {
         Some(rule) => Box::new(GridKernel { isa: isa::detect(), rule }),
         None => {
-            found(context.node, context.inputs)?;
+            mean_of_regions(context.node, context.inputs)?;
             Box::new(RegionKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
         }
     };

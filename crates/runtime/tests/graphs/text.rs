@@ -101,6 +101,21 @@ impl Text {
     }
 
     pub fn request(&self, reference_only: bool) -> Request {
+        // The reference too, so that f16 graphs are promoted in both; that of a fused layer is its parts one by one.
+        self.request_after(&Options::default(), reference_only)
+    }
+
+    /// What the layers of the text give one by one.
+    pub fn unoptimised(&self, inputs: &[Tensor]) -> Tensor {
+        let mut request = self.request_after(&Options { enabled: false }, true);
+        for (index, input) in inputs.iter().enumerate() {
+            request.set_input(index, input.clone()).unwrap();
+        }
+        request.infer().unwrap();
+        request.output(0).unwrap().clone()
+    }
+
+    fn request_after(&self, passes: &Options, reference_only: bool) -> Request {
         let xml = format!(
             "<?xml version=\"1.0\"?><net name=\"case\" version=\"11\"><layers>{}</layers><edges>{}</edges></net>",
             self.layers, self.edges
@@ -110,8 +125,7 @@ impl Text {
         let built = build(document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
         let earlier = diagnostics.into_iter().chain(built.diagnostics).collect();
         let validated = validate(built.model, earlier).into_validated().unwrap();
-        // The reference too, so that f16 graphs are promoted in both; that of a fused layer is its parts one by one.
-        let validated = optimize(validated, &Options::default());
+        let validated = optimize(validated, passes);
         let compiled =
             Compiled::new(validated, &CompileOptions { threads: 2, reference_only, ..CompileOptions::default() })
                 .unwrap();
