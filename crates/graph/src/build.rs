@@ -437,44 +437,9 @@ impl Builder<'_> {
         for entry in map.iter().flat_map(|m| m.inputs.iter().chain(&m.outputs)) {
             self.check_slicing(layer, entry);
         }
-        let mut given: HashMap<usize, Span> = HashMap::new();
-        for entry in map.iter().flat_map(|m| &m.inputs) {
-            let Some(parameter) = self.inner(layer, &body.parameters, entry.internal_layer_id, "Parameter") else {
-                continue;
-            };
-            if let Some(first) = given.insert(parameter, entry.span) {
-                let what =
-                    format!("two <input> of the port map give Parameter {} a value", entry.internal_layer_id.value);
-                self.mapped_twice(layer, &what, entry.internal_layer_id.span, first);
-                continue;
-            }
-            if entry.purpose.as_ref().is_some_and(|p| p.as_str() == "current_iteration") {
-                ports.special.current_iteration = Some(parameter);
-                continue;
-            }
-            if let Some(external) = self.outer(layer, entry, &layer.inputs, "input") {
-                ports.inputs.push(InputMap { external, parameter, slicing: slicing(entry) });
-            }
-        }
-        let mut taken: HashMap<usize, Span> = HashMap::new();
-        for entry in map.iter().flat_map(|m| &m.outputs) {
-            let Some(result) = self.inner(layer, &body.results, entry.internal_layer_id, "Result") else { continue };
-            if entry.purpose.as_ref().is_some_and(|p| p.as_str() == "execution_condition") {
-                ports.special.execution_condition = Some(result);
-            }
-            // -1 marks a port that has a purpose and no counterpart outside.
-            if entry.external_port_id.value < 0 {
-                continue;
-            }
-            if let Some(external) = self.outer(layer, entry, &layer.outputs, "output") {
-                if let Some(first) = taken.insert(external, entry.span) {
-                    let what =
-                        format!("two <output> of the port map say what port {} yields", entry.external_port_id.value);
-                    self.mapped_twice(layer, &what, entry.external_port_id.span, first);
-                    continue;
-                }
-                ports.outputs.push(OutputMap { external, result, slicing: slicing(entry) });
-            }
+        if let Some(map) = map {
+            self.map_inputs(layer, map, body, &mut ports);
+            self.map_outputs(layer, map, body, &mut ports);
         }
         for edge in back_edges {
             if self.is_backwards(layer, edge, body) {
@@ -487,6 +452,49 @@ impl Builder<'_> {
             }
         }
         ports
+    }
+
+    fn map_inputs(&mut self, layer: &Layer<'_>, map: &PortMap<'_>, body: &BuiltBody, ports: &mut BodyPorts) {
+        let mut given: HashMap<usize, Span> = HashMap::new();
+        for entry in &map.inputs {
+            let id = entry.internal_layer_id;
+            let Some(parameter) = self.inner(layer, &body.parameters, id, "Parameter") else { continue };
+            if let Some(first) = given.insert(parameter, entry.span) {
+                let what = format!("two <input> of the port map give Parameter {} a value", id.value);
+                self.mapped_twice(layer, &what, id.span, first);
+                continue;
+            }
+            if entry.purpose.as_ref().is_some_and(|p| p.as_str() == "current_iteration") {
+                ports.special.current_iteration = Some(parameter);
+                continue;
+            }
+            if let Some(external) = self.outer(layer, entry, &layer.inputs, "input") {
+                ports.inputs.push(InputMap { external, parameter, slicing: slicing(entry) });
+            }
+        }
+    }
+
+    fn map_outputs(&mut self, layer: &Layer<'_>, map: &PortMap<'_>, body: &BuiltBody, ports: &mut BodyPorts) {
+        let mut taken: HashMap<usize, Span> = HashMap::new();
+        for entry in &map.outputs {
+            let id = entry.external_port_id;
+            let Some(result) = self.inner(layer, &body.results, entry.internal_layer_id, "Result") else { continue };
+            if entry.purpose.as_ref().is_some_and(|p| p.as_str() == "execution_condition") {
+                ports.special.execution_condition = Some(result);
+            }
+            // -1 marks a port that has a purpose and no counterpart outside.
+            if id.value < 0 {
+                continue;
+            }
+            let Some(external) = self.outer(layer, entry, &layer.outputs, "output") else { continue };
+            match taken.insert(external, entry.span) {
+                None => ports.outputs.push(OutputMap { external, result, slicing: slicing(entry) }),
+                Some(first) => {
+                    let what = format!("two <output> of the port map say what port {} yields", id.value);
+                    self.mapped_twice(layer, &what, id.span, first);
+                }
+            }
+        }
     }
 
     fn mapped_twice(&mut self, layer: &Layer<'_>, what: &str, second: Span, first: Span) {

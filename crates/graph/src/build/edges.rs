@@ -64,7 +64,9 @@ struct Connector<'d> {
     /// Input ports for which an edge was there that could not be used.
     excused: HashSet<(usize, usize)>,
     /// Edges to a number that a port would have by its place, but has not: by layer, side and place.
-    misnumbered: BTreeMap<(usize, bool, usize), Vec<(Located<u64>, Edge)>>,
+    misnumbered: BTreeMap<(usize, bool, usize), Vec<Edge>>,
+    /// Layers to which an edge leads whose port nobody knows.
+    unclear: HashSet<usize>,
     /// The most findings that are of use.
     findings: usize,
     diagnostics: &'d mut Vec<Diagnostic>,
@@ -81,6 +83,7 @@ pub(super) fn connect<'d>(body: &'d Body<'d>, findings: usize, diagnostics: &'d 
         has_shared_ids: false,
         excused: HashSet::new(),
         misnumbered: BTreeMap::new(),
+        unclear: HashSet::new(),
         findings,
         diagnostics,
     };
@@ -147,6 +150,11 @@ impl LayerIds {
 }
 
 impl Connector<'_> {
+    /// Whether there are more findings than anybody reads.
+    fn is_full(&self) -> bool {
+        self.diagnostics.len() > self.findings
+    }
+
     fn layer_ids(&mut self) {
         for (index, layer) in self.body.layers.iter().enumerate() {
             self.port_ids(index, layer);
@@ -157,6 +165,9 @@ impl Connector<'_> {
             self.ids.set(layer.id.value, Target::Ambiguous(first));
             self.ambiguous.extend([first, index]);
             self.has_shared_ids = true;
+            if self.is_full() {
+                continue;
+            }
             let message = format!("two layers have the id {}", layer.id_text);
             self.diagnostics.push(
                 Diagnostic::new(Code::DuplicateLayerId, message)
@@ -191,6 +202,9 @@ impl Connector<'_> {
 
     fn duplicate_port(&mut self, index: usize, layer: &Layer<'_>, first: &Port<'_>, second: &Port<'_>) {
         self.ambiguous.insert(index);
+        if self.is_full() {
+            return;
+        }
         let message = format!("{} has two ports with the id {}", layer.reference(), second.id.value);
         self.diagnostics.push(
             Diagnostic::new(Code::DuplicatePortId, message)
@@ -216,7 +230,7 @@ impl Connector<'_> {
         };
         if let Some(first) = links.get(consumer)[input] {
             let reference = self.body.layers[consumer].reference();
-            if self.ambiguous.contains(&consumer) {
+            if self.ambiguous.contains(&consumer) || self.is_full() {
                 return;
             }
             let message = format!("two edges end at input port {} of {reference}", edge.to_port.value);
@@ -235,7 +249,7 @@ impl Connector<'_> {
 
     fn layer(&mut self, id: Located<u64>, end: &str, edge: &Edge) -> Option<Target> {
         let found = self.ids.get(id.value);
-        if found.is_none() && !self.body.is_incomplete && !self.has_shared_ids {
+        if found.is_none() && !self.body.is_incomplete && !self.has_shared_ids && !self.is_full() {
             let message = format!("an edge goes {end} layer {}, which does not exist", id.value);
             let diagnostic = Diagnostic::new(Code::DanglingEdge, message).at(id.span, "no layer has this id");
             let other = if end == "from" { (edge.to_layer, "ends at") } else { (edge.from_layer, "starts at") };
@@ -262,7 +276,7 @@ impl Connector<'_> {
             let before = if is_output { layer.inputs.len() } else { 0 };
             let place = usize::try_from(id.value).ok().and_then(|id| id.checked_sub(before));
             match place.filter(|place| *place < ports.len()) {
-                Some(place) => self.misnumbered.entry((index, is_output, place)).or_default().push((id, *edge)),
+                Some(place) => self.misnumbered.entry((index, is_output, place)).or_default().push(*edge),
                 None => self.no_port(layer, is_output, id, edge),
             }
         }
@@ -278,8 +292,9 @@ impl Connector<'_> {
         for ((index, is_output, place), edges) in std::mem::take(&mut self.misnumbered) {
             let layer: &Layer<'_> = &self.body.layers[index];
             let is_used = if is_output { read.contains(&(index, place)) } else { links.get(index)[place].is_some() };
-            let Some((named, _)) = edges.first().filter(|_| !is_used) else {
-                edges.iter().for_each(|(id, edge)| self.no_port(layer, is_output, *id, edge));
+            let end = |edge: &Edge| if is_output { edge.from_port } else { edge.to_port };
+            let Some(named) = edges.first().map(end).filter(|_| !is_used) else {
+                edges.iter().for_each(|edge| self.no_port(layer, is_output, end(edge), edge));
                 continue;
             };
             let (kind, port) =
@@ -290,7 +305,7 @@ impl Connector<'_> {
                 format!("{reference}: no edge names {kind} port {own}, and there is no {kind} port {}", named.value);
             let mut diagnostic = Diagnostic::new(Code::DanglingEdge, message).in_layer(reference);
             diagnostic = diagnostic.at(port.id.span, format!("is this port {}?", named.value));
-            for (id, _) in edges.iter().take(MAX_SHOWN) {
+            for id in edges.iter().take(MAX_SHOWN).map(end) {
                 diagnostic = diagnostic.also(id.span, format!("an edge to port {}", id.value));
             }
             self.diagnostics
@@ -302,6 +317,13 @@ impl Connector<'_> {
     }
 
     fn no_port(&mut self, layer: &Layer<'_>, is_output: bool, id: Located<u64>, edge: &Edge) {
+        // The ports that such an edge may have been meant for are not reported as well.
+        if let Some(Target::Layer(index)) = self.ids.get(edge.to_layer.value).filter(|_| !is_output) {
+            self.unclear.insert(index);
+        }
+        if self.is_full() {
+            return;
+        }
         let (kind, ports) = if is_output { ("output", &layer.outputs) } else { ("input", &layer.inputs) };
         let known: Vec<String> = ports.iter().take(MAX_SHOWN).map(|p| p.id.value.to_string()).collect();
         let reference = layer.reference();
@@ -311,12 +333,6 @@ impl Connector<'_> {
             true => format!("the layer has no {kind} ports"),
             false => format!("the layer has the {kind} ports {}{more}", known.join(", ")),
         };
-        // The ports that such an edge may have been meant for are not reported as well.
-        if kind == "input"
-            && let Some(Target::Layer(index)) = self.ids.get(edge.to_layer.value)
-        {
-            self.excused.extend((0..ports.len()).map(|port| (index, port)));
-        }
         self.diagnostics.push(
             Diagnostic::new(Code::DanglingEdge, message)
                 .in_layer(reference)
@@ -332,12 +348,14 @@ impl Connector<'_> {
         }
         for (index, layer) in self.body.layers.iter().enumerate() {
             for (at, port) in layer.inputs.iter().enumerate() {
-                let is_excused =
-                    self.has_shared_ids || self.ambiguous.contains(&index) || self.excused.contains(&(index, at));
+                let is_excused = self.has_shared_ids
+                    || self.ambiguous.contains(&index)
+                    || self.unclear.contains(&index)
+                    || self.excused.contains(&(index, at));
                 if links.get(index)[at].is_some() || is_excused {
                     continue;
                 }
-                if self.diagnostics.len() > self.findings {
+                if self.is_full() {
                     return;
                 }
                 let message = format!("{}: input port {} has no producer", layer.reference(), port.id.value);
