@@ -113,10 +113,10 @@ def check(source: Path, names: list[str], inputs: dict, seen: dict) -> tuple[lis
         code = f"quantised_{index}"
         verdicts.append(judge(name, seen[code], expected[code], expected[f"before_{index}"]))
     ratios = [_ratio(seen[name], value) for name, value in expected.items() if not name.startswith(("quant", "before"))]
-    return verdicts, max(ratios)
+    return verdicts, max(ratios, default=0.0)
 
 
-def compare_parts(arguments, path: Path, inputs: dict) -> dict[str, float]:
+def compare_parts(arguments: argparse.Namespace, path: Path, inputs: dict) -> dict[str, float]:
     """How far the ends of the parts are from OpenVINO's, relative to the largest value, where parts begin at quantisers."""
     import openvino
     from openvino import opset13
@@ -160,13 +160,22 @@ def _off_borders(value: np.ndarray, readers: list) -> np.ndarray:
     for reader in readers:
         if reader.get_type_name() != "FakeQuantize":
             continue
-        low, high = (np.array(reader.input_value(i).get_node().data, np.float64) for i in (1, 2))
+        low, high = (_constant(reader.input_value(i)) for i in (1, 2))
         step = (high - low) / (reader.get_attributes()["levels"] - 1)
-        place = (value - low) / step
+        # A range of nothing has one code, and no border.
+        place = (value - low) / np.where(step == 0, 1, step)
         off = place - np.floor(place) - 0.5
         moved = value + np.where(off < 0, -2 * BORDER, 2 * BORDER) * step
-        value = np.where(np.abs(off) < BORDER, moved, value).astype(value.dtype)
+        value = np.where((np.abs(off) < BORDER) & (step != 0), moved, value).astype(value.dtype)
     return value
+
+
+def _constant(value) -> np.ndarray:
+    """The numbers of a constant, which models in half precision widen."""
+    node = value.get_node()
+    while node.get_type_name() == "Convert":
+        node = node.input_value(0).get_node()
+    return np.array(node.data, np.float64)
 
 
 def _label(value) -> str:
@@ -175,15 +184,21 @@ def _label(value) -> str:
 
 def judge(name: str, ours: np.ndarray, theirs: np.ndarray, before: np.ndarray) -> Verdict:
     """Compare the codes that two chose for the same values."""
+    if ours.shape != theirs.shape:
+        raise SystemExit(f"{name}: shape {ours.shape}, where OpenVINO has {theirs.shape}")
     ours, theirs, before = (a.astype(np.float64) for a in (ours, theirs, before))
+    is_number = np.isfinite(ours) & np.isfinite(theirs)
+    is_same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    strange = int((~is_number & ~is_same).sum())
+    ours, theirs, before = (np.where(is_number, a, 0) for a in (ours, theirs, before))
     distance = np.abs(ours - theirs)
     differs = distance > EXACT * max(np.abs(theirs).max(initial=0), 1e-30)
     if not differs.any():
-        return Verdict(name, ours.size, 0, 0.0, 0)
+        return Verdict(name, ours.size, 0, 0.0, strange)
     off = np.abs(before - (ours + theirs) / 2)[differs]
     allowed = np.maximum(BORDER * distance[differs], EXACT * np.abs(before).max())
     farthest = float((off / distance[differs]).max())
-    return Verdict(name, ours.size, int(differs.sum()), farthest, int((off > allowed).sum()))
+    return Verdict(name, ours.size, int(differs.sum()), farthest, int((off > allowed).sum()) + strange)
 
 
 def report(verdicts: list[Verdict], outputs: float, is_kept: bool, verbose: bool) -> None:
@@ -198,7 +213,7 @@ def report(verdicts: list[Verdict], outputs: float, is_kept: bool, verbose: bool
     )
 
 
-def _run(arguments, path: Path, inputs: dict) -> dict[str, np.ndarray]:
+def _run(arguments: argparse.Namespace, path: Path, inputs: dict) -> dict[str, np.ndarray]:
     if arguments.who == "integers":
         return _openvino(path, inputs, {})
     with ovir_capi.CompiledModel(arguments.library, path, threads=1) as compiled:
@@ -263,10 +278,17 @@ def _in_codes(node):
 
 
 def _ratio(ours: np.ndarray, theirs: np.ndarray) -> float:
-    if not theirs.size:
-        return 0.0
-    largest = max(np.abs(theirs.astype(np.float64)).max(), 1e-30)
-    return float(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)).max() / largest)
+    """The largest difference, relative to the largest value; infinite where one has what is no number, or the shapes
+    differ."""
+    if ours.shape != theirs.shape:
+        return float("inf")
+    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+    largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
+    is_same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    ours, theirs = ours[~is_same], theirs[~is_same]
+    if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return float("inf")
+    return float(np.abs(ours - theirs).max(initial=0) / max(largest, 1e-30))
 
 
 if __name__ == "__main__":

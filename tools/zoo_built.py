@@ -8,7 +8,7 @@ import zoo_inputs as inputs
 from zoo_model import made
 
 
-class _Builder:
+class Builder:
     """Seeded layers in openvino's operations."""
 
     def __init__(self, seed: int):
@@ -46,7 +46,7 @@ class _Builder:
 
 def yolo_v3(source, seed: int):
     """Two scales with RegionYolo, and ReorgYolo in between as YOLOv2 has it."""
-    b = _Builder(seed)
+    b = Builder(seed)
     ops = b.ops
     image = b.parameter("image", [-1, 3, 96, 128])
     x = b.convolution(image, 3, 16, stride=2)
@@ -76,7 +76,7 @@ def yolo_v3(source, seed: int):
 
 def ssd(source, seed: int):
     """The single-shot detector of Caffe models: PriorBoxClustered and DetectionOutput."""
-    b = _Builder(seed)
+    b = Builder(seed)
     ops = b.ops
     image = b.parameter("image", [1, 3, 96, 128])
     x = b.convolution(b.convolution(image, 3, 16, stride=2), 16, 32, stride=2)
@@ -108,7 +108,7 @@ def growing_loop(source, seed: int):
     them ends it or a limit is reached; its exit and its result's size depend on data."""
     import openvino
 
-    b = _Builder(seed)
+    b = Builder(seed)
     ops = b.ops
     first = b.parameter("first", [1], np.int64)
     limit = b.parameter("limit", [], np.int64)
@@ -142,7 +142,7 @@ def two_way_iterator(source, seed: int):
     reads beyond shorter ones."""
     import openvino
 
-    b = _Builder(seed)
+    b = Builder(seed)
     ops = b.ops
     x = b.parameter("x", [-1, -1, 16])
     lengths = b.parameter("lengths", [-1], np.int32)
@@ -176,7 +176,7 @@ def nested_branches(source, seed: int):
     import openvino
     from openvino import opset8
 
-    b = _Builder(seed)
+    b = Builder(seed)
     ops = b.ops
     x = b.parameter("x", [-1, 12])
     threshold = b.parameter("threshold", [], np.float32)
@@ -217,7 +217,7 @@ def preprocessed(source, seed: int, resize: str, colour: str):
     import openvino
     from openvino import preprocess
 
-    b = _Builder(seed)
+    b = Builder(seed)
     image = b.parameter("image", [1, 3, 64, 64])
     x = b.convolution(b.convolution(image, 3, 16, stride=2), 16, 32, stride=2)
     y = b.ops.reduce_mean(x, b.constant([2, 3], np.int64), False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import zoo_inputs as inputs
 import zoo_torch as torch_models
 from zoo_model import made
@@ -33,10 +35,11 @@ def configured(source, seed: int, kind: str, config, example: dict, outputs: lis
     return torch_models.convert(Named().eval(), given if len(given) > 1 else given[0], list(example), outputs)
 
 
-def _resnet(t, stages: int):
+def _resnet(kind, stages: int):
+    """A small ResNet of a class of configurations, which gives its last stages."""
     names = [f"stage{k}" for k in range(5 - stages, 5)]
     sizes = {"embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1] * 4}
-    return t.ResNetConfig(**sizes, layer_type="basic", out_features=names)
+    return kind(**sizes, layer_type="basic", out_features=names)
 
 
 def _swin(t):
@@ -46,19 +49,17 @@ def _swin(t):
 
 
 def _detr(t):
-    return t.DetrConfig(use_timm_backbone=False, backbone_config=_resnet(t, 1), **_DETECTOR)
+    return t.DetrConfig(use_timm_backbone=False, backbone_config=_resnet(t.ResNetConfig, 1), **_DETECTOR)
 
 
 def _deformable_detr(t):
-    backbone = _resnet(t, 3)
+    backbone = _resnet(t.ResNetConfig, 3)
     refined = {"two_stage": True, "with_box_refine": True, "two_stage_num_proposals": 12, "num_feature_levels": 4}
     return t.DeformableDetrConfig(use_timm_backbone=False, backbone_config=backbone, **refined, **_DETECTOR)
 
 
 def _rt_detr(t):
-    sizes = {"embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1] * 4}
-    names = ["stage2", "stage3", "stage4"]
-    backbone = t.RTDetrResNetConfig(**sizes, layer_type="basic", out_features=names)
+    backbone = _resnet(t.RTDetrResNetConfig, 3)
     widths = {"encoder_hidden_dim": 32, "encoder_in_channels": [32, 48, 64], "decoder_in_channels": [32] * 3}
     given = {k: v for k, v in _DETECTOR.items() if k != "encoder_layers"}
     return t.RTDetrV2Config(backbone_config=backbone, anchor_image_size=None, **widths, **given)
@@ -171,7 +172,6 @@ def _images(*shapes: tuple[int, int, int]):
 
 
 def _prompts(*counts: int):
-    np = inputs.np
     return [
         {
             "pixel_values": inputs.normal(1, 3, 64, 64),
@@ -210,7 +210,7 @@ _NOISE = [
 ]
 _BYTES = [{"inputs": inputs.ids(250, b, 32), "attention_mask": inputs.lengths_mask(*([32] * b))} for b in (1, 2)]
 _TABLES = [
-    {**step, "token_type_ids": inputs.np.random.default_rng(3).integers(0, 2, (*size, 7))}
+    {**step, "token_type_ids": np.random.default_rng(3).integers(0, 2, (*size, 7))}
     for size in ((1, 12), (2, 20))
     for step in _text(size)
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import zoo_inputs as inputs
-from zoo_built import _Builder as Builder
+from zoo_built import Builder
 from zoo_model import made
 
 

@@ -79,7 +79,12 @@ pub fn check_with(core: &Core, path: &Path, options: &ReadOptions) -> Result<Val
         Some(file) => Some(read_weights(file).map_err(|error| Failure::file(file, &error))?),
         None => None,
     };
-    Ok(core.validate_memory_with(&xml, weights.as_ref(), options))
+    let mut validation = core.validate_memory_with(&xml, weights.as_ref(), options);
+    // Nothing stands beside a model that comes through a pipe.
+    for missing in validation.diagnostics.iter_mut().filter(|found| found.code == Code::MissingWeights) {
+        missing.help = Some("name the .bin file with --weights".to_owned());
+    }
+    Ok(validation)
 }
 
 #[cfg(feature = "mmap")]

@@ -71,13 +71,14 @@ pub fn write(model: &Model, output: &Path, terminal: &Terminal) -> Result<(), Fa
         // The weights take the name with the ending .bin, which must not be the model itself.
         return Err(Failure::usage(format!("{}: the name of a model ends with .xml", output.display())));
     }
-    let before = model.path().map(sizes);
+    let source = model.path().filter(|path| *path != Path::new("-"));
+    let before = source.map(sizes);
     let version = model.graph().ir_version;
     model.save(output)?;
     let after = sizes(output);
     let shown_sizes = |(xml, bin): (u64, u64)| format!("{} and {} of weights", size(xml), size(bin));
     terminal.say(&format!("{}: {}", output.display(), shown_sizes(after)));
-    if let (Some(path), Some(before)) = (model.path(), before) {
+    if let (Some(path), Some(before)) = (source, before) {
         terminal.say(&format!("  was {}: {}", shown(path), shown_sizes(before)));
     }
     if version != 11 {

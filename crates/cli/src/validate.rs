@@ -11,6 +11,7 @@ use ovir::diagnostics::{
     Diagnostic, Report, SourceText, Summary, render_github, render_human, render_json, render_junit, render_sarif,
 };
 use ovir::ir::Limits;
+use ovir::tensor::grow_heap;
 use ovir::{Core, ReadOptions, Validation};
 
 use crate::failure::{FAULT, Failure, USAGE};
@@ -202,6 +203,11 @@ fn check_one(arguments: &ValidateArguments, core: &Core, path: &Path, terminal: 
         // Names and values were checked when the arguments were read.
         let _ = options.limits.set(name, *value);
     }
+    if is_only(arguments, path) {
+        // The text, what it says, and the graph with what is known of it take four times as much memory as the text.
+        let text = std::fs::metadata(path).map_or(0, |file| usize::try_from(file.len()).unwrap_or(0));
+        grow_heap(text.saturating_mul(4));
+    }
     let validation = check_with(core, path, &options)?;
     let is_valid = validation.is_valid();
     let Validation { xml, mut diagnostics, result } = validation;
@@ -214,8 +220,7 @@ fn check_one(arguments: &ValidateArguments, core: &Core, path: &Path, terminal: 
     let mut checked = Checked { file, xml, diagnostics };
     let Some(text) = &arguments.shape else {
         // The process ends soon; taking a large graph apart before would be a part of its time.
-        let is_only = arguments.models.len() == 1 && arguments.models.iter().any(|model| model == path);
-        std::mem::forget(result.filter(|_| is_only));
+        std::mem::forget(result.filter(|_| is_only(arguments, path)));
         return Ok(checked);
     };
     if !is_valid {
@@ -234,6 +239,12 @@ fn check_one(arguments: &ValidateArguments, core: &Core, path: &Path, terminal: 
         }
     }
     Ok(checked)
+}
+
+/// Whether this file is all that the process is there for.
+fn is_only(arguments: &ValidateArguments, path: &Path) -> bool {
+    arguments.models.len() + arguments.named.len() == 1
+        && arguments.models.iter().chain(&arguments.named).any(|model| model == path)
 }
 
 fn print(arguments: &ValidateArguments, reports: &[Report<'_>], terminal: &Terminal) -> Result<(), Failure> {

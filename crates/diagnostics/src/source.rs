@@ -15,12 +15,17 @@ pub struct Position {
     pub column: usize,
 }
 
+/// Bytes after which characters are counted anew: a file of one line may have ten thousand findings.
+const BLOCK: usize = 1024;
+
 /// A text with an index of its lines.
 #[derive(Debug, Clone)]
 pub struct SourceText<'a> {
     text: Cow<'a, str>,
     /// The offset at which each line starts.
     starts: Vec<usize>,
+    /// The characters before each block of bytes.
+    before: Vec<usize>,
 }
 
 impl<'a> SourceText<'a> {
@@ -41,7 +46,13 @@ impl<'a> SourceText<'a> {
     fn from_cow(text: Cow<'a, str>) -> SourceText<'a> {
         let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let starts = std::iter::once(0).chain(newlines.map(|(offset, _)| offset + 1)).collect();
-        SourceText { text, starts }
+        let mut count = 0;
+        let before = text.as_bytes().chunks(BLOCK).map(|block| {
+            let before = count;
+            count += characters(block);
+            before
+        });
+        SourceText { starts, before: before.collect(), text }
     }
 
     /// The text.
@@ -53,7 +64,15 @@ impl<'a> SourceText<'a> {
     pub fn position(&self, offset: usize) -> Position {
         let offset = self.boundary(offset);
         let line = self.line_index(offset);
-        Position { line: line + 1, column: self.text[self.starts[line]..offset].chars().count() + 1 }
+        Position { line: line + 1, column: self.count(offset) - self.count(self.starts[line]) + 1 }
+    }
+
+    /// The characters before an offset.
+    fn count(&self, offset: usize) -> usize {
+        let block = offset / BLOCK;
+        let before = self.before.get(block).or(self.before.last()).copied().unwrap_or(0);
+        let start = block.min(self.before.len().saturating_sub(1)) * BLOCK;
+        before + characters(&self.text.as_bytes()[start..offset])
     }
 
     /// The places of the first character and of the one after the last.
@@ -89,6 +108,11 @@ impl<'a> SourceText<'a> {
     }
 }
 
+/// The characters that begin in these bytes.
+fn characters(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| !(0x80..0xc0).contains(*byte)).count()
+}
+
 /// The bytes as text of the same length.
 fn readable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -103,6 +127,18 @@ fn readable(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use pretty_assertions::assert_eq;
+
+    #[test]
+    fn columns_of_long_lines_count_characters() {
+        for length in [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK] {
+            let text = format!("a\n{}", "xé𝄞".repeat(length).chars().take(length).collect::<String>());
+            let source = SourceText::new(&text);
+            for (column, (offset, _)) in text[2..].char_indices().enumerate() {
+                assert_eq!(source.position(offset + 2), Position { line: 2, column: column + 1 });
+            }
+            assert_eq!(source.position(usize::MAX).column, length + 1);
+        }
+    }
 
     #[test]
     fn columns_count_characters() {

@@ -7,16 +7,18 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ovir_diagnostics::{Code, Diagnostic, Severity, Span, nearest};
 use ovir_ir::{
-    Attribute, Body, ControlFlow, Document, Layer, Port, PortMap, PortMapEntry, RtAttribute, RtInfo, Text, Weights,
+    Attribute, Body, ControlFlow, Document, Layer, Limits, Port, PortMap, PortMapEntry, RtAttribute, RtInfo, Text,
+    Weights,
 };
 use ovir_ops::{
     AttributeDef, AttributeReader, BackEdge, Blame, BodyPorts, BuildContext, Category, Guarded, InputMap, OpDef,
     OpError, OpVersion, Operation, OutputMap, RawAttribute, Registry, Resolution, SPECIFIED, Slicing,
     infrastructure::constant::Const,
 };
-use ovir_tensor::{ElementType, SmallVec};
+use ovir_tensor::{ElementType, SmallVec, with_room};
 use smallvec::smallvec;
 
 use crate::build::edges::Link;
@@ -28,6 +30,8 @@ use crate::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, S
 pub struct BuildOptions {
     /// Constants stay without tensors, and missing weights are no defect.
     pub without_weights: bool,
+    /// Beyond as many findings as these say, some kinds are no longer looked for.
+    pub limits: Limits,
 }
 
 /// A graph, as far as it could be built, and what is wrong with the file.
@@ -52,7 +56,9 @@ pub fn build(
         registry,
         diagnostics: Vec::new(),
         nothing: Arc::new(Unresolved { outputs: Vec::new(), attributes: Vec::new() }),
+        findings: options.limits.findings,
         unknown: Vec::new(),
+        surplus: HashSet::new(),
     };
     let mut model = builder.body(&mut document.body).model;
     model.name = document.name.value.to_string();
@@ -61,6 +67,9 @@ pub fn build(
         legacy::check_names(&model, &mut builder.diagnostics);
         legacy::widen_interface(&mut model);
     }
+    let surplus = &builder.surplus;
+    let is_surplus = |d: &Diagnostic| d.primary.as_ref().is_some_and(|label| surplus.contains(&label.span));
+    builder.diagnostics.retain(|diagnostic| diagnostic.code != Code::MissingEdge || !is_surplus(diagnostic));
     builder.weights.finish(&mut builder.diagnostics);
     unknown::report(builder.unknown, registry, &mut builder.diagnostics);
     legacy::apply_preprocessing(&document, &mut model, weights, &mut builder.diagnostics);
@@ -78,9 +87,16 @@ struct Builder<'b> {
     diagnostics: Vec<Diagnostic>,
     /// What a layer is until its operation is known.
     nothing: Arc<dyn Operation>,
+    /// The most findings that are of use.
+    findings: usize,
     /// Layers of types that nobody knows.
     unknown: Vec<unknown::Unknown>,
+    /// Ports that layers have beyond those of their operation.
+    surplus: HashSet<Span>,
 }
+
+/// What is known by name. Files have a hundred thousand names, of which nobody can foresee the hashes.
+type Names<'n, T> = HashMap<&'n str, T, RandomState>;
 
 /// A body and where its parameters and results stand, by layer id.
 struct BuiltBody {
@@ -92,9 +108,9 @@ struct BuiltBody {
 impl Builder<'_> {
     fn body(&mut self, body: &mut Body<'_>) -> BuiltBody {
         self.check_names(body);
-        let edges = edges::connect(body, &mut self.diagnostics);
-        let mut model = Model { rt_info: body.rt_info.iter().map(own_rt_info).collect(), ..Model::default() };
-        model.nodes.reserve(body.layers.len());
+        let edges = edges::connect(body, self.findings, &mut self.diagnostics);
+        let rt_info = body.rt_info.iter().map(own_rt_info).collect();
+        let mut model = Model { rt_info, nodes: with_room(body.layers.len()), ..Model::default() };
         let mut node_of: Vec<Option<NodeId>> = vec![None; body.layers.len()];
         for index in edges.order {
             let layer = &mut body.layers[index];
@@ -108,9 +124,12 @@ impl Builder<'_> {
     }
 
     fn check_names(&mut self, body: &Body<'_>) {
-        let mut names: HashMap<&str, &Layer<'_>> = HashMap::with_capacity(body.layers.len());
+        let mut names: Names<'_, &Layer<'_>> =
+            Names::with_capacity_and_hasher(body.layers.len(), RandomState::default());
         for layer in &body.layers {
-            if let Some(first) = names.insert(layer.name.as_str(), layer) {
+            if let Some(first) = names.insert(layer.name.as_str(), layer)
+                && self.diagnostics.len() <= self.findings
+            {
                 let message = format!("two layers have the name \"{}\"", layer.name.as_str());
                 self.diagnostics.push(
                     Diagnostic::new(Code::DuplicateFriendlyName, message)
@@ -127,7 +146,8 @@ impl Builder<'_> {
     /// Of two inputs, or two outputs, with the same name only one can be addressed by it. Elsewhere the name addresses
     /// nothing, and converters do leave names behind.
     fn check_tensor_names(&mut self, body: &Body<'_>) {
-        let mut tensors: HashMap<&str, (&Layer<'_>, u64, Span)> = HashMap::with_capacity(body.layers.len());
+        let mut tensors: Names<'_, (&Layer<'_>, u64, Span)> =
+            Names::with_capacity_and_hasher(body.layers.len(), RandomState::default());
         let mut interface: Option<InterfacePorts> = None;
         for layer in &body.layers {
             for (port, name) in layer.outputs.iter().flat_map(|port| port.names.iter().map(move |name| (port, name))) {
@@ -135,6 +155,9 @@ impl Builder<'_> {
                 else {
                     continue;
                 };
+                if self.diagnostics.len() > self.findings {
+                    return;
+                }
                 let interface = interface.get_or_insert_with(|| InterfacePorts::of(body));
                 let both =
                     |is: &dyn Fn(u64, u64) -> bool| is(layer.id.value, port.id.value) && is(other.id.value, other_port);
@@ -270,7 +293,10 @@ impl Builder<'_> {
                 node.type_name,
                 node.version.class_version
             );
-            let surplus = if kind == "input" { layer.inputs.get(high) } else { layer.outputs.get(high) };
+            let ports = if kind == "input" { &layer.inputs } else { &layer.outputs };
+            // That nothing arrives at ports that should not be there is no defect of its own.
+            self.surplus.extend(ports.iter().skip(high).map(|port| port.span));
+            let surplus = ports.get(high);
             let (span, label) = match surplus {
                 Some(port) => (port.span, "one too many"),
                 None => (layer.span, "ports are missing"),
@@ -376,6 +402,13 @@ impl Builder<'_> {
             diagnostic = diagnostic.at(place, "the port map").also(parameter.span, "the Parameter");
             self.diagnostics.push(diagnostic.help("add an <input> with its internal_layer_id"));
         }
+        if layer.type_name.value.eq_ignore_ascii_case("Loop") && ports.special.execution_condition.is_none() {
+            let message = format!("{reference}: no <output> of the port map has the purpose \"execution_condition\"");
+            let diagnostic = Diagnostic::new(Code::MissingMapping, message).in_layer(reference.clone());
+            let help =
+                "add an <output> with that purpose and the internal_layer_id of the Result that says whether to go on";
+            self.diagnostics.push(diagnostic.at(place, "the port map").help(help));
+        }
         let taken: HashSet<usize> = ports.outputs.iter().map(|output| output.external).collect();
         for (index, port) in layer.outputs.iter().enumerate().filter(|(index, _)| !taken.contains(index)) {
             let message = format!(
@@ -404,10 +437,33 @@ impl Builder<'_> {
         for entry in map.iter().flat_map(|m| m.inputs.iter().chain(&m.outputs)) {
             self.check_slicing(layer, entry);
         }
-        for entry in map.iter().flat_map(|m| &m.inputs) {
-            let Some(parameter) = self.inner(layer, &body.parameters, entry.internal_layer_id, "Parameter") else {
+        if let Some(map) = map {
+            self.map_inputs(layer, map, body, &mut ports);
+            self.map_outputs(layer, map, body, &mut ports);
+        }
+        for edge in back_edges {
+            if self.is_backwards(layer, edge, body) {
                 continue;
-            };
+            }
+            let result = self.inner(layer, &body.results, edge.from_layer, "Result");
+            let parameter = self.inner(layer, &body.parameters, edge.to_layer, "Parameter");
+            if let (Some(result), Some(parameter)) = (result, parameter) {
+                ports.back_edges.push(BackEdge { result, parameter });
+            }
+        }
+        ports
+    }
+
+    fn map_inputs(&mut self, layer: &Layer<'_>, map: &PortMap<'_>, body: &BuiltBody, ports: &mut BodyPorts) {
+        let mut given: HashMap<usize, Span> = HashMap::new();
+        for entry in &map.inputs {
+            let id = entry.internal_layer_id;
+            let Some(parameter) = self.inner(layer, &body.parameters, id, "Parameter") else { continue };
+            if let Some(first) = given.insert(parameter, entry.span) {
+                let what = format!("two <input> of the port map give Parameter {} a value", id.value);
+                self.mapped_twice(layer, &what, id.span, first);
+                continue;
+            }
             if entry.purpose.as_ref().is_some_and(|p| p.as_str() == "current_iteration") {
                 ports.special.current_iteration = Some(parameter);
                 continue;
@@ -416,27 +472,49 @@ impl Builder<'_> {
                 ports.inputs.push(InputMap { external, parameter, slicing: slicing(entry) });
             }
         }
-        for entry in map.iter().flat_map(|m| &m.outputs) {
+    }
+
+    fn map_outputs(&mut self, layer: &Layer<'_>, map: &PortMap<'_>, body: &BuiltBody, ports: &mut BodyPorts) {
+        let mut taken: HashMap<usize, Span> = HashMap::new();
+        for entry in &map.outputs {
+            let id = entry.external_port_id;
             let Some(result) = self.inner(layer, &body.results, entry.internal_layer_id, "Result") else { continue };
             if entry.purpose.as_ref().is_some_and(|p| p.as_str() == "execution_condition") {
                 ports.special.execution_condition = Some(result);
             }
             // -1 marks a port that has a purpose and no counterpart outside.
-            if entry.external_port_id.value < 0 {
+            if id.value < 0 {
                 continue;
             }
-            if let Some(external) = self.outer(layer, entry, &layer.outputs, "output") {
-                ports.outputs.push(OutputMap { external, result, slicing: slicing(entry) });
+            let Some(external) = self.outer(layer, entry, &layer.outputs, "output") else { continue };
+            match taken.insert(external, entry.span) {
+                None => ports.outputs.push(OutputMap { external, result, slicing: slicing(entry) }),
+                Some(first) => {
+                    let what = format!("two <output> of the port map say what port {} yields", id.value);
+                    self.mapped_twice(layer, &what, id.span, first);
+                }
             }
         }
-        for edge in back_edges {
-            let result = self.inner(layer, &body.results, edge.from_layer, "Result");
-            let parameter = self.inner(layer, &body.parameters, edge.to_layer, "Parameter");
-            if let (Some(result), Some(parameter)) = (result, parameter) {
-                ports.back_edges.push(BackEdge { result, parameter });
-            }
+    }
+
+    fn mapped_twice(&mut self, layer: &Layer<'_>, what: &str, second: Span, first: Span) {
+        let reference = layer.reference();
+        let diagnostic = Diagnostic::new(Code::InvalidBody, format!("{reference}: {what}")).in_layer(reference);
+        self.diagnostics.push(diagnostic.at(second, "the second").also(first, "the first"));
+    }
+
+    /// Reports a back edge whose ends are exchanged.
+    fn is_backwards(&mut self, layer: &Layer<'_>, edge: &ovir_ir::BackEdge, body: &BuiltBody) -> bool {
+        let (from, to) = (edge.from_layer.value, edge.to_layer.value);
+        let is_sound = body.results.contains_key(&from) || body.parameters.contains_key(&to);
+        if is_sound || !body.parameters.contains_key(&from) || !body.results.contains_key(&to) {
+            return false;
         }
-        ports
+        let reference = layer.reference();
+        let message = format!("{reference}: the back edge goes from Parameter {from} to Result {to}");
+        let diagnostic = Diagnostic::new(Code::InvalidBody, message).in_layer(reference).at(edge.span, "");
+        self.diagnostics.push(diagnostic.help("back edges go from a Result to a Parameter; exchange the ends"));
+        true
     }
 
     /// Steps of nothing and slices of nothing never end, whatever the size of the axis.

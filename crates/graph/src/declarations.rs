@@ -6,7 +6,7 @@
 
 use ovir_diagnostics::{Code, Diagnostic, Span};
 use ovir_ir::DeclaredDim;
-use ovir_ops::ValueFacts;
+use ovir_ops::{ValueFacts, infrastructure::parameter::Parameter};
 use ovir_tensor::{Dim, ElementType, SmallVec};
 
 use crate::inference::infer_layer;
@@ -309,7 +309,12 @@ fn finding(
     mismatch: &Mismatch,
 ) -> Diagnostic {
     let reference = node.reference();
-    let yields = if kind == "input" { "its producer yields" } else { "the operation yields" };
+    let is_given = kind == "output" && is_given(node, facts);
+    let yields = match kind {
+        "input" => "its producer yields",
+        _ if is_given => "the port map gives",
+        _ => "the operation yields",
+    };
     let (code, message, span, label) = match *mismatch {
         Mismatch::ElementType(element_type, span) => {
             let (declared, actual) = (element_type.precision_name(), facts.element_type.precision_name());
@@ -326,8 +331,17 @@ fn finding(
             (Code::StaleShape, message, span, format!("should be {}", right_part(declared, facts, span)))
         }
     };
-    let help = "OpenVINO and ovir ignore what ports declare, other readers may not; write what the operation yields";
+    let help = match is_given {
+        true => "if the port map is right, write what it gives",
+        false => "OpenVINO and ovir ignore what ports declare, other readers may not; write what the operation yields",
+    };
     Diagnostic::new(code, message).in_layer(reference).at(span, label).help(help)
+}
+
+/// Whether the value of a Parameter is not what its own attributes say: it comes from the layer around its body.
+fn is_given(node: &Node, facts: &ValueFacts) -> bool {
+    let parameter = node.operation.downcast_ref::<Parameter>();
+    parameter.is_some_and(|own| own.element_type != facts.element_type || !own.shape.includes(&facts.shape))
 }
 
 /// The dimension that should stand at `span`, or the whole shape where the rank differs.

@@ -1,14 +1,18 @@
 //! Shape inference over a whole graph.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use ovir_diagnostics::{Code, Diagnostic};
 use ovir_ops::{
     Blame, Body, Effects, Environment, EvaluateContext, InferContext, OpError, OpResult, OutputSlot, OutputSlots,
     SymbolSource, ValueFacts, infrastructure::parameter::Parameter,
 };
-use ovir_tensor::{Bounds, Dim, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, SmallVec, Tensor, TensorView};
+use ovir_tensor::{
+    Bounds, Dim, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, SmallVec, Tensor, TensorView, with_room,
+};
 
 use crate::declarations::settle;
 use crate::{Model, Node, NodeId, Source, diagnose};
@@ -24,8 +28,13 @@ const MAX_FOLDED_INPUT_ELEMENTS: usize = 4 * MAX_BOUNDS_ELEMENTS;
 pub struct Inference {
     facts: Vec<ValueFacts>,
     first: Vec<u32>,
-    /// Memory for the outputs of the layer at hand.
-    outputs: Vec<ValueFacts>,
+}
+
+/// What is known of the values of the layers before the one at hand.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    facts: &'a [ValueFacts],
+    first: &'a [u32],
 }
 
 /// Facts that need not be inferred anew: those of the layers marked, in another inference of the same model.
@@ -34,17 +43,7 @@ pub type Reuse<'a> = Option<(&'a [bool], &'a Inference)>;
 impl Inference {
     /// What is known of the output `source`.
     pub fn get(&self, source: Source) -> &ValueFacts {
-        static NOTHING: ValueFacts = ValueFacts {
-            element_type: ElementType::Dynamic,
-            shape: PartialShape::DYNAMIC,
-            bounds: None,
-            constant: None,
-        };
-        let range = self.range(source.node);
-        self.facts
-            .get(range.start + source.port as usize)
-            .filter(|_| (source.port as usize) < range.len())
-            .unwrap_or(&NOTHING)
+        Known { facts: &self.facts, first: &self.first }.get(source)
     }
 
     /// What is known of the outputs of a layer.
@@ -62,13 +61,34 @@ impl Inference {
         self.facts.len()
     }
 
-    /// The layer whose outputs begin after those counted so far gets `count` outputs.
-    fn push(&mut self, outputs: impl IntoIterator<Item = ValueFacts>) {
-        self.first.push(self.facts.len() as u32);
-        self.facts.extend(outputs);
+    /// Adds the next layer. Returns what is known of those before it, and the places of its outputs.
+    fn append(&mut self, outputs: usize) -> (Known<'_>, &mut [ValueFacts]) {
+        let count = self.facts.len();
+        self.facts.resize_with(count + outputs, ValueFacts::default);
+        let (before, outputs) = self.facts.split_at_mut(count);
+        self.first.push(count as u32);
+        (Known { facts: before, first: &self.first }, outputs)
     }
 
     fn range(&self, node: NodeId) -> Range<usize> {
+        Known { facts: &self.facts, first: &self.first }.range(node)
+    }
+}
+
+impl<'a> Known<'a> {
+    fn get(self, source: Source) -> &'a ValueFacts {
+        static NOTHING: ValueFacts = ValueFacts {
+            element_type: ElementType::Dynamic,
+            shape: PartialShape::DYNAMIC,
+            bounds: None,
+            constant: None,
+        };
+        let range = self.range(source.node);
+        let index = range.start + source.port as usize;
+        self.facts.get(index).filter(|_| index < range.end).unwrap_or(&NOTHING)
+    }
+
+    fn range(self, node: NodeId) -> Range<usize> {
         let start = self.first[node.index()] as usize;
         let end = self.first.get(node.index() + 1).map_or(self.facts.len(), |next| *next as usize);
         start..end
@@ -88,9 +108,45 @@ pub(crate) struct Checks {
 
 /// Violations, each with the layer at which it was found, in the order of the layers.
 pub(crate) struct Findings {
-    pub(crate) list: Vec<(NodeId, Diagnostic)>,
+    list: Vec<(NodeId, Diagnostic)>,
     /// What validation wants to know beyond violations, in bodies too.
-    pub(crate) checks: Option<Checks>,
+    checks: Option<Checks>,
+    /// Violations by the constant that is blamed and the words that say why: the position of the first, and how many
+    /// layers more are concerned.
+    by_constant: HashMap<(Source, String), (usize, usize)>,
+}
+
+impl Findings {
+    pub(crate) fn new(checks: Option<Checks>) -> Findings {
+        Findings { list: Vec::new(), checks, by_constant: HashMap::new() }
+    }
+
+    /// Adds a violation. A constant that many layers read is blamed once.
+    fn add(&mut self, model: &Model, id: NodeId, problem: &OpError, inputs: &[&ValueFacts]) {
+        let node = model.node(id);
+        if let Blame::Input(port) = problem.blame()
+            && let Some(source) = node.inputs.get(*port).filter(|source| model.node(source.node).is("Const"))
+        {
+            let position = self.list.len();
+            let known = self.by_constant.entry((*source, problem.message().to_owned()));
+            let count = known.and_modify(|(_, count)| *count += 1).or_insert((position, 0)).1;
+            if count > 0 {
+                return;
+            }
+        }
+        self.list.push((id, explained(model, node, problem, inputs)));
+    }
+
+    /// What was found, in the order of the layers.
+    pub(crate) fn finish(mut self) -> Vec<(NodeId, Diagnostic)> {
+        for (position, count) in self.by_constant.into_values().filter(|(_, count)| *count > 0) {
+            let layers = if count == 1 { "layer reads" } else { "layers read" };
+            if let Some((_, diagnostic)) = self.list.get_mut(position) {
+                diagnostic.notes.push(format!("{count} more {layers} this constant with the same result"));
+            }
+        }
+        self.list
+    }
 }
 
 /// Infers all values of a model. Where a layer's rules are violated, the violation goes to `diagnostics` and the
@@ -115,9 +171,9 @@ pub fn infer_model_into(
     diagnostics: &mut Vec<Diagnostic>,
     inference: &mut Inference,
 ) {
-    let mut findings = Findings { list: Vec::new(), checks: None };
+    let mut findings = Findings::new(None);
     infer_all(model, given, reuse, symbols, &mut findings, inference);
-    diagnostics.extend(findings.list.into_iter().map(|(_, diagnostic)| diagnostic));
+    diagnostics.extend(findings.finish().into_iter().map(|(_, diagnostic)| diagnostic));
 }
 
 /// As [`infer_model_into`]; the violations stay with the layers at which they were found.
@@ -132,29 +188,28 @@ pub(crate) fn infer_all(
     inference.facts.clear();
     inference.first.clear();
     inference.first.reserve(model.nodes.len());
-    inference.facts.reserve(model.nodes.len());
+    if inference.facts.capacity() < model.nodes.len() {
+        inference.facts = with_room(model.nodes.len());
+    }
     let mut problems = Vec::new();
-    let mut outputs = std::mem::take(&mut inference.outputs);
     for (id, node) in model.iter() {
         if let Some((marked, known)) = reuse
             && marked.get(id.index()).copied().unwrap_or(false)
         {
-            inference.push(known.outputs(id).iter().cloned());
+            inference.first.push(inference.facts.len() as u32);
+            inference.facts.extend_from_slice(known.outputs(id));
             continue;
         }
-        outputs.clear();
-        outputs.resize_with(node.outputs.len(), ValueFacts::default);
+        let (known, outputs) = inference.append(node.outputs.len());
         let given = given.iter().find(|(node, _)| *node == id).map(|(_, facts)| facts);
         match (given, outputs.first_mut()) {
             (Some(given), Some(first)) => *first = with_declared_type(node, given),
-            _ => infer_node(model, inference, id, &mut outputs, &mut problems, symbols, findings),
+            _ => infer_node(model, known, id, outputs, &mut problems, symbols, findings),
         }
         if node.operation.effects() == Effects::Interface && node.inputs.is_empty() {
-            name_dims(&mut outputs, symbols);
+            name_dims(outputs, symbols);
         }
-        inference.push(outputs.drain(..));
     }
-    inference.outputs = outputs;
 }
 
 /// Infers one layer from the facts of its inputs.
@@ -186,7 +241,7 @@ pub fn infer_layer(
 
 fn infer_node(
     model: &Model,
-    inference: &Inference,
+    known: Known<'_>,
     id: NodeId,
     outputs: &mut [ValueFacts],
     problems: &mut Vec<OpError>,
@@ -194,7 +249,7 @@ fn infer_node(
     findings: &mut Findings,
 ) {
     let node = model.node(id);
-    let inputs: SmallVec<[&ValueFacts; 8]> = node.inputs.iter().map(|source| inference.get(*source)).collect();
+    let inputs: SmallVec<[&ValueFacts; 8]> = node.inputs.iter().map(|source| known.get(*source)).collect();
     let nested: SmallVec<[GraphBody<'_>; 2]> =
         node.bodies.iter().map(|body| GraphBody::new(body, findings.checks)).collect();
     let bodies: SmallVec<[&dyn Body; 2]> = nested.iter().map(|b| b as &dyn Body).collect();
@@ -214,7 +269,7 @@ fn infer_node(
         }
         return;
     }
-    findings.list.extend(problems.iter().map(|problem| (id, explained(model, node, problem, &inputs))));
+    problems.iter().for_each(|problem| findings.add(model, id, problem, &inputs));
     trust_declarations(node, outputs);
 }
 
@@ -391,7 +446,7 @@ impl Body for GraphBody<'_> {
     }
 
     fn infer(&self, parameters: &[ValueFacts]) -> OpResult<Vec<ValueFacts>> {
-        let mut findings = Findings { list: Vec::new(), checks: self.checks };
+        let mut findings = Findings::new(self.checks);
         // Symbols of the outer graph must not be mistaken for those given out inside.
         let given: Vec<(NodeId, ValueFacts)> =
             self.model.parameters.iter().copied().zip(parameters.iter().map(without_symbols)).collect();
@@ -399,8 +454,8 @@ impl Body for GraphBody<'_> {
         let mut inference = Inference::default();
         infer_all(self.model, &given, None, &mut symbols, &mut findings, &mut inference);
         let found: Vec<Diagnostic> = match self.checks {
-            Some(_) => settle(self.model, &inference, findings.list),
-            None => findings.list.into_iter().map(|(_, diagnostic)| diagnostic).collect(),
+            Some(_) => settle(self.model, &inference, findings.finish()),
+            None => findings.finish().into_iter().map(|(_, diagnostic)| diagnostic).collect(),
         };
         self.keep(found);
         let results = self.model.results.iter().map(|id| {
@@ -423,7 +478,7 @@ fn without_symbols(facts: &ValueFacts) -> ValueFacts {
         }
     }
     if let Some(bounds) = &mut facts.bounds {
-        for value in &mut bounds.values {
+        for value in &mut Arc::make_mut(bounds).values {
             value.symbol = None;
         }
     }

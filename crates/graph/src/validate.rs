@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ovir_diagnostics::{Code, Diagnostic, Severity, nearest};
-use ovir_ir::Limits;
+use ovir_ir::{Limits, beyond};
 use ovir_ops::SymbolSource;
 
 use crate::declarations::settle;
@@ -69,11 +69,12 @@ pub fn validate_within(model: Model, earlier: Vec<Diagnostic>, limits: &Limits) 
     let mut diagnostics = earlier;
     let was_sound = !diagnostics.iter().any(Diagnostic::is_error);
     let checks = Some(Checks { elements: limits.elements });
-    let mut findings = Findings { list: Vec::new(), checks };
+    let mut findings = Findings::new(checks);
     let mut inference = Inference::default();
     infer_all(&model, &[], None, &mut SymbolSource::default(), &mut findings, &mut inference);
-    diagnostics.extend(settle(&model, &inference, findings.list));
+    diagnostics.extend(settle(&model, &inference, findings.finish()));
     check_variables(&model, &inference, &mut diagnostics);
+    check_layouts(&model, &mut diagnostics);
     if model.results.is_empty() && was_sound {
         diagnostics.push(Diagnostic::new(Code::NoResults, "the model has no Result layers").help("add a Result"));
     }
@@ -81,6 +82,7 @@ pub fn validate_within(model: Model, earlier: Vec<Diagnostic>, limits: &Limits) 
         check_reachability(&model, &mut diagnostics);
     }
     sort(&mut diagnostics);
+    cut(&mut diagnostics, limits.findings);
     Validation { model, inference, diagnostics }
 }
 
@@ -89,6 +91,21 @@ fn sort(diagnostics: &mut Vec<Diagnostic>) {
     let place = |d: &Diagnostic| d.primary.as_ref().map_or(0, |p| p.span.start);
     diagnostics.sort_by_key(|d| (place(d), std::cmp::Reverse(d.severity), d.code));
     diagnostics.dedup();
+}
+
+/// Leaves out what nobody reads: a model with so many findings is not mended one by one. Notes go first.
+fn cut(diagnostics: &mut Vec<Diagnostic>, most: usize) {
+    if diagnostics.len() > most {
+        diagnostics.retain(|diagnostic| diagnostic.severity != Severity::Note);
+    }
+    if diagnostics.len() > most {
+        diagnostics.truncate(most);
+        let excess = Diagnostic::new(Code::LimitExceeded, beyond("there are", most, "findings", "findings"));
+        // Reading may have said so already.
+        if !diagnostics.contains(&excess) {
+            diagnostics.push(excess);
+        }
+    }
 }
 
 /// Every variable needs both ends, and they must agree.
@@ -132,6 +149,29 @@ fn check_variables(model: &Model, inference: &Inference, diagnostics: &mut Vec<D
             diagnostic = diagnostic.also(location.layer, "read here");
         }
         diagnostics.push(diagnostic);
+    }
+}
+
+/// The layout of a Parameter names as many axes as its shape has. OpenVINO refuses to compile other models.
+fn check_layouts(model: &Model, diagnostics: &mut Vec<Diagnostic>) {
+    for (index, id) in model.parameters.iter().enumerate() {
+        let node = model.node(*id);
+        let Some(rank) = model.input_facts(index).and_then(|(_, shape)| shape.rank()) else { continue };
+        let attributes = node.rt_info.iter().chain(node.outputs.iter().flat_map(|output| &output.rt_info));
+        let mut layouts = attributes.filter(|entry| entry.name.value == "layout");
+        let Some(layout) = layouts.find_map(|entry| entry.attribute("layout")) else { continue };
+        let text = layout.value.as_str();
+        let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) else { continue };
+        let names = inner.split(',').filter(|name| !name.trim().is_empty());
+        let (open, named): (Vec<&str>, Vec<&str>) = names.partition(|name| name.trim() == "...");
+        let fits = if open.is_empty() { named.len() == rank } else { named.len() <= rank };
+        if fits {
+            continue;
+        }
+        let reference = node.reference();
+        let message = format!("{reference}: the layout {text} does not fit a shape of rank {rank}");
+        diagnostics
+            .push(Diagnostic::new(Code::InvalidAttribute, message).in_layer(reference).at(layout.value.span, ""));
     }
 }
 

@@ -18,6 +18,6 @@ pub use document::{
     MeanImage, Port, PortMap, PortMapEntry, PreProcess, RtAttribute, RtInfo, Text,
 };
 pub use limits::{Limits, beyond};
-pub use reader::{read_document, read_document_within};
+pub use reader::{read_document, read_document_within, read_text_within};
 pub use weights::{Weights, WeightsError};
 pub use writer::{AtomicFile, ConstantPlace, WeightsWriter, write_document};

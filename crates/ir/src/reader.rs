@@ -30,10 +30,20 @@ pub fn read_document(xml: &[u8]) -> (Option<Document<'_>>, Vec<Diagnostic>) {
 
 /// As [`read_document`], with limits of one's own.
 pub fn read_document_within<'a>(xml: &'a [u8], limits: &Limits) -> (Option<Document<'a>>, Vec<Diagnostic>) {
-    if let Some(diagnostic) = foreign::foreign(xml) {
-        return (None, vec![diagnostic]);
-    }
-    let text = match checked_text(xml) {
+    let checked = readable(xml).and_then(|()| checked_text(xml));
+    read_checked(checked, limits)
+}
+
+/// As [`read_document_within`], of a text that is known to be UTF-8.
+pub fn read_text_within<'a>(xml: &'a str, limits: &Limits) -> (Option<Document<'a>>, Vec<Diagnostic>) {
+    read_checked(readable(xml.as_bytes()).map(|()| xml), limits)
+}
+
+fn read_checked<'a>(
+    text: std::result::Result<&'a str, Box<Diagnostic>>,
+    limits: &Limits,
+) -> (Option<Document<'a>>, Vec<Diagnostic>) {
+    let text = match text {
         Ok(text) => text,
         Err(diagnostic) => return (None, vec![*diagnostic]),
     };
@@ -334,12 +344,20 @@ fn syntax(error: &XmlError) -> Diagnostic {
     Diagnostic::new(Code::XmlSyntax, error.message.as_str()).at(error.span, "damaged here")
 }
 
-/// The text, if it is UTF-8 of a bearable size.
-fn checked_text(xml: &[u8]) -> std::result::Result<&str, Box<Diagnostic>> {
+/// Whether a file is worth reading: no other format than XML, and of a bearable size.
+fn readable(xml: &[u8]) -> std::result::Result<(), Box<Diagnostic>> {
+    if let Some(diagnostic) = foreign::foreign(xml) {
+        return Err(Box::new(diagnostic));
+    }
     if xml.len() > MAX_TEXT_BYTES {
         let message = format!("the XML has {} bytes; the limit is {MAX_TEXT_BYTES}", xml.len());
         return Err(Box::new(Diagnostic::new(Code::LimitExceeded, message)));
     }
+    Ok(())
+}
+
+/// The text, if it is UTF-8.
+fn checked_text(xml: &[u8]) -> std::result::Result<&str, Box<Diagnostic>> {
     std::str::from_utf8(xml).map_err(|error| {
         let at = error.valid_up_to();
         let message = if xml.starts_with(&[0xff, 0xfe]) || xml.starts_with(&[0xfe, 0xff]) {

@@ -357,8 +357,21 @@ impl AttributeValue for String {
 impl AttributeValue for ElementType {
     const KIND: AttributeKind = AttributeKind { name: "an element type such as f32 or i64", allowed: &[] };
 
+    /// Other spellings than the names, such as those of ports, are refused, as OpenVINO does.
     fn parse(text: &str) -> Result<ElementType, String> {
-        text.parse().map_err(|_| "it must be an element type such as f32 or i64".to_owned())
+        let names = || ElementType::ALL.iter().map(|element_type| element_type.name());
+        let named = ElementType::ALL.into_iter().find(|element_type| element_type.name().eq_ignore_ascii_case(text));
+        if let Some(element_type) = named {
+            return Ok(element_type);
+        }
+        match text.parse::<ElementType>() {
+            Ok(ElementType::Dynamic) => Ok(ElementType::Dynamic),
+            Ok(element_type) => Err(format!("write `{}`", element_type.name())),
+            Err(_) => Err(match nearest(text, names()) {
+                Some(near) => format!("it must be an element type; did you mean `{near}`?"),
+                None => "it must be an element type such as f32 or i64".to_owned(),
+            }),
+        }
     }
 
     fn print(&self) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Shape inference: what an operation sees of its inputs and says of its outputs.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use ovir_tensor::{
     Bounds, Dim, ElementClass, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, SmallVec, Symbol, Tensor, Value,
@@ -8,7 +9,8 @@ use ovir_tensor::{
 
 use crate::{Blame, Body, OpError, OpResult};
 
-/// What is known of a value before it is computed.
+/// What is known of a value before it is computed. Of most values no more is known than type and shape, so that the rest
+/// lies elsewhere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueFacts {
     /// The element type.
@@ -16,9 +18,9 @@ pub struct ValueFacts {
     /// The shape.
     pub shape: PartialShape,
     /// The elements, known or bounded, if the tensor is a small one of integers.
-    pub bounds: Option<Bounds>,
+    pub bounds: Option<Arc<Bounds>>,
     /// The tensor itself, if it is known.
-    pub constant: Option<Tensor>,
+    pub constant: Option<Arc<Tensor>>,
 }
 
 impl Default for ValueFacts {
@@ -38,8 +40,8 @@ impl ValueFacts {
         ValueFacts {
             element_type: tensor.element_type(),
             shape: PartialShape::from(tensor.shape()),
-            bounds: bounds_of(&tensor),
-            constant: Some(tensor),
+            bounds: bounds_of(&tensor).map(Arc::new),
+            constant: Some(Arc::new(tensor)),
         }
     }
 
@@ -121,12 +123,12 @@ impl<'a> InferContext<'a> {
 
     /// The tensor of input `port`, if it is known.
     pub fn constant(&self, port: usize) -> Option<&'a Tensor> {
-        self.inputs.get(port)?.constant.as_ref()
+        self.inputs.get(port)?.constant.as_deref()
     }
 
     /// The known or bounded elements of input `port`, if it is a small tensor of integers.
     pub fn bounds(&self, port: usize) -> Option<&'a Bounds> {
-        self.inputs.get(port)?.bounds.as_ref()
+        self.inputs.get(port)?.bounds.as_deref()
     }
 
     /// The integers of input `port`, if all are known.
@@ -178,7 +180,7 @@ impl<'a> InferContext<'a> {
             && bounds.shape.checked_elements() == Some(bounds.values.len())
             && output.shape.contains(&bounds.shape);
         if fits {
-            output.bounds = Some(bounds);
+            output.bounds = Some(Arc::new(bounds));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ovir_diagnostics::{nearest, nearest_all};
 
 use crate::{OpDef, OpVersion};
@@ -54,9 +55,9 @@ const EARLY_OPERATIONS: [&str; 8] = [
 #[derive(Debug, Clone)]
 pub struct Registry {
     /// By the type in lower case.
-    by_type: HashMap<String, &'static OpDef>,
+    by_type: HashMap<String, &'static OpDef, RandomState>,
     /// By the type as it is usually spelt.
-    by_spelling: HashMap<&'static str, &'static OpDef>,
+    by_spelling: HashMap<&'static str, &'static OpDef, RandomState>,
     user: HashMap<(String, String), Arc<OpDef>>,
 }
 

@@ -31,13 +31,9 @@ const WIDENINGS: [fn(&ValueFacts) -> ValueFacts; 6] = [
     |facts| with_dims(facts, |_| Dim::DYNAMIC),
     |facts| ValueFacts::new(facts.element_type, PartialShape::DYNAMIC),
     |facts| {
-        let bounds = facts.bounds.as_ref().map(|bounds| Bounds {
-            shape: bounds.shape.clone(),
-            values: bounds
-                .values
-                .iter()
-                .map(|v| Value::interval(v.min.saturating_sub(1), v.max.saturating_add(2)))
-                .collect(),
+        let wider = |v: &Value| Value::interval(v.min.saturating_sub(1), v.max.saturating_add(2));
+        let bounds = facts.bounds.as_ref().map(|bounds| {
+            Arc::new(Bounds { shape: bounds.shape.clone(), values: bounds.values.iter().map(wider).collect() })
         });
         ValueFacts { bounds, constant: None, ..facts.clone() }
     },
@@ -74,7 +70,7 @@ pub fn facts(text: &str) -> ValueFacts {
     if let Some(known) = bounds.known() {
         return ValueFacts::of_constant(integers(element_type, &known, bounds.shape));
     }
-    ValueFacts { element_type, shape, bounds: Some(bounds), constant: None }
+    ValueFacts { element_type, shape, bounds: Some(Arc::new(bounds)), constant: None }
 }
 
 impl Case {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ovir_diagnostics::Diagnostic;
 use ovir_graph::{BuildOptions, build, validate_within};
-use ovir_ir::{Limits, Weights, read_document_within};
+use ovir_ir::{Document, Limits, Weights, read_document_within, read_text_within};
 use ovir_ops::{OpDef, Registry};
 
 use crate::model::Source;
@@ -141,14 +141,19 @@ impl Core {
     /// Files that cannot be opened; a missing weights file is a defect of the model, not an error.
     pub fn validate_file(&self, path: impl AsRef<Path>, options: &ReadOptions) -> Result<Validation, Error> {
         let path = path.as_ref();
-        let xml = std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let xml = ovir_tensor::read_file(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
         let weights = match options.without_weights {
             true => None,
             false => open_weights(path, options)?,
         };
-        let (diagnostics, result) = self.examine(&xml, weights.as_ref(), options);
-        let xml = String::from_utf8(xml).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-        Ok(Validation { xml, diagnostics, result })
+        match String::from_utf8(xml) {
+            Ok(xml) => {
+                let read = read_text_within(&xml, &options.limits);
+                let (diagnostics, result) = self.examine(read, weights.as_ref(), options);
+                Ok(Validation { xml, diagnostics, result })
+            }
+            Err(error) => Ok(self.validate_memory_with(error.as_bytes(), weights.as_ref(), options)),
+        }
     }
 
     /// Finds every defect of a model in memory.
@@ -158,20 +163,25 @@ impl Core {
 
     /// Finds every defect of a model in memory, with options.
     pub fn validate_memory_with(&self, xml: &[u8], weights: Option<&Weights>, options: &ReadOptions) -> Validation {
-        let (diagnostics, result) = self.examine(xml, weights, options);
+        let read = read_document_within(xml, &options.limits);
+        let (diagnostics, result) = self.examine(read, weights, options);
         Validation { xml: String::from_utf8_lossy(xml).into_owned(), diagnostics, result }
     }
 
     /// All defects, and the model as far as it could be read.
     fn examine(
         &self,
-        xml: &[u8],
+        (document, diagnostics): (Option<Document<'_>>, Vec<Diagnostic>),
         weights: Option<&Weights>,
         options: &ReadOptions,
     ) -> (Vec<Diagnostic>, Option<ovir_graph::Validation>) {
-        let (document, diagnostics) = read_document_within(xml, &options.limits);
         let Some(document) = document else { return (diagnostics, None) };
-        let built = build(document, weights, &self.registry, BuildOptions { without_weights: options.without_weights });
+        let built = build(
+            document,
+            weights,
+            &self.registry,
+            BuildOptions { without_weights: options.without_weights, limits: options.limits },
+        );
         let mut earlier = diagnostics;
         earlier.extend(built.diagnostics);
         let mut result = validate_within(built.model, earlier, &options.limits);

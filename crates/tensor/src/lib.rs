@@ -15,6 +15,7 @@ pub mod npy;
 #[cfg(feature = "npz")]
 pub mod npz;
 pub mod packed;
+mod pages;
 mod shape;
 mod tensor;
 mod value;
@@ -27,6 +28,7 @@ pub use element_type::{ElementClass, ElementType, NativeElement};
 pub use error::TensorError;
 #[cfg(feature = "mmap")]
 pub use mapped::MappedFile;
+pub use pages::{grow_heap, read_file, with_room};
 pub use shape::{MAX_RANK, PartialShape, Shape};
 pub use tensor::{ForeignBytes, Tensor};
 pub use value::{Bounds, MAX_BOUNDS_ELEMENTS, Value};

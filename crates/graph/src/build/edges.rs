@@ -1,10 +1,10 @@
 //! Edges: which output feeds which input, and the order that follows.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
 use ovir_diagnostics::{Code, Diagnostic, Span};
-use ovir_ir::{Body, Edge, Layer, Port};
+use ovir_ir::{Body, Edge, Layer, Located, Port};
 
 use crate::order::topological;
 
@@ -63,12 +63,18 @@ struct Connector<'d> {
     has_shared_ids: bool,
     /// Input ports for which an edge was there that could not be used.
     excused: HashSet<(usize, usize)>,
+    /// Edges to a number that a port would have by its place, but has not: by layer, side and place.
+    misnumbered: BTreeMap<(usize, bool, usize), Vec<Edge>>,
+    /// Layers to which an edge leads whose port nobody knows.
+    unclear: HashSet<usize>,
+    /// The most findings that are of use.
+    findings: usize,
     diagnostics: &'d mut Vec<Diagnostic>,
 }
 
 /// Follows the edges of a body, and reports ids that are not unique, edges that lead nowhere or meet, inputs without
 /// producer, and cycles.
-pub(super) fn connect<'d>(body: &'d Body<'d>, diagnostics: &'d mut Vec<Diagnostic>) -> Edges {
+pub(super) fn connect<'d>(body: &'d Body<'d>, findings: usize, diagnostics: &'d mut Vec<Diagnostic>) -> Edges {
     let mut connector = Connector {
         body,
         ids: LayerIds::of(body.layers.len()),
@@ -76,6 +82,9 @@ pub(super) fn connect<'d>(body: &'d Body<'d>, diagnostics: &'d mut Vec<Diagnosti
         ambiguous: HashSet::new(),
         has_shared_ids: false,
         excused: HashSet::new(),
+        misnumbered: BTreeMap::new(),
+        unclear: HashSet::new(),
+        findings,
         diagnostics,
     };
     connector.layer_ids();
@@ -83,6 +92,7 @@ pub(super) fn connect<'d>(body: &'d Body<'d>, diagnostics: &'d mut Vec<Diagnosti
     for edge in &body.edges {
         connector.follow(edge, &mut links);
     }
+    connector.report_misnumbered(&links);
     let order = connector.order(&mut links);
     connector.missing_edges(&links);
     Edges { links, order }
@@ -140,6 +150,11 @@ impl LayerIds {
 }
 
 impl Connector<'_> {
+    /// Whether there are more findings than anybody reads.
+    fn is_full(&self) -> bool {
+        self.diagnostics.len() > self.findings
+    }
+
     fn layer_ids(&mut self) {
         for (index, layer) in self.body.layers.iter().enumerate() {
             self.port_ids(index, layer);
@@ -150,6 +165,9 @@ impl Connector<'_> {
             self.ids.set(layer.id.value, Target::Ambiguous(first));
             self.ambiguous.extend([first, index]);
             self.has_shared_ids = true;
+            if self.is_full() {
+                continue;
+            }
             let message = format!("two layers have the id {}", layer.id_text);
             self.diagnostics.push(
                 Diagnostic::new(Code::DuplicateLayerId, message)
@@ -184,6 +202,9 @@ impl Connector<'_> {
 
     fn duplicate_port(&mut self, index: usize, layer: &Layer<'_>, first: &Port<'_>, second: &Port<'_>) {
         self.ambiguous.insert(index);
+        if self.is_full() {
+            return;
+        }
         let message = format!("{} has two ports with the id {}", layer.reference(), second.id.value);
         self.diagnostics.push(
             Diagnostic::new(Code::DuplicatePortId, message)
@@ -209,7 +230,7 @@ impl Connector<'_> {
         };
         if let Some(first) = links.get(consumer)[input] {
             let reference = self.body.layers[consumer].reference();
-            if self.ambiguous.contains(&consumer) {
+            if self.ambiguous.contains(&consumer) || self.is_full() {
                 return;
             }
             let message = format!("two edges end at input port {} of {reference}", edge.to_port.value);
@@ -226,9 +247,9 @@ impl Connector<'_> {
         links.get_mut(consumer)[input] = Some(Link { layer: producer, port: output, span: edge.span });
     }
 
-    fn layer(&mut self, id: ovir_ir::Located<u64>, end: &str, edge: &Edge) -> Option<Target> {
+    fn layer(&mut self, id: Located<u64>, end: &str, edge: &Edge) -> Option<Target> {
         let found = self.ids.get(id.value);
-        if found.is_none() && !self.body.is_incomplete && !self.has_shared_ids {
+        if found.is_none() && !self.body.is_incomplete && !self.has_shared_ids && !self.is_full() {
             let message = format!("an edge goes {end} layer {}, which does not exist", id.value);
             let diagnostic = Diagnostic::new(Code::DanglingEdge, message).at(id.span, "no layer has this id");
             let other = if end == "from" { (edge.to_layer, "ends at") } else { (edge.from_layer, "starts at") };
@@ -242,7 +263,7 @@ impl Connector<'_> {
         found
     }
 
-    fn port(&mut self, index: usize, is_output: bool, id: ovir_ir::Located<u64>, edge: &Edge) -> Option<usize> {
+    fn port(&mut self, index: usize, is_output: bool, id: Located<u64>, edge: &Edge) -> Option<usize> {
         let layer = &self.body.layers[index];
         let ports = if is_output { &layer.outputs } else { &layer.inputs };
         let found = match self.ports.get(&(index, is_output)) {
@@ -251,12 +272,59 @@ impl Connector<'_> {
         };
         let is_excused = layer.is_incomplete || self.body.is_incomplete || self.ambiguous.contains(&index);
         if found.is_none() && !is_excused {
-            self.no_port(layer, if is_output { "output" } else { "input" }, id, ports, edge);
+            // Ports are numbered through: inputs first, then outputs.
+            let before = if is_output { layer.inputs.len() } else { 0 };
+            let place = usize::try_from(id.value).ok().and_then(|id| id.checked_sub(before));
+            match place.filter(|place| *place < ports.len()) {
+                Some(place) => self.misnumbered.entry((index, is_output, place)).or_default().push(*edge),
+                None => self.no_port(layer, is_output, id, edge),
+            }
         }
         found
     }
 
-    fn no_port(&mut self, layer: &Layer<'_>, kind: &str, id: ovir_ir::Located<u64>, ports: &[Port<'_>], edge: &Edge) {
+    /// Reports the edges that name a port by its place: if none names it by its own number, that number is wrong.
+    fn report_misnumbered(&mut self, links: &Links) {
+        let read: HashSet<(usize, usize)> = match self.misnumbered.is_empty() {
+            true => HashSet::new(),
+            false => links.all.iter().flatten().map(|link| (link.layer, link.port)).collect(),
+        };
+        for ((index, is_output, place), edges) in std::mem::take(&mut self.misnumbered) {
+            let layer: &Layer<'_> = &self.body.layers[index];
+            let is_used = if is_output { read.contains(&(index, place)) } else { links.get(index)[place].is_some() };
+            let end = |edge: &Edge| if is_output { edge.from_port } else { edge.to_port };
+            let Some(named) = edges.first().map(end).filter(|_| !is_used) else {
+                edges.iter().for_each(|edge| self.no_port(layer, is_output, end(edge), edge));
+                continue;
+            };
+            let (kind, port) =
+                if is_output { ("output", &layer.outputs[place]) } else { ("input", &layer.inputs[place]) };
+            let reference = layer.reference();
+            let own = port.id.value;
+            let message =
+                format!("{reference}: no edge names {kind} port {own}, and there is no {kind} port {}", named.value);
+            let mut diagnostic = Diagnostic::new(Code::DanglingEdge, message).in_layer(reference);
+            diagnostic = diagnostic.at(port.id.span, format!("is this port {}?", named.value));
+            for id in edges.iter().take(MAX_SHOWN).map(end) {
+                diagnostic = diagnostic.also(id.span, format!("an edge to port {}", id.value));
+            }
+            self.diagnostics
+                .push(diagnostic.help("ports are numbered through, inputs first; edges name these numbers"));
+            if !is_output {
+                self.excused.insert((index, place));
+            }
+        }
+    }
+
+    fn no_port(&mut self, layer: &Layer<'_>, is_output: bool, id: Located<u64>, edge: &Edge) {
+        // The ports that such an edge may have been meant for are not reported as well.
+        if let Some(Target::Layer(index)) = self.ids.get(edge.to_layer.value).filter(|_| !is_output) {
+            self.unclear.insert(index);
+        }
+        if self.is_full() {
+            return;
+        }
+        let (kind, ports) = if is_output { ("output", &layer.outputs) } else { ("input", &layer.inputs) };
         let known: Vec<String> = ports.iter().take(MAX_SHOWN).map(|p| p.id.value.to_string()).collect();
         let reference = layer.reference();
         let message = format!("the edge names {kind} port {} of {reference}, which does not exist", id.value);
@@ -265,12 +333,6 @@ impl Connector<'_> {
             true => format!("the layer has no {kind} ports"),
             false => format!("the layer has the {kind} ports {}{more}", known.join(", ")),
         };
-        // The ports that such an edge may have been meant for are not reported as well.
-        if kind == "input"
-            && let Some(Target::Layer(index)) = self.ids.get(edge.to_layer.value)
-        {
-            self.excused.extend((0..ports.len()).map(|port| (index, port)));
-        }
         self.diagnostics.push(
             Diagnostic::new(Code::DanglingEdge, message)
                 .in_layer(reference)
@@ -286,10 +348,15 @@ impl Connector<'_> {
         }
         for (index, layer) in self.body.layers.iter().enumerate() {
             for (at, port) in layer.inputs.iter().enumerate() {
-                let is_excused =
-                    self.has_shared_ids || self.ambiguous.contains(&index) || self.excused.contains(&(index, at));
+                let is_excused = self.has_shared_ids
+                    || self.ambiguous.contains(&index)
+                    || self.unclear.contains(&index)
+                    || self.excused.contains(&(index, at));
                 if links.get(index)[at].is_some() || is_excused {
                     continue;
+                }
+                if self.is_full() {
+                    return;
                 }
                 let message = format!("{}: input port {} has no producer", layer.reference(), port.id.value);
                 self.diagnostics.push(

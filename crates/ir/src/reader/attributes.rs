@@ -45,17 +45,25 @@ impl<'a> AttributeSet<'a> {
 
 impl<'a> Reader<'a> {
     /// The attributes of a tag. Damaged ones are reported and left out.
+    // Without inlining the set, which is large, would be copied for every tag.
+    #[inline(always)]
     pub(super) fn attributes(&mut self, tag: &Tag<'a>) -> Result<AttributeSet<'a>> {
         let mut set = AttributeSet::default();
         if let Some(plain) = self.plain_attributes(tag) {
             set.items.extend(plain);
             return Ok(set);
         }
+        self.other_attributes(tag, &mut set)?;
+        Ok(set)
+    }
+
+    /// The attributes of a tag that is not plain.
+    fn other_attributes(&mut self, tag: &Tag<'a>, set: &mut AttributeSet<'a>) -> Result<()> {
         for attribute in self.xml.attributes(tag) {
             let attribute = match attribute {
                 Ok(attribute) => attribute,
                 Err(error) => {
-                    self.damaged(tag, &error, &mut set)?;
+                    self.damaged(tag, &error, set)?;
                     continue;
                 }
             };
@@ -72,10 +80,10 @@ impl<'a> Reader<'a> {
                     name: Located::new(attribute.name.into(), attribute.name_span),
                     value: Located::new(value, attribute.value_span),
                 }),
-                Err(error) => self.damaged(tag, &error, &mut set)?,
+                Err(error) => self.damaged(tag, &error, set)?,
             }
         }
-        Ok(set)
+        Ok(())
     }
 
     /// The attributes of a tag that is written as nearly all are, if they are within the limits.

@@ -1,9 +1,10 @@
 //! `<net>` and bodies: layers, edges, pre-process.
 
 use ovir_diagnostics::{Code, Diagnostic};
+use ovir_tensor::with_room;
 
 use super::{Reader, Result, Seen};
-use crate::document::{Body, Document, Edge, Located, MeanChannel, MeanImage, PreProcess};
+use crate::document::{Body, Document, Edge, Layer, Located, MeanChannel, MeanImage, PreProcess};
 use crate::limits::beyond;
 use crate::xml::Tag;
 
@@ -11,7 +12,7 @@ use crate::xml::Tag;
 const TYPICAL_LAYER_BYTES: usize = 512;
 
 /// Layers for which room is made before they are seen.
-const MOST_RESERVED: usize = 1 << 16;
+const MOST_RESERVED: usize = 1 << 18;
 
 impl<'a> Reader<'a> {
     pub(super) fn read_net(&mut self, tag: &Tag<'a>, document: &mut Document<'a>) -> Result<()> {
@@ -80,7 +81,11 @@ impl<'a> Reader<'a> {
         }
         match tag.name {
             "layers" => self.read_layers(tag, &mut body.layers, depth),
-            "edges" => self.read_edges(tag, &mut body.edges),
+            "edges" => {
+                // Layers have one edge and some more; where the edges stand first, nothing is known of that.
+                body.edges = with_room(body.layers.len() + body.layers.len() / 4);
+                self.read_edges(tag, &mut body.edges)
+            }
             _ => {
                 while let Some(child) = self.child(tag)? {
                     body.rt_info.push(self.read_rt_info_entry(&child, 0)?);
@@ -90,7 +95,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn read_layers(&mut self, tag: &Tag<'a>, layers: &mut Vec<crate::Layer<'a>>, depth: usize) -> Result<()> {
+    fn read_layers(&mut self, tag: &Tag<'a>, layers: &mut Vec<Layer<'a>>, depth: usize) -> Result<()> {
         while let Some(child) = self.child(tag)? {
             if child.name != "layer" {
                 self.is_incomplete = true;
@@ -101,14 +106,16 @@ impl<'a> Reader<'a> {
             if self.layers > self.limits.layers {
                 return self.limit(child.span, beyond("the file has", self.limits.layers, "layers", "layers"));
             }
-            match self.read_layer(&child, depth)? {
-                Some(layer) => {
-                    if layers.is_empty() && depth == 0 {
-                        layers.reserve((self.xml.size() / TYPICAL_LAYER_BYTES).min(MOST_RESERVED));
-                    }
-                    layers.push(layer);
-                }
-                None => self.is_incomplete = true,
+            if layers.is_empty() && depth == 0 {
+                *layers = with_room((self.xml.size() / TYPICAL_LAYER_BYTES).min(MOST_RESERVED));
+            }
+            // A layer is large: it is read where it stays.
+            let place = layers.len();
+            layers.push(Layer::default());
+            let Some(layer) = layers.get_mut(place) else { continue };
+            if !self.read_layer(&child, depth, layer)? {
+                layers.truncate(place);
+                self.is_incomplete = true;
             }
         }
         Ok(())

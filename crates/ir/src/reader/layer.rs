@@ -27,8 +27,9 @@ const SECTIONS: &[&str] = &[
 ];
 
 impl<'a> Reader<'a> {
-    /// Reads a layer. `None` if its id is missing or unreadable: nothing can refer to it then.
-    pub(super) fn read_layer(&mut self, tag: &Tag<'a>, depth: usize) -> Result<Option<Layer<'a>>> {
+    /// Reads a layer into a place for it. Returns whether it can be used: nothing can refer to it if its id is missing or
+    /// unreadable.
+    pub(super) fn read_layer(&mut self, tag: &Tag<'a>, depth: usize, layer: &mut Layer<'a>) -> Result<bool> {
         let mut attributes = self.attributes(tag)?;
         let id_text = attributes.take("id");
         let name = attributes.take("name");
@@ -52,19 +53,16 @@ impl<'a> Reader<'a> {
             Some(text) => self.number::<u64>(text, "id"),
             None => None,
         };
-        let mut layer = Layer {
-            id: id.unwrap_or_default(),
-            id_text: id_text.unwrap_or_default().value,
-            name: name.unwrap_or_default(),
-            type_name: type_name.unwrap_or_default(),
-            version: version.unwrap_or_default(),
-            output_names: output_names.map(|text| split_names(&text)).unwrap_or_default(),
-            span: tag.span,
-            ..Layer::default()
-        };
-        self.read_layer_sections(tag, &mut layer, depth)?;
+        layer.id = id.unwrap_or_default();
+        layer.id_text = id_text.unwrap_or_default().value;
+        layer.name = name.unwrap_or_default();
+        layer.type_name = type_name.unwrap_or_default();
+        layer.version = version.unwrap_or_default();
+        layer.output_names = output_names.map(|text| split_names(&text)).unwrap_or_default();
+        layer.span = tag.span;
+        self.read_layer_sections(tag, layer, depth)?;
         self.context.pop();
-        Ok(id.map(|_| layer))
+        Ok(id.is_some())
     }
 
     fn read_layer_sections(&mut self, tag: &Tag<'a>, layer: &mut Layer<'a>, depth: usize) -> Result<()> {
