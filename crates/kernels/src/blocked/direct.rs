@@ -642,7 +642,7 @@ unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
                 weights: call.weights.add(group * call.taps[0] * call.taps[1] * call.channels * BLOCK),
                 ..*call
             };
-            let own = accumulate::<S, POSITIONS, VECTORS, APART>(s, &part);
+            let own = accumulate::<S, POSITIONS, VECTORS, STRADDLING>(s, &part);
             for vector in 0..VECTORS {
                 let lanes = s.bits(s.load(mixture.lanes.as_ptr().add(vector * S::LANES).cast()));
                 let mask = s.eq_i(lanes, s.splat_i(group as i32));
@@ -751,7 +751,7 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
     for ky in 0..call.taps[0] {
         for kx in 0..call.taps[1] {
             let mut offset = ky * down + kx * right;
-            let (mut channel, mut first) = (0, call.first_lane);
+            let (mut channel, mut first) = (0, if STEP == STRADDLING { call.first_lane } else { 0 });
             while channel < call.channels {
                 let lanes = (call.lanes - first).min(call.channels - channel);
                 for lane in first..first + lanes {
@@ -765,7 +765,10 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
                     }
                 }
                 offset += call.channel_step;
-                (channel, first) = (channel + lanes, 0);
+                channel += lanes;
+                if STEP == STRADDLING {
+                    first = 0;
+                }
             }
         }
     }
@@ -785,7 +788,7 @@ unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
     steps: &[usize; POSITIONS],
     mut sums: [[S::F; VECTORS]; POSITIONS],
 ) -> [[S::F; VECTORS]; POSITIONS] {
-    let (mut channel, mut first) = (0, call.first_lane);
+    let (mut channel, mut first) = (0, if STEP == STRADDLING { call.first_lane } else { 0 });
     while channel < call.channels {
         let lanes = (call.lanes - first).min(call.channels - channel);
         for lane in first..first + lanes {
@@ -801,7 +804,10 @@ unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
         for (pointer, step) in pointers.iter_mut().zip(steps) {
             *pointer = pointer.wrapping_add(*step);
         }
-        (channel, first) = (channel + lanes, 0);
+        channel += lanes;
+        if STEP == STRADDLING {
+            first = 0;
+        }
     }
     sums
 }
