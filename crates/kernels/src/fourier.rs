@@ -261,10 +261,11 @@ impl Kernel for RunPass<'_> {
     fn run<S: Simd>(self, s: S) {
         let total = self.pass.radix * self.blocks * self.width;
         let fits = self.from.iter().all(|part| part.len() >= total) && self.to.iter().all(|part| part.len() >= total);
-        assert!(
-            fits && self.width.is_multiple_of(LANES) && LANES.is_multiple_of(S::LANES),
-            "buffers are as long as the plan says"
-        );
+        if !(fits && self.width.is_multiple_of(LANES) && LANES.is_multiple_of(S::LANES)) {
+            debug_assert!(false, "buffers are as long as the plan says");
+            // `fourier` has checked the lengths; this keeps the loads below sound whoever calls.
+            return;
+        }
         match self.pass.radix {
             2 => self.butterflies::<S, 2>(s, |s, [a, b], _| [add(s, a, b), sub(s, a, b)]),
             3 => self.butterflies::<S, 3>(s, odd::<S, 3>),

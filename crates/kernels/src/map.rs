@@ -3,6 +3,7 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+use crate::elementwise::Number;
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
@@ -38,6 +39,21 @@ pub enum IntegerOp<T> {
     },
 }
 
+impl<T> IntegerOp<T> {
+    /// The function for integers of another type.
+    pub fn map_limits<U>(self, convert: impl Fn(T) -> U) -> IntegerOp<U> {
+        match self {
+            IntegerOp::Abs => IntegerOp::Abs,
+            IntegerOp::Negative => IntegerOp::Negative,
+            IntegerOp::Sign => IntegerOp::Sign,
+            IntegerOp::Not => IntegerOp::Not,
+            IntegerOp::IsZero => IntegerOp::IsZero,
+            IntegerOp::Same => IntegerOp::Same,
+            IntegerOp::Clamp { low, high } => IntegerOp::Clamp { low: convert(low), high: convert(high) },
+        }
+    }
+}
+
 /// What a float is asked for; the answer is 0 or 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FloatTest {
@@ -55,7 +71,11 @@ pub enum FloatTest {
 }
 
 /// An integer of a native type.
-pub trait Integer: Copy + Ord + Default + Send + Sync + 'static {
+pub trait Integer: Number + Ord {
+    /// The greatest number.
+    const GREATEST: Self;
+    /// The least number.
+    const LEAST: Self;
     /// See [`IntegerOp::Abs`].
     fn magnitude(self) -> Self;
     /// See [`IntegerOp::Negative`].
@@ -78,6 +98,8 @@ pub trait ConvertTo<T>: Copy + Send + Sync + 'static {
 macro_rules! integers {
     ($($type:ty),*) => {
         $(impl Integer for $type {
+            const GREATEST: Self = Self::MAX;
+            const LEAST: Self = Self::MIN;
             #[inline(always)]
             #[allow(unused_comparisons)]
             fn magnitude(self) -> Self { if self < 0 { self.wrapping_neg() } else { self } }

@@ -2,6 +2,7 @@
 
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
+use crate::map::Integer;
 use crate::parallel::{SharedMut, join, nanoseconds_for_bytes, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 
@@ -30,45 +31,6 @@ pub enum IntegerReduceOp {
     Or,
 }
 
-/// An integer that can be reduced.
-pub trait Reducible: Copy + Ord + Default + Send + Sync + 'static {
-    /// The greatest number.
-    const GREATEST: Self;
-    /// The least number.
-    const LEAST: Self;
-    /// One.
-    const ONE: Self;
-    /// The wrapping sum.
-    fn plus(self, other: Self) -> Self;
-    /// The wrapping product.
-    fn times(self, other: Self) -> Self;
-    /// The magnitude, wrapping.
-    fn magnitude(self) -> Self;
-    /// 1 if the number is not zero, else 0.
-    fn truth(self) -> Self;
-}
-
-macro_rules! reducible {
-    ($($type:ty),*) => {
-        $(impl Reducible for $type {
-            const GREATEST: Self = Self::MAX;
-            const LEAST: Self = Self::MIN;
-            const ONE: Self = 1;
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
-            #[inline(always)]
-            fn times(self, other: Self) -> Self { self.wrapping_mul(other) }
-            #[inline(always)]
-            #[allow(unused_comparisons)]
-            fn magnitude(self) -> Self { if self < 0 { self.wrapping_neg() } else { self } }
-            #[inline(always)]
-            fn truth(self) -> Self { Self::from(self != 0) }
-        })*
-    };
-}
-
-reducible!(i8, u8, i32, i64);
-
 /// How a value is taken into a partial result.
 trait Fold<T>: Copy + Sync {
     /// What a partial result begins with.
@@ -83,7 +45,7 @@ macro_rules! folds {
     ($($name:ident: $neutral:expr, |$x:ident| $counted:expr, |$a:ident, $b:ident| $join:expr;)*) => {
         $(#[derive(Clone, Copy)]
         struct $name;
-        impl<T: Reducible> Fold<T> for $name {
+        impl<T: Integer> Fold<T> for $name {
             #[inline(always)]
             fn neutral(self) -> T { $neutral }
             #[inline(always)]
@@ -98,17 +60,17 @@ folds! {
     Sum: T::default(), |x| x, |a, b| a.plus(b);
     Max: T::LEAST, |x| x, |a, b| a.max(b);
     Min: T::GREATEST, |x| x, |a, b| a.min(b);
-    Product: T::ONE, |x| x, |a, b| a.times(b);
+    Product: T::of_truth(true), |x| x, |a, b| a.times(b);
     L1: T::default(), |x| x.magnitude(), |a, b| a.plus(b);
-    And: T::ONE, |x| x.truth(), |a, b| a.min(b);
-    Or: T::default(), |x| x.truth(), |a, b| a.max(b);
+    And: T::of_truth(true), |x| T::of_truth(x.truth()), |a, b| a.min(b);
+    Or: T::default(), |x| T::of_truth(x.truth()), |a, b| a.max(b);
 }
 
 /// Reduces `input`, seen as `[outer, axis, inner]`, over its middle axis into `output` `[outer, inner]`.
 ///
 /// # Errors
 /// A slice does not have the length the sizes ask for.
-pub fn reduce_integers<T: Reducible>(
+pub fn reduce_integers<T: Integer>(
     isa: Isa,
     op: IntegerReduceOp,
     sizes: [usize; 3],
@@ -133,7 +95,7 @@ pub fn reduce_integers<T: Reducible>(
     Ok(())
 }
 
-fn fold<T: Reducible, F: Fold<T>>(isa: Isa, fold: F, [outer, axis, inner]: [usize; 3], input: &[T], output: &mut [T]) {
+fn fold<T: Integer, F: Fold<T>>(isa: Isa, fold: F, [outer, axis, inner]: [usize; 3], input: &[T], output: &mut [T]) {
     let work = nanoseconds_for_bytes(input.len().saturating_mul(size_of::<T>()));
     let shared = SharedMut::new(output);
     if inner == 1 {
@@ -164,7 +126,7 @@ fn fold<T: Reducible, F: Fold<T>>(isa: Isa, fold: F, [outer, axis, inner]: [usiz
 }
 
 /// Reduces a long row by halves, so that threads share it.
-fn halve<T: Reducible, F: Fold<T>>(isa: Isa, fold: F, values: &[T], work: u64) -> T {
+fn halve<T: Integer, F: Fold<T>>(isa: Isa, fold: F, values: &[T], work: u64) -> T {
     if values.len() <= SWEEP {
         let mut result = [fold.neutral()];
         dispatch(isa, Rows { fold, axis: values.len(), input: values, target: &mut result });
@@ -183,7 +145,7 @@ struct Rows<'a, T, F> {
     target: &'a mut [T],
 }
 
-impl<T: Reducible, F: Fold<T>> Kernel for Rows<'_, T, F> {
+impl<T: Integer, F: Fold<T>> Kernel for Rows<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
@@ -204,7 +166,7 @@ struct Columns<'a, T, F> {
     target: &'a mut [T],
 }
 
-impl<T: Reducible, F: Fold<T>> Kernel for Columns<'_, T, F> {
+impl<T: Integer, F: Fold<T>> Kernel for Columns<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
@@ -247,7 +209,7 @@ mod tests {
         }
     }
 
-    fn check<T: Reducible + std::fmt::Debug>(
+    fn check<T: Integer + std::fmt::Debug>(
         random: &mut Random,
         make: fn(u64) -> T,
         wide: fn(T) -> i128,

@@ -45,28 +45,29 @@ impl Alignment {
     }
 }
 
-/// A function of two values of one type.
-struct BinaryKernel {
+/// Two broadcast inputs of one type.
+struct Operands {
     isa: Isa,
-    op: BinaryOp,
     alignment: Alignment,
     element_type: ElementType,
+}
+
+/// A function of two values.
+struct BinaryKernel {
+    op: BinaryOp,
+    operands: Operands,
 }
 
 /// A comparison, or a truth function.
 struct CompareKernel {
-    isa: Isa,
     op: CompareOp,
-    alignment: Alignment,
-    element_type: ElementType,
+    operands: Operands,
 }
 
 /// A function of the bits of two integers.
 struct BitsKernel {
-    isa: Isa,
     op: BitOp,
-    alignment: Alignment,
-    element_type: ElementType,
+    operands: Operands,
 }
 
 /// Claims functions of two inputs.
@@ -79,13 +80,15 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let isa = isa::detect();
     let kernel: Box<dyn Kernel> = if let Some((op, alignment)) = arithmetic(operation, element_type) {
         is_arithmetic_type(op, element_type).then_some(())?;
-        Box::new(BinaryKernel { isa, op, alignment, element_type })
+        Box::new(BinaryKernel { op, operands: Operands { isa, alignment, element_type } })
     } else if let Some((op, attributes)) = bit_function(operation).filter(|_| is_integer(element_type)) {
-        Box::new(BitsKernel { isa, op, alignment: Alignment::Broadcast(attributes), element_type })
+        let operands = Operands { isa, alignment: Alignment::Broadcast(attributes), element_type };
+        Box::new(BitsKernel { op, operands })
     } else {
         let (op, attributes) = comparison(operation)?;
         is_comparable_type(element_type).then_some(())?;
-        Box::new(CompareKernel { isa, op, alignment: Alignment::Broadcast(attributes), element_type })
+        let operands = Operands { isa, alignment: Alignment::Broadcast(attributes), element_type };
+        Box::new(CompareKernel { op, operands })
     };
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
 }
@@ -171,33 +174,45 @@ fn is_comparable_type(element_type: ElementType) -> bool {
     matches!(element_type, ElementType::Boolean | ElementType::F32 | ElementType::F64) || is_integer(element_type)
 }
 
-fn geometry(alignment: &Alignment, shapes: &StepShapes<'_>) -> Option<BroadcastGeometry> {
-    let ([a, b], [output]) = (shapes.inputs, shapes.outputs) else { return None };
-    alignment.geometry(a, b).ok().filter(|g| g.output_len() == output.elements())
+impl Operands {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let ([a, b], [output]) = (shapes.inputs, shapes.outputs) else { return false };
+        self.alignment.geometry(a, b).is_ok_and(|g| g.output_len() == output.elements())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
+        nanoseconds_for_bytes(elements.saturating_mul(3 * self.element_type.byte_width().unwrap_or(4)))
+    }
+
+    fn geometry(&self, io: &StepIo<'_, '_>) -> OpResult<BroadcastGeometry> {
+        self.alignment.geometry(io.inputs[0].shape(), io.inputs[1].shape()).map_err(kernel_error)
+    }
 }
 
 impl BinaryKernel {
     fn apply<T: Number + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
+        let geometry = self.operands.geometry(&io)?;
         let [output] = io.outputs else { return Ok(()) };
         let (a, b) = (&io.inputs[0], &io.inputs[1]);
-        let geometry = self.alignment.geometry(a.shape(), b.shape()).map_err(kernel_error)?;
+        let isa = self.operands.isa;
         let target = output.slice_mut::<T>()?;
         let is_division = matches!(self.op, BinaryOp::Div | BinaryOp::FloorDiv | BinaryOp::Mod | BinaryOp::FloorMod);
-        if is_division && self.element_type.is_integer() && !target.is_empty() {
+        if is_division && self.operands.element_type.is_integer() && !target.is_empty() {
             let divisors = if io.in_place == Some(1) { &*target } else { b.slice::<T>()? };
             check_divisors(divisors)?;
         }
         let result = match io.in_place {
-            Some(0) => binary_in_place(self.isa, self.op, &geometry, target, b.slice::<T>()?, true),
-            Some(_) => binary_in_place(self.isa, self.op, &geometry, target, a.slice::<T>()?, false),
-            None => binary(self.isa, self.op, &geometry, a.slice::<T>()?, b.slice::<T>()?, target),
+            Some(0) => binary_in_place(isa, self.op, &geometry, target, b.slice::<T>()?, true),
+            Some(_) => binary_in_place(isa, self.op, &geometry, target, a.slice::<T>()?, false),
+            None => binary(isa, self.op, &geometry, a.slice::<T>()?, b.slice::<T>()?, target),
         };
         result.map_err(kernel_error)
     }
 
     /// Powers with one exponent for all elements.
     fn apply_simple_power(&self, io: &mut StepIo<'_, '_>) -> OpResult<bool> {
-        if self.op != BinaryOp::Power || self.element_type != ElementType::F32 || io.in_place == Some(1) {
+        if self.op != BinaryOp::Power || self.operands.element_type != ElementType::F32 || io.in_place == Some(1) {
             return Ok(false);
         }
         let [exponent] = io.inputs[1].slice::<f32>()? else { return Ok(false) };
@@ -208,8 +223,8 @@ impl BinaryKernel {
         let op = UnaryOp::Power { exponent: *exponent };
         let target = output.slice_mut::<f32>()?;
         match io.in_place {
-            Some(_) => unary_f32_in_place(self.isa, op, target),
-            None => unary_f32(self.isa, op, io.inputs[0].slice::<f32>()?, target).map_err(kernel_error)?,
+            Some(_) => unary_f32_in_place(self.operands.isa, op, target),
+            None => unary_f32(self.operands.isa, op, io.inputs[0].slice::<f32>()?, target).map_err(kernel_error)?,
         }
         Ok(true)
     }
@@ -231,7 +246,7 @@ fn check_divisors<T: Number>(divisors: &[T]) -> OpResult {
 
 impl Kernel for BinaryKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        geometry(&self.alignment, shapes).is_some()
+        self.operands.accepts(shapes)
     }
 
     fn in_place_inputs(&self, shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
@@ -240,11 +255,11 @@ impl Kernel for BinaryKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
-        let bytes = elements.saturating_mul(3 * self.element_type.byte_width().unwrap_or(4));
         match self.op {
-            BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod => elements as u64 * 5,
-            _ => nanoseconds_for_bytes(bytes),
+            BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod => {
+                shapes.outputs.first().map_or(0, |s| s.elements() as u64 * 5)
+            }
+            _ => self.operands.work_nanoseconds(shapes),
         }
     }
 
@@ -252,7 +267,7 @@ impl Kernel for BinaryKernel {
         if self.apply_simple_power(&mut io)? {
             return Ok(());
         }
-        match self.element_type {
+        match self.operands.element_type {
             ElementType::F32 => self.apply::<f32>(io),
             ElementType::F64 => self.apply::<f64>(io),
             ElementType::I8 => self.apply::<i8>(io),
@@ -265,26 +280,24 @@ impl Kernel for BinaryKernel {
 
 impl BitsKernel {
     fn apply<T: Bits + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
+        let geometry = self.operands.geometry(&io)?;
         let [output] = io.outputs else { return Ok(()) };
-        let (a, b) = (&io.inputs[0], &io.inputs[1]);
-        let geometry = self.alignment.geometry(a.shape(), b.shape()).map_err(kernel_error)?;
-        let target = output.slice_mut::<T>()?;
-        bitwise(self.isa, self.op, &geometry, a.slice::<T>()?, b.slice::<T>()?, target).map_err(kernel_error)
+        let (a, b) = (io.inputs[0].slice::<T>()?, io.inputs[1].slice::<T>()?);
+        bitwise(self.operands.isa, self.op, &geometry, a, b, output.slice_mut::<T>()?).map_err(kernel_error)
     }
 }
 
 impl Kernel for BitsKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        geometry(&self.alignment, shapes).is_some()
+        self.operands.accepts(shapes)
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
-        nanoseconds_for_bytes(elements.saturating_mul(3 * self.element_type.byte_width().unwrap_or(4)))
+        self.operands.work_nanoseconds(shapes)
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
-        match self.element_type {
+        match self.operands.element_type {
             ElementType::I8 => self.apply::<i8>(io),
             ElementType::U8 => self.apply::<u8>(io),
             ElementType::I32 => self.apply::<i32>(io),
@@ -295,26 +308,24 @@ impl Kernel for BitsKernel {
 
 impl CompareKernel {
     fn apply<T: Number + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
+        let geometry = self.operands.geometry(&io)?;
         let [output] = io.outputs else { return Ok(()) };
-        let (a, b) = (&io.inputs[0], &io.inputs[1]);
-        let geometry = self.alignment.geometry(a.shape(), b.shape()).map_err(kernel_error)?;
-        let target = output.slice_mut::<u8>()?;
-        compare(self.isa, self.op, &geometry, a.slice::<T>()?, b.slice::<T>()?, target).map_err(kernel_error)
+        let (a, b) = (io.inputs[0].slice::<T>()?, io.inputs[1].slice::<T>()?);
+        compare(self.operands.isa, self.op, &geometry, a, b, output.slice_mut::<u8>()?).map_err(kernel_error)
     }
 }
 
 impl Kernel for CompareKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        geometry(&self.alignment, shapes).is_some()
+        self.operands.accepts(shapes)
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let elements = shapes.outputs.first().map_or(0, |s| s.elements());
-        nanoseconds_for_bytes(elements.saturating_mul(3 * self.element_type.byte_width().unwrap_or(4)))
+        self.operands.work_nanoseconds(shapes)
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
-        match self.element_type {
+        match self.operands.element_type {
             ElementType::F32 => self.apply::<f32>(io),
             ElementType::F64 => self.apply::<f64>(io),
             ElementType::I8 => self.apply::<i8>(io),

@@ -14,24 +14,10 @@ use ovir_tensor::{ElementType, NativeElement, SmallVec};
 use super::parts::kernel_error;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
-/// A function of integers of any type.
-#[derive(Clone, Copy)]
-enum Function {
-    Abs,
-    Negative,
-    Sign,
-    Not,
-    IsZero,
-    Same,
-    /// The limits that Clamp names.
-    Clamp(f64, f64),
-    /// The greater of 0 and the integer.
-    Relu,
-}
-
 struct IntegerKernel {
     isa: Isa,
-    function: Function,
+    /// Its limits are numbers still: they are brought into the range of the type.
+    function: IntegerOp<f64>,
     element_type: ElementType,
 }
 
@@ -52,7 +38,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
             let is_not =
                 operation.downcast_ref::<LogicalNot>().is_some() || operation.downcast_ref::<BitwiseNot>().is_some();
             is_not.then_some(())?;
-            Box::new(IntegerKernel { isa, function: Function::IsZero, element_type })
+            Box::new(IntegerKernel { isa, function: IntegerOp::IsZero, element_type })
         }
         I8 | U8 | I32 | I64 => Box::new(IntegerKernel { isa, function: integer_function(operation)?, element_type }),
         _ => return None,
@@ -69,19 +55,19 @@ fn float_test(operation: &dyn Operation) -> Option<FloatTest> {
     is_nan.or_else(|| operation.downcast_ref::<IsFinite>().map(|_| FloatTest::IsFinite))
 }
 
-fn integer_function(operation: &dyn Operation) -> Option<Function> {
+fn integer_function(operation: &dyn Operation) -> Option<IntegerOp<f64>> {
     if let Some(clamp) = operation.downcast_ref::<Clamp>() {
-        return Some(Function::Clamp(clamp.attributes.min, clamp.attributes.max));
+        return Some(IntegerOp::Clamp { low: clamp.attributes.min.ceil(), high: clamp.attributes.max.floor() });
     }
     let table = [
-        (operation.downcast_ref::<Abs>().is_some(), Function::Abs),
-        (operation.downcast_ref::<Negative>().is_some(), Function::Negative),
-        (operation.downcast_ref::<Sign>().is_some(), Function::Sign),
-        (operation.downcast_ref::<BitwiseNot>().is_some(), Function::Not),
-        (operation.downcast_ref::<Relu>().is_some(), Function::Relu),
-        (operation.downcast_ref::<Floor>().is_some(), Function::Same),
-        (operation.downcast_ref::<Ceiling>().is_some(), Function::Same),
-        (operation.downcast_ref::<Round>().is_some(), Function::Same),
+        (operation.downcast_ref::<Abs>().is_some(), IntegerOp::Abs),
+        (operation.downcast_ref::<Negative>().is_some(), IntegerOp::Negative),
+        (operation.downcast_ref::<Sign>().is_some(), IntegerOp::Sign),
+        (operation.downcast_ref::<BitwiseNot>().is_some(), IntegerOp::Not),
+        (operation.downcast_ref::<Relu>().is_some(), IntegerOp::Clamp { low: 0.0, high: f64::INFINITY }),
+        (operation.downcast_ref::<Floor>().is_some(), IntegerOp::Same),
+        (operation.downcast_ref::<Ceiling>().is_some(), IntegerOp::Same),
+        (operation.downcast_ref::<Round>().is_some(), IntegerOp::Same),
     ];
     table.into_iter().find(|(found, _)| *found).map(|(_, function)| function)
 }
@@ -90,16 +76,7 @@ impl IntegerKernel {
     /// `cast` brings a number into the range of the type.
     fn apply<T: Integer + NativeElement>(&self, io: StepIo<'_, '_>, cast: fn(f64) -> T) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
-        let op = match self.function {
-            Function::Abs => IntegerOp::Abs,
-            Function::Negative => IntegerOp::Negative,
-            Function::Sign => IntegerOp::Sign,
-            Function::Not => IntegerOp::Not,
-            Function::IsZero => IntegerOp::IsZero,
-            Function::Same => IntegerOp::Same,
-            Function::Clamp(min, max) => IntegerOp::Clamp { low: cast(min.ceil()), high: cast(max.floor()) },
-            Function::Relu => IntegerOp::Clamp { low: T::default(), high: cast(f64::INFINITY) },
-        };
+        let op = self.function.map_limits(cast);
         integers(self.isa, op, io.inputs[0].slice::<T>()?, output.slice_mut::<T>()?).map_err(kernel_error)
     }
 }

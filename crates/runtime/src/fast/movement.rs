@@ -1,5 +1,5 @@
-//! Movements of elements: Transpose, Concat, Split, VariadicSplit, Gather, Pad, DepthToSpace, SpaceToDepth, ShuffleChannels and Einsum that transposes, for every type whose elements have
-//! bytes of their own.
+//! Movements of elements: Transpose, Concat, Split, VariadicSplit, Gather, Pad, DepthToSpace, SpaceToDepth,
+//! ShuffleChannels and Einsum that transposes, for every type whose elements have bytes of their own.
 
 use std::sync::Arc;
 

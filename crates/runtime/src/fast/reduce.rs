@@ -1,9 +1,10 @@
 //! Reductions of f32, integers and truth values over constant axes that lie side by side.
 
 use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::map::Integer;
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::reduce::{ReduceOp, reduce};
-use ovir_kernels::reduce_integers::{IntegerReduceOp, Reducible, reduce_integers};
+use ovir_kernels::reduce_integers::{IntegerReduceOp, reduce_integers};
 use ovir_ops::reduction::{
     reduce_l1::ReduceL1, reduce_l2::ReduceL2, reduce_logical_and::ReduceLogicalAnd, reduce_logical_or::ReduceLogicalOr,
     reduce_max::ReduceMax, reduce_mean::ReduceMean, reduce_min::ReduceMin, reduce_prod::ReduceProd,
@@ -84,7 +85,7 @@ fn fits(axes: &[i64], shapes: &StepShapes<'_>) -> bool {
 }
 
 impl IntegerKernel {
-    fn apply<T: Reducible + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
+    fn apply<T: Integer + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
         let ([data, ..], [output]) = (io.inputs, io.outputs) else { return Ok(()) };
         let sizes = around_all(data.shape(), &self.axes);
         let sizes = sizes.ok_or_else(|| OpError::shape(Blame::Input(1), "the axes do not lie side by side"))?;

@@ -1,5 +1,7 @@
 //! Select of elements that have bytes of their own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ovir_kernels::elementwise::select_line;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};
@@ -78,14 +80,19 @@ impl SelectKernel {
         let outer = axes.get(1..).unwrap_or(&[]);
         let rows = (CHUNK / inner.max(1)).max(1);
         let work = nanoseconds_for_bytes(target.len().saturating_mul(4 * WIDTH));
+        let is_short = AtomicBool::new(false);
         parallel_chunks_mut(target, rows * inner.max(1), work, |index, target| {
             for (row, target) in target.chunks_mut(inner.max(1)).enumerate() {
                 let [c, y, n] = offsets(outer, index * rows + row);
                 let line = (&condition[c..], &yes[y..], &no[n..]);
-                let selected = select_line(self.isa, line, strides.map(|stride| stride == 0), target);
-                debug_assert!(selected.is_ok());
+                if select_line(self.isa, line, strides.map(|stride| stride == 0), target).is_err() {
+                    is_short.store(true, Ordering::Relaxed);
+                }
             }
         });
+        if is_short.into_inner() {
+            return Err(OpError::shape(Blame::Node, "an input is shorter than its shape"));
+        }
         Ok(())
     }
 }
