@@ -1,7 +1,7 @@
 //! Discrete Fourier transforms of f32 lines.
 //!
-//! Sixteen lines are transformed side by side, one in each lane, by Stockham's algorithm: every pass reads one buffer and writes
-//! another, and its innermost loop runs over neighbouring places. Two real lines share a lane as the parts of complex
+//! Sixteen lines are transformed side by side, one in each lane, by Stockham's algorithm: every pass reads one buffer and
+//! writes another, and its innermost loop runs over neighbouring places. Two real lines share a lane as the parts of complex
 //! numbers. Lengths with large prime factors are convolutions with a chirp (Bluestein).
 
 use std::f64::consts::PI;
@@ -16,6 +16,9 @@ const LANES: usize = 16;
 
 /// The most parallel chunks of a call; each has buffers of its own.
 const CHUNKS: usize = 16;
+
+/// The longest lines that have a plan: tables take some dozens of bytes a number.
+const LONGEST: usize = 1 << 20;
 
 /// What the numbers of a line are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +100,17 @@ struct Chirp {
 
 impl FourierPlan {
     /// Transforms of `length` numbers.
-    #[must_use]
-    pub fn new(length: usize) -> Self {
+    ///
+    /// # Errors
+    /// The length is beyond a million.
+    pub fn new(length: usize) -> Result<Self, KernelError> {
+        if length > LONGEST {
+            return Err(KernelError::invalid("length", "is too large for tables"));
+        }
+        Ok(Self::of_length(length))
+    }
+
+    fn of_length(length: usize) -> Self {
         let mut passes = Vec::new();
         let mut rest = length.max(1);
         for radix in [4, 2, 3, 5, 7] {
@@ -162,7 +174,7 @@ impl Pass {
 
 impl Chirp {
     fn new(length: usize) -> Self {
-        let plan = FourierPlan::new((2 * length - 1).next_power_of_two());
+        let plan = FourierPlan::of_length((2 * length - 1).next_power_of_two());
         let padded = plan.length;
         let mut chirp = Vec::with_capacity(length);
         let mut mirrored = vec![(0.0f64, 0.0f64); padded];
@@ -539,7 +551,7 @@ mod tests {
         };
         let (source, target) = (lines(from, numbers), lines(to, kept));
         let input = Random::new(length as u64).values(outers * source.outer);
-        let plan = FourierPlan::new(length);
+        let plan = FourierPlan::new(length).unwrap();
         let run = |isa| {
             let mut output = vec![f32::NAN; outers * target.outer];
             let mut scratch = vec![f32::NAN; fourier_scratch_len(&plan, outers * inners)];
@@ -595,7 +607,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit() {
-        let plan = FourierPlan::new(4);
+        let plan = FourierPlan::new(4).unwrap();
         let line = Lines { outer: 8, inner: 0, step: 2, count: 4, form: LineForm::Complex };
         let mut scratch = vec![0.0; fourier_scratch_len(&plan, 1)];
         let mut run = |input: usize, output: usize, to: Lines| {

@@ -67,6 +67,32 @@ pub(crate) fn past_caches(source: &[u8], target: &mut [u8]) {
     target.copy_from_slice(source);
 }
 
+/// Asks for the cache line at an address, which need not be valid, for soon.
+#[inline(always)]
+pub(crate) fn prefetch_near<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, which only hints, whatever the address is.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// The same for later: into the second cache.
+#[inline(always)]
+pub(crate) fn prefetch_far<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Begins to fetch an element that will be read or written soon; does nothing where there is none.
 #[inline(always)]
 pub(crate) fn prefetch<T>(values: &[T], index: usize) {

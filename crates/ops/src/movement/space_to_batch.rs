@@ -95,7 +95,7 @@ impl BlockParameters {
     /// What is known of the parameters; `None` while their number is unknown.
     pub(super) fn infer(context: &InferContext<'_>) -> OpResult<Option<BlockParameters>> {
         context.require_rank(0, 2..=usize::MAX)?;
-        let mut count = context.shape(0).rank().map_or(Dim::DYNAMIC, Dim::fixed);
+        let mut count = context.shape(0).rank().map_or(Dim::interval(2, INFINITE), Dim::fixed);
         for port in 1..=3 {
             context.require_class(port, ElementClass::Integer)?;
             context.require_rank(port, 1..=1)?;
@@ -120,7 +120,8 @@ impl BlockParameters {
         let rank = context.input(0)?.shape().rank();
         let values = |port: usize| -> OpResult<SmallVec<[Value; 8]>> {
             let values = context.integers(port)?;
-            if values.len() != rank {
+            if values.len() != rank || rank < 2 {
+                let rank = rank.max(2);
                 let message = format!("{} elements are given; {rank} are needed, one an axis", values.len());
                 return Err(OpError::shape(Blame::Input(port), message));
             }

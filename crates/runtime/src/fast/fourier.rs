@@ -72,7 +72,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         let (size, step) = (usize::try_from(size).ok()?, usize::try_from(step).ok()?);
         (size > 0 && step > 0).then_some(())?;
         let transposes = stft.attributes.transpose_frames;
-        let kernel = FrameKernel { isa, plan: FourierPlan::new(size), step, transposes };
+        let kernel = FrameKernel { isa, plan: FourierPlan::new(size).ok()?, step, transposes };
         return Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() });
     }
     let table = [
@@ -147,7 +147,7 @@ impl TransformKernel {
                 Lines { outer: count * inners * parts, inner: parts, step: inners * parts, count, form }
             };
             let (from, to) = (lines(before, from), lines(kept, to));
-            let plan = FourierPlan::new(length);
+            let plan = FourierPlan::new(length).ok()?;
             passes.push(Pass { plan, sizes: [outers, inners], from, to, len: outers * to.outer });
             shape[axis] = kept;
         }
