@@ -64,6 +64,7 @@ pub mod widen;
 
 mod gelu;
 mod math;
+mod packed;
 mod simd;
 mod stream;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use crate::epilogue::{Activation, Channelwise};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
+use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::unary;
@@ -63,7 +64,7 @@ pub struct QuantizedWeights {
     /// Channels that lie side by side in the data.
     lanes: usize,
     /// `[output block, tap, quad of channels, 16 output channels, 4 channels]`.
-    values: Vec<i8>,
+    values: Packed<i8>,
     /// The sum of all codes of each output channel, filled up to blocks.
     sums: Vec<i32>,
 }
@@ -105,7 +106,7 @@ impl QuantizedWeights {
         }
         let quads = inputs.next_multiple_of(lanes) / QUAD;
         let blocks = outputs.div_ceil(BLOCK);
-        let mut values = vec![0; product("codes", &[blocks, taps, quads, BLOCK, QUAD])?];
+        let mut values = Packed::zeroed(product("codes", &[blocks, taps, quads, BLOCK, QUAD])?);
         let mut sums = vec![0; blocks * BLOCK];
         for output in 0..outputs {
             let (block, lane) = (output / BLOCK, output % BLOCK);

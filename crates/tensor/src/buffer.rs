@@ -1,10 +1,11 @@
 //! Owned memory aligned for vector instructions.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::TensorError;
+use crate::pages::{FEWEST, advise};
 
 const ALIGNMENT: usize = 64;
 
@@ -37,8 +38,13 @@ impl AlignedBuffer {
         let layout =
             Layout::from_size_align(length, ALIGNMENT).map_err(|_| TensorError::OutOfMemory { bytes: length })?;
         // SAFETY: the layout has a size above zero.
-        let pointer = unsafe { alloc_zeroed(layout) };
+        let pointer = unsafe { if length < FEWEST { alloc_zeroed(layout) } else { alloc(layout) } };
         let pointer = NonNull::new(pointer).ok_or(TensorError::OutOfMemory { bytes: length })?;
+        if length >= FEWEST {
+            advise(pointer.as_ptr(), length);
+            // SAFETY: so many bytes were allocated.
+            unsafe { pointer.write_bytes(0, length) };
+        }
         Ok(AlignedBuffer { pointer, length, capacity: length })
     }
 

@@ -14,7 +14,7 @@ const LARGE_PAGE: usize = 2 << 20;
 const HEADER: usize = 64;
 
 /// The fewest bytes of a vector for which large pages are asked for.
-const FEWEST: usize = 2 * LARGE_PAGE;
+pub(crate) const FEWEST: usize = 2 * LARGE_PAGE;
 
 /// An empty vector with room for at least `count` elements, on large pages if that is much memory and the system has
 /// them.
@@ -23,8 +23,8 @@ pub fn with_room<T>(count: usize) -> Vec<T> {
     if wanted < FEWEST {
         return Vec::with_capacity(count);
     }
-    let vector = Vec::with_capacity(whole_pages(wanted) / size_of::<T>());
-    advise(&vector);
+    let vector: Vec<T> = Vec::with_capacity(whole_pages(wanted) / size_of::<T>());
+    advise(vector.as_ptr().cast(), vector.capacity() * size_of::<T>());
     vector
 }
 
@@ -39,7 +39,7 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if length >= FEWEST {
         // A file may claim to be larger than memory is.
         bytes.try_reserve_exact(whole_pages(length.saturating_add(1)))?;
-        advise(&bytes);
+        advise(bytes.as_ptr(), bytes.capacity());
     }
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -83,23 +83,23 @@ fn whole_pages(wanted: usize) -> usize {
     wanted.saturating_add(HEADER).div_ceil(LARGE_PAGE).saturating_mul(LARGE_PAGE) - HEADER
 }
 
-/// Asks the system for large pages under a vector, used or not yet used. Whether it does so changes nothing but time.
+/// Asks the system for large pages under a block of memory, used or not yet used, that the caller owns. Whether it does so
+/// changes nothing but time.
 #[cfg(target_os = "linux")]
-fn advise<T>(vector: &Vec<T>) {
+pub(crate) fn advise(block: *const u8, bytes: usize) {
     const PAGE: usize = 4096;
-    let start = vector.as_ptr().addr().next_multiple_of(PAGE);
-    let end = (vector.as_ptr().addr() + vector.capacity() * size_of::<T>()) / PAGE * PAGE;
-    let before = start - vector.as_ptr().addr();
+    let start = block.addr().next_multiple_of(PAGE);
+    let end = (block.addr() + bytes) / PAGE * PAGE;
     if start < end {
-        let pointer = vector.as_ptr().cast::<u8>().wrapping_add(before);
-        // SAFETY: the range lies within memory that the vector owns, and this advice changes neither what it holds nor
-        // who may use it. A refusal leaves everything as it was.
+        let pointer = block.wrapping_add(start - block.addr());
+        // SAFETY: this advice changes neither what memory holds nor who may use it, and a refusal leaves everything as it
+        // was.
         unsafe { libc::madvise(pointer.cast_mut().cast(), end - start, libc::MADV_HUGEPAGE) };
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn advise<T>(_vector: &Vec<T>) {}
+pub(crate) fn advise(_block: *const u8, _bytes: usize) {}
 
 #[cfg(test)]
 mod tests {

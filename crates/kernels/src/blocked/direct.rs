@@ -11,6 +11,7 @@ use crate::epilogue::{Activation, Channelwise};
 use crate::error::{KernelError, check_exact, check_len};
 use crate::gemm::Value;
 use crate::isa::{Isa, Tier};
+use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_near};
@@ -28,6 +29,9 @@ const SHARED: usize = usize::MAX;
 
 /// The same, where groups begin and end inside of blocks.
 const STRADDLING: usize = usize::MAX - 1;
+
+/// The same, where the positions of a blocked input lie side by side and every tap lies inside.
+const SIDE_BY_SIDE: usize = usize::MAX - 2;
 
 /// How many input channels before their turn weights are asked for: those of a layer seldom lie in the first cache.
 const AHEAD: usize = 12;
@@ -52,7 +56,7 @@ pub struct BlockedConvolution {
     shape: [usize; 5],
     /// `[output block, tap, input channel, 16 output channels]`, input channels those of one group; of straddling groups
     /// `[output block, group in it, tap, input channel, 16 output channels]`.
-    values: Vec<f32>,
+    values: Packed<f32>,
     /// For each output block of straddling groups, what it is made of.
     straddling: Vec<Mixture>,
 }
@@ -95,7 +99,7 @@ impl BlockedConvolution {
         }
         let (inputs, taps) = (inputs / groups, high * wide);
         let blocks = outputs.div_ceil(BLOCK);
-        let mut values = vec![0.0; blocks * taps * inputs * BLOCK];
+        let mut values = Packed::zeroed(blocks * taps * inputs * BLOCK);
         for output in 0..outputs {
             for channel in 0..inputs {
                 for tap in 0..taps {
@@ -128,7 +132,7 @@ impl BlockedConvolution {
                 }
             }
         }
-        Self { input, shape, values, straddling }
+        Self { input, shape, values: values.into(), straddling }
     }
 
     /// Whether groups of so many output and input channels lie in one block with others, whole.
@@ -159,7 +163,7 @@ impl BlockedConvolution {
     /// Bytes the packed form holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of_val(self.values.as_slice())
+        size_of_val(&*self.values)
     }
 }
 
@@ -498,6 +502,9 @@ impl Job<'_> {
                 match (self.is_dense, self.view.stride[1]) {
                     _ if mixture.is_some() => run_tile::<STRADDLING>(self.isa, count, blocks, call),
                     _ if self.shares_blocks => run_tile::<SHARED>(self.isa, count, blocks, call),
+                    _ if self.lies_side_by_side(position, count) => {
+                        run_tile::<SIDE_BY_SIDE>(self.isa, count, blocks, call);
+                    }
                     (true, 1) => run_tile::<1>(self.isa, count, blocks, call),
                     (true, 2) => run_tile::<2>(self.isa, count, blocks, call),
                     _ => run_tile::<APART>(self.isa, count, blocks, call),
@@ -512,6 +519,30 @@ impl Job<'_> {
             }
             position += count;
         }
+    }
+}
+
+impl Job<'_> {
+    /// Whether the positions of a tile lie side by side in a blocked input, with every tap inside.
+    fn lies_side_by_side(&self, position: usize, count: usize) -> bool {
+        let view = &self.view;
+        if self.layout == BlockedInput::Plain || view.stride != [1, 1] {
+            return false;
+        }
+        if self.taps == [1, 1] && view.pad == [0, 0] {
+            // One line is as good as another, if they follow each other.
+            return view.input == view.output || self.is_in_line(position, count);
+        }
+        let at = [position / view.output[1], position % view.output[1]];
+        let is_inside = |axis: usize, count: usize| {
+            let reach = (self.taps[axis] - 1) * view.dilation[axis];
+            at[axis] >= view.pad[axis] && at[axis] - view.pad[axis] + count + reach <= view.input[axis]
+        };
+        self.is_in_line(position, count) && is_inside(0, 1) && is_inside(1, count)
+    }
+
+    fn is_in_line(&self, position: usize, count: usize) -> bool {
+        position % self.view.output[1] + count <= self.view.output[1]
     }
 }
 
@@ -553,8 +584,8 @@ struct Call {
 /// that hold those blocks.
 struct Fixed<const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(Call);
 
-/// Computes a tile. Where `STEP` is none of [`APART`], [`SHARED`] and [`STRADDLING`], the tile lies in one line of a plain input,
-/// neighbouring positions read that far apart, and every tap lies inside.
+/// Computes a tile. Where `STEP` is none of the constants, the tile lies in one line of a plain input, neighbouring positions
+/// read that far apart, and every tap lies inside.
 ///
 /// # Safety
 /// The call's pointers cover what the geometry asks for.
@@ -590,6 +621,14 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
             let sums = match STEP {
                 APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
                 STRADDLING => mixed::<S, POSITIONS, VECTORS>(s, &call),
+                SIDE_BY_SIDE => {
+                    let view = &call.view;
+                    let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
+                    let first = ((y - view.pad[0]) * view.input[1] + x - view.pad[1]) * BLOCK;
+                    let pointers = std::array::from_fn(|position| call.input.add(first + position * BLOCK));
+                    let sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+                    interior::<S, POSITIONS, VECTORS, STEP>(s, &call, &pointers, sums)
+                }
                 _ => along_line::<S, POSITIONS, VECTORS, STEP>(s, &call),
             };
             finish(s, &call, sums);

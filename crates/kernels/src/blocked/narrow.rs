@@ -9,6 +9,7 @@ use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use crate::epilogue::{Activation, Channelwise};
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
+use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::unary;
@@ -21,7 +22,7 @@ pub const MOST_NARROW: usize = 4;
 pub struct NarrowConvolution {
     shape: [usize; 5],
     /// `[tap, block of input channels, output, 16 input channels]`.
-    values: Vec<f32>,
+    values: Packed<f32>,
 }
 
 impl NarrowConvolution {
@@ -37,7 +38,7 @@ impl NarrowConvolution {
             return Err(KernelError::invalid("geometry", "has groups, a depth, or too many output channels"));
         }
         let (taps, blocks) = (high * wide, inputs.div_ceil(BLOCK));
-        let mut values = vec![0.0; taps * blocks * outputs * BLOCK];
+        let mut values = Packed::zeroed(taps * blocks * outputs * BLOCK);
         for (output, channel) in (0..outputs).flat_map(|output| (0..inputs).map(move |channel| (output, channel))) {
             for tap in 0..taps {
                 let place = (tap * blocks + channel / BLOCK) * outputs + output;

@@ -4,6 +4,7 @@ use super::block::{PanelSource, STEP};
 use super::micro::{panel_width, tile_rows};
 use crate::error::{KernelError, check_len, product, span};
 use crate::isa::Isa;
+use crate::packed::Packed;
 use crate::tile::{SIDE, transpose};
 use half::{bf16, f16};
 
@@ -51,7 +52,7 @@ pub struct PackedB {
     isa: Isa,
     k: usize,
     n: usize,
-    values: Vec<f32>,
+    values: Packed<f32>,
 }
 
 /// Rows that packing takes at a time: the elements of a cache line.
@@ -74,7 +75,7 @@ impl PackedB {
         check_len("values", values.len(), span("values", &[(k, row_stride), (n, column_stride)])?)?;
         let width = panel_width(isa);
         let panels = n.div_ceil(width);
-        let mut packed = vec![0.0; product("values", &[panels, width, k])?];
+        let mut packed = Packed::zeroed(product("values", &[panels, width, k])?);
         let nanoseconds = packed.len() as u64;
         crate::parallel::parallel_chunks_mut(&mut packed, (k * width).max(1), nanoseconds, |panel, target| {
             let first = panel * width;
@@ -142,7 +143,7 @@ pub struct PackedA {
     isa: Isa,
     m: usize,
     k: usize,
-    values: Vec<f32>,
+    values: Packed<f32>,
 }
 
 impl PackedA {
@@ -160,7 +161,7 @@ impl PackedA {
     ) -> Result<Self, KernelError> {
         check_len("values", values.len(), span("values", &[(m, row_stride), (k, column_stride)])?)?;
         product("values", &[m + 32, k])?;
-        let mut packed = vec![0.0; left_len(isa, m, k)];
+        let mut packed = Packed::zeroed(left_len(isa, m, k));
         pack_left(isa, values, m, k, row_stride, column_stride, &mut packed);
         Ok(Self { isa, m, k, values: packed })
     }
