@@ -80,7 +80,15 @@ impl Settler<'_> {
         // A Result has no output ports in the file.
         for (port, declared) in location.outputs.iter().enumerate().filter(|_| !node.is("Result")) {
             let Some(facts) = self.inference.outputs(id).get(port) else { continue };
-            let Some(mismatch) = mismatch(node, &declared.declared, facts) else { continue };
+            let Some(mismatch) = mismatch(node, &declared.declared, facts) else {
+                // What is declared may leave room for more than what is meant.
+                let as_meant = meant.as_ref().and_then(|outputs| outputs.get(port));
+                if as_meant.is_some_and(|as_meant| as_meant.shape != facts.shape) {
+                    let value = self.inference.value_index(Source { node: id, port: port as u32 });
+                    self.origin_of[value] = origin;
+                }
+                continue;
+            };
             let is_consequence = meant
                 .as_ref()
                 .and_then(|outputs| outputs.get(port))

@@ -434,8 +434,11 @@ pub fn concat_part(
 ) -> Result<(), KernelError> {
     check_exact("input", input.len(), product("input", &[outer, input_axis, inner])?)?;
     check_exact("output", output.len(), product("output", &[outer, output_axis, inner])?)?;
-    let axes = [(outer, (input_axis * inner) as isize, (output_axis * inner) as isize), (input_axis * inner, 1, 1)];
-    StridedCopy::new(&axes, 0, start.saturating_mul(inner), input.len(), output.len())?.run(1, input, output)
+    let unit = unit_of(inner);
+    let [from, to] = [input_axis, output_axis].map(|axis| (axis * inner / unit) as isize);
+    let axes = [(outer, from, to), (from as usize, 1, 1)];
+    let start = start.saturating_mul(inner) / unit;
+    StridedCopy::new(&axes, 0, start, input.len() / unit, output.len() / unit)?.run(unit, input, output)
 }
 
 /// Reads one output of a split: the positions from `start` on of the axis of `input` `[outer, input_axis]` blocks of
@@ -454,8 +457,16 @@ pub fn split_part(
 ) -> Result<(), KernelError> {
     check_exact("input", input.len(), product("input", &[outer, input_axis, inner])?)?;
     check_exact("output", output.len(), product("output", &[outer, output_axis, inner])?)?;
-    let axes = [(outer, (input_axis * inner) as isize, (output_axis * inner) as isize), (output_axis * inner, 1, 1)];
-    StridedCopy::new(&axes, start.saturating_mul(inner), 0, input.len(), output.len())?.run(1, input, output)
+    let unit = unit_of(inner);
+    let [from, to] = [input_axis, output_axis].map(|axis| (axis * inner / unit) as isize);
+    let axes = [(outer, from, to), (to as usize, 1, 1)];
+    let start = start.saturating_mul(inner) / unit;
+    StridedCopy::new(&axes, start, 0, input.len() / unit, output.len() / unit)?.run(unit, input, output)
+}
+
+/// The widest element, in bytes, that blocks of so many bytes are made of.
+fn unit_of(bytes: usize) -> usize {
+    [8, 4, 2].into_iter().find(|unit| bytes.is_multiple_of(*unit)).unwrap_or(1)
 }
 
 /// An index into an axis.
@@ -641,13 +652,16 @@ pub fn pad(
     if mode == PadMode::Constant {
         check_exact("value", value.len(), width)?;
     }
-    let Some(last) = rank.checked_sub(1) else {
+    let Some(last) = (0..rank).rev().find(|axis| begin[*axis] != 0 || end[*axis] != 0) else {
         return copy(input, output);
     };
-    let line = padded[last];
     if output.is_empty() {
         return Ok(());
     }
+    // What lies behind the last padded axis moves as one.
+    let width = width * padded[last + 1..].iter().product::<usize>();
+    let (shape, padded) = (&shape[..=last], &padded[..=last]);
+    let line = padded[last];
     let work = nanoseconds_for_bytes(output.len().saturating_mul(2));
     let grain = CHUNK.div_ceil(line * width) * line * width;
     crate::parallel::parallel_chunks_mut(output, grain, work, |chunk, output| {
@@ -718,9 +732,7 @@ fn pad_line(
 ) {
     let line = output.len() / width;
     let Some(source) = source else {
-        for place in output.chunks_exact_mut(width) {
-            place.copy_from_slice(value);
-        }
+        fill(value, output);
         return;
     };
     // The part that lies inside is one copy.
@@ -731,11 +743,22 @@ fn pad_line(
         output[first * width..end * width].copy_from_slice(&source[from..from + (end - first) * width]);
     }
     for place in (0..first).chain(end..line) {
-        let from = match reflect(mode, place as isize - begin, size) {
-            Some(at) => &source[at * width..][..width],
-            None => value,
-        };
-        output[place * width..][..width].copy_from_slice(from);
+        let target = &mut output[place * width..][..width];
+        match reflect(mode, place as isize - begin, size) {
+            Some(at) => target.copy_from_slice(&source[at * width..][..width]),
+            None => fill(value, target),
+        }
+    }
+}
+
+/// Repeats a value.
+fn fill(value: &[u8], output: &mut [u8]) {
+    if value.iter().all(|byte| *byte == 0) {
+        output.fill(0);
+        return;
+    }
+    for place in output.chunks_exact_mut(value.len()) {
+        place.copy_from_slice(value);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Direct convolution into the blocked layout.
 //!
-//! A tile holds the sums of neighbouring output positions (flattened, so that it may span lines) for one or two blocks
+//! A tile holds the sums of neighbouring output positions (flattened, so that it may span lines) for one to three blocks
 //! of output channels in registers. For each tap every position has a pointer into the input, or to zeros where the tap
 //! lies in the padding; the tile then walks the input channels.
 
@@ -18,8 +18,14 @@ use crate::stream::{prefetch_far, prefetch_near};
 use crate::unary;
 use std::ops::Range;
 
-/// The most positions a tile holds.
-const MOST_POSITIONS: usize = 14;
+/// The most positions of a tile of any number of blocks; tiles of one block that hold more hold an even number.
+const ANY_POSITIONS: usize = 14;
+
+/// The most output blocks of a tile.
+const MOST_BLOCKS: usize = 3;
+
+/// The most sums of a tile, in vectors.
+const MOST_SUMS: usize = 28;
 
 /// How far apart neighbouring positions of a tile read, where that is a matter of the geometry.
 const APART: usize = 0;
@@ -32,6 +38,12 @@ const STRADDLING: usize = usize::MAX - 1;
 
 /// The same, where the positions of a blocked input lie side by side and every tap lies inside.
 const SIDE_BY_SIDE: usize = usize::MAX - 2;
+
+/// The same, where the positions of a blocked input lie side by side and some taps in the padding.
+const IN_LINE: usize = usize::MAX - 3;
+
+/// The narrowest lines of a blocked input with which tiles end.
+const NARROWEST: usize = 12;
 
 /// How many input channels before their turn weights are asked for: those of a layer seldom lie in the first cache.
 const AHEAD: usize = 12;
@@ -319,6 +331,8 @@ pub fn blocked_convolution(
     let (input_blocks, inputs, group_outputs) = (inputs.div_ceil(BLOCK), inputs / groups, outputs / groups);
     // Groups that lie in one block, and those that straddle blocks, are one task a block.
     let groups = if shares_blocks || is_straddling { outputs.div_ceil(BLOCK) } else { groups };
+    let ends_with_lines = layout == BlockedInput::Plain
+        || (taps != [1, 1] && view.stride[1] == 1 && view.output[1] >= NARROWEST && !shares_blocks && !is_straddling);
     let job = Job {
         isa,
         weights,
@@ -327,6 +341,7 @@ pub fn blocked_convolution(
         input,
         view,
         is_dense,
+        ends_with_lines,
         shares_blocks,
         group_outputs,
         input_blocks,
@@ -337,34 +352,64 @@ pub fn blocked_convolution(
         positions,
         output: SharedMut::new(output),
     };
-    let (most, wide_tile) = match isa.tier() {
-        Tier::Portable => (2, 1),
-        Tier::Avx2 => (6, 1),
-        Tier::Avx512 => (MOST_POSITIONS, 2),
-    };
-    // Tiles of plain inputs end with their lines, so that neighbouring positions read at one distance.
-    let span = if layout == BlockedInput::Plain { view.output[1] } else { positions };
-    let tile = span.div_ceil(span.div_ceil(most));
-    let pairs = job.per_group.div_ceil(wide_tile);
-    let tile_flops = 2 * tile * wide_tile * BLOCK * inputs * taps[0] * taps[1];
+    let span = if ends_with_lines { view.output[1] } else { positions };
+    let parts = Parts::new(isa, job.per_group);
+    let tile = parts.tile(span, parts.of(0).len());
+    let tile_flops = 2 * tile * parts.of(0).len() * BLOCK * inputs * taps[0] * taps[1];
     let tiles = positions.div_ceil(tile);
     let run = (2_500_000 / tile_flops.max(1)).clamp(1, tiles);
     let run = tiles.div_ceil(tiles.div_ceil(run));
     let runs = tiles.div_ceil(run);
-    let count = view.batch * groups * pairs * runs;
+    let count = view.batch * groups * parts.count * runs;
     parallel_for(count, 1, nanoseconds_for_flops(geometry.flops()), |range| {
         for task in range {
-            let (rest, part) = (task / runs, task % runs);
-            let (rest, pair) = (rest / pairs, rest % pairs);
+            let (rest, run_index) = (task / runs, task % runs);
+            let (rest, part) = (rest / parts.count, rest % parts.count);
             let (image, group) = (rest / groups, rest % groups);
-            let first = pair * wide_tile;
-            let blocks = wide_tile.min(job.per_group - first);
-            let span = part * run * tile..positions.min((part + 1) * run * tile);
+            let blocks = parts.of(part);
+            let span_of_task = run_index * run * tile..positions.min((run_index + 1) * run * tile);
+            let tile = parts.tile(span, blocks.len());
+            let first = group * job.per_group + blocks.start;
             // SAFETY: lengths were checked, and tasks write disjoint parts of the output.
-            unsafe { job.run(image, group, group * job.per_group + first, blocks, span, tile) };
+            unsafe { job.run(image, group, first, blocks.len(), span_of_task, tile) };
         }
     });
     Ok(())
+}
+
+/// How the output blocks of a group are cut into those that tiles hold together.
+#[derive(Debug, Clone, Copy)]
+struct Parts {
+    tier: Tier,
+    blocks: usize,
+    count: usize,
+}
+
+impl Parts {
+    fn new(isa: Isa, blocks: usize) -> Self {
+        let tier = isa.tier();
+        // Pairs, of which the last one takes in a block that is left over.
+        let count = if tier == Tier::Avx512 { (blocks / 2).max(1) } else { blocks };
+        Self { tier, blocks, count }
+    }
+
+    /// The blocks of a part.
+    fn of(&self, part: usize) -> Range<usize> {
+        let each = self.blocks / self.count;
+        let end = if part + 1 == self.count { self.blocks } else { (part + 1) * each };
+        part * each..end
+    }
+
+    /// The positions of a tile with so many blocks: as many as registers hold, evenly over a span.
+    fn tile(&self, span: usize, blocks: usize) -> usize {
+        let most = match self.tier {
+            Tier::Portable => 2,
+            Tier::Avx2 => 6,
+            Tier::Avx512 => MOST_SUMS / blocks,
+        };
+        let even = span.div_ceil(span.div_ceil(most));
+        if even > ANY_POSITIONS { even.next_multiple_of(2) } else { even }
+    }
 }
 
 /// The two spatial axes of a geometry.
@@ -398,6 +443,8 @@ struct Job<'a> {
     view: PlaneView,
     /// Whether every tap lies inside a plain input.
     is_dense: bool,
+    /// Whether tiles end with lines, so that neighbouring positions read at one distance.
+    ends_with_lines: bool,
     /// Whether several groups lie in one block.
     shares_blocks: bool,
     /// Output channels of one group.
@@ -419,7 +466,7 @@ struct Job<'a> {
 static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
 
 impl Job<'_> {
-    /// Computes a span of positions for one or two output blocks.
+    /// Computes a span of positions for one to three output blocks.
     ///
     /// # Safety
     /// The lengths were checked, and nobody else touches this part of the output.
@@ -447,12 +494,12 @@ impl Job<'_> {
         let weights = mixture.map_or(block * self.taps[0] * self.taps[1] * self.inputs * BLOCK, |found| found.weights);
         let outputs = self.weights.shape[1];
         let vector = |values: &[f32]| {
-            let mut lanes = [0.0f32; 2 * BLOCK];
-            let count = (outputs - channel).min(2 * BLOCK);
+            let mut lanes = [0.0f32; MOST_BLOCKS * BLOCK];
+            let count = (outputs - channel).min(MOST_BLOCKS * BLOCK);
             lanes[..count].copy_from_slice(&values[channel..channel + count]);
             lanes
         };
-        let bias = self.epilogue.bias.map_or([0.0; 2 * BLOCK], vector);
+        let bias = self.epilogue.bias.map_or([0.0; MOST_BLOCKS * BLOCK], vector);
         let slopes = match self.epilogue.activation {
             Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
             _ => None,
@@ -462,8 +509,11 @@ impl Job<'_> {
         let mut position = span.start;
         while position < span.end {
             let mut count = tile.min(span.end - position);
-            if self.layout == BlockedInput::Plain {
+            if self.ends_with_lines {
                 count = count.min(self.view.output[1] - position % self.view.output[1]);
+            }
+            if count > ANY_POSITIONS && count % 2 == 1 {
+                count = count.div_ceil(2);
             }
             let offset = (image * self.blocks + block) * block_stride + position * BLOCK;
             // The tiles of a task together ask for all weights of the next one.
@@ -504,6 +554,9 @@ impl Job<'_> {
                     _ if self.shares_blocks => run_tile::<SHARED>(self.isa, count, blocks, call),
                     _ if self.lies_side_by_side(position, count) => {
                         run_tile::<SIDE_BY_SIDE>(self.isa, count, blocks, call);
+                    }
+                    _ if self.layout == BlockedInput::Blocked && self.ends_with_lines => {
+                        run_tile::<IN_LINE>(self.isa, count, blocks, call);
                     }
                     (true, 1) => run_tile::<1>(self.isa, count, blocks, call),
                     (true, 2) => run_tile::<2>(self.isa, count, blocks, call),
@@ -601,8 +654,9 @@ unsafe fn run_tile<const STEP: usize>(isa: Isa, positions: usize, blocks: usize,
     match (isa.tier(), blocks) {
         (Tier::Portable, _) => call!(4: 1 2),
         (Tier::Avx2, _) => call!(2: 1 2 3 4 5 6),
-        (Tier::Avx512, 1) => call!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
-        (Tier::Avx512, _) => call!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+        (Tier::Avx512, 1) => call!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 16 18 20 22 24 26 28),
+        (Tier::Avx512, 2) => call!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+        (Tier::Avx512, _) => call!(3: 1 2 3 4 5 6 7 8 9),
     }
 }
 
@@ -613,7 +667,7 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
     fn run<S: Simd>(self, s: S) {
         let call = self.0;
         let per_block = BLOCK / S::LANES;
-        if POSITIONS * VECTORS > 28 || VECTORS > 2 * per_block {
+        if POSITIONS * VECTORS > MOST_SUMS || VECTORS > MOST_BLOCKS * per_block {
             return;
         }
         // SAFETY: `run_tile` was promised that the pointers cover what the geometry asks for.
@@ -621,6 +675,7 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
             let sums = match STEP {
                 APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
                 STRADDLING => mixed::<S, POSITIONS, VECTORS>(s, &call),
+                IN_LINE => in_line::<S, POSITIONS, VECTORS>(s, &call),
                 SIDE_BY_SIDE => {
                     let view = &call.view;
                     let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
@@ -677,6 +732,111 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
         }
         sums
     }
+}
+
+/// The sums of a tile in one line of a blocked input whose positions lie side by side. Taps that lie in the padding for all
+/// of them are left out, and those that do for the first or the last one take the others.
+///
+/// # Safety
+/// As of [`run_tile`].
+#[inline(always)]
+unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let view = &call.view;
+    let [high, wide] = view.input.map(|size| size as isize);
+    let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
+    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+    for ky in 0..call.taps[0] {
+        let row = (y * view.stride[0] + ky * view.dilation[0]) as isize - view.pad[0] as isize;
+        if row < 0 || row >= high {
+            continue;
+        }
+        for kx in 0..call.taps[1] {
+            let column = (x + kx * view.dilation[1]) as isize - view.pad[1] as isize;
+            let (before, after) = ((-column).max(0), (column + POSITIONS as isize - wide).max(0));
+            if before + after >= POSITIONS as isize {
+                continue;
+            }
+            let steps = (ky * call.taps[1] + kx) * call.channels;
+            let first = call.input.wrapping_offset((row * wide + column) * BLOCK as isize);
+            // SAFETY: the tap lies in the kernel, and the positions that are read lie in the line.
+            unsafe {
+                let own = (call.weights.add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
+                sums = match (before, after) {
+                    (0, 0) => beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, first, sums),
+                    (1, 0) => beside::<S, POSITIONS, VECTORS, 1, 0>(s, call, own, first, sums),
+                    (0, 1) => beside::<S, POSITIONS, VECTORS, 0, 1>(s, call, own, first, sums),
+                    _ => {
+                        let mut pointers = [ZEROS.as_ptr(); POSITIONS];
+                        let mut strides = [0usize; POSITIONS];
+                        for position in before as usize..POSITIONS - after as usize {
+                            pointers[position] = first.wrapping_add(position * BLOCK);
+                            strides[position] = call.channel_step;
+                        }
+                        channels::<S, POSITIONS, VECTORS, APART>(s, call, own, pointers, &strides, sums)
+                    }
+                };
+            }
+        }
+    }
+    sums
+}
+
+/// Adds the products of one tap to the sums of positions that lie side by side, less so many of the first and the last.
+///
+/// # Safety
+/// The weights are those of the tap, and the positions but those lie in the input.
+#[inline(always)]
+unsafe fn beside<S: Simd, const POSITIONS: usize, const VECTORS: usize, const BEFORE: usize, const AFTER: usize>(
+    s: S,
+    call: &Call,
+    (mut weights, mut next): (*const f32, *const f32),
+    mut first: *const f32,
+    mut sums: [[S::F; VECTORS]; POSITIONS],
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let mut channel = 0;
+    while channel < call.channels {
+        let lanes = call.lanes.min(call.channels - channel);
+        for lane in 0..lanes {
+            prefetch_far(next);
+            next = next.wrapping_add(call.next_step);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let right = load_weights::<S, VECTORS>(s, call, weights);
+                for position in BEFORE..POSITIONS - AFTER {
+                    let left = s.splat(*first.wrapping_add(position * BLOCK + lane));
+                    for vector in 0..VECTORS {
+                        sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
+                    }
+                }
+                weights = weights.add(BLOCK);
+            }
+        }
+        first = first.wrapping_add(call.channel_step);
+        channel += lanes;
+    }
+    sums
+}
+
+/// The weights of one input channel and tap, and a hint that later ones are wanted soon.
+///
+/// # Safety
+/// The weights are there for each block of the call.
+#[inline(always)]
+unsafe fn load_weights<S: Simd, const VECTORS: usize>(s: S, call: &Call, weights: *const f32) -> [S::F; VECTORS] {
+    let per_block = BLOCK / S::LANES;
+    let mut right = [s.splat(0.0); VECTORS];
+    for vector in 0..VECTORS {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let place = weights.add(vector / per_block * call.weights_block + vector % per_block * S::LANES);
+            right[vector] = s.load(place);
+            prefetch_near(place.wrapping_add(AHEAD * BLOCK));
+        }
+    }
+    right
 }
 
 /// The sums of all products of a block whose channels belong to several groups, one group after the other: the products of
@@ -889,15 +1049,9 @@ unsafe fn step<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     offset: usize,
     mut sums: [[S::F; VECTORS]; POSITIONS],
 ) -> [[S::F; VECTORS]; POSITIONS] {
-    let per_block = BLOCK / S::LANES;
     // SAFETY: the caller's promise.
     unsafe {
-        let mut right = [s.splat(0.0); VECTORS];
-        for vector in 0..VECTORS {
-            let place = weights.add(vector / per_block * call.weights_block + vector % per_block * S::LANES);
-            right[vector] = s.load(place);
-            prefetch_near(place.wrapping_add(AHEAD * BLOCK));
-        }
+        let right = load_weights::<S, VECTORS>(s, call, weights);
         for position in 0..POSITIONS {
             let left = s.splat(*pointers[position].wrapping_add(offset));
             for vector in 0..VECTORS {
