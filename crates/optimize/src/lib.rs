@@ -3,6 +3,7 @@
 //! A pass takes a graph with what is known of its values and changes the graph; the graph is then inferred anew. After
 //! every pass of a debug build the results must have the types and shapes that they had before.
 
+mod absorb_transposes;
 mod chain;
 mod drop_indices;
 mod fold_pads;
@@ -48,6 +49,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "promote_halves", run: promote_halves::run },
     // Anywhere: it depends on readers only.
     Pass { name: "drop_indices", run: drop_indices::run },
+    // Before the elementwise groups, which would take Transposes for values that are read elsewhere.
+    Pass { name: "absorb_transposes", run: absorb_transposes::run },
     // Before the epilogues, which hide convolutions in fused layers.
     Pass { name: "fold_pads", run: fold_pads::run },
     // Before the epilogues, which take the biases that it leaves.

@@ -18,3 +18,5 @@ mod scales;
 mod stored;
 #[path = "graphs/text.rs"]
 mod text;
+#[path = "graphs/transposes.rs"]
+mod transposes;

@@ -701,7 +701,6 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let view = &call.view;
-    let per_block = BLOCK / S::LANES;
     let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
     // SAFETY: the caller's promise.
     unsafe {
@@ -713,11 +712,7 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
                 let tap = first.add(ky * view.dilation[0] * view.input[1] + kx * view.dilation[1]);
                 for channel in 0..call.channels {
                     let from = tap.add(channel * call.channel_step);
-                    let mut right = [s.splat(0.0); VECTORS];
-                    for vector in 0..VECTORS {
-                        let place = vector / per_block * call.weights_block + vector % per_block * S::LANES;
-                        right[vector] = s.load(weights.add(place));
-                    }
+                    let right = load_weights::<S, VECTORS>(s, call, weights);
                     prefetch_far(next);
                     next = next.wrapping_add(call.next_step);
                     for position in 0..POSITIONS {
