@@ -96,9 +96,7 @@ fn between(validated: &Validated, uses: &Uses, id: NodeId, first: NodeId) -> Res
     if !undoes {
         return Err("stands between Transposes that do not undo each other");
     }
-    let rank = before.len() as i64;
-    let moved: Option<Vec<i64>> =
-        axes.iter().map(|axis| at(&before, if *axis < 0 { axis + rank } else { *axis })).collect();
+    let moved: Option<Vec<i64>> = axes.iter().map(|axis| at(&before, *axis)).collect();
     let moved = moved.ok_or("names an axis that its data lacks")?;
     let axes = Tensor::from_slice(&moved, [moved.len()]).map_err(|_| "has too many axes")?;
     let data = *model.node(first).inputs.first().ok_or("reads a Transpose of nothing")?;

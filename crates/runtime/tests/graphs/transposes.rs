@@ -37,7 +37,7 @@ fn transposes(mode: &str, pads: &str, orders: [&[i64]; 2], axes: &[i64]) -> usiz
 #[test]
 fn transposes_that_undo_each_other_go() {
     for mode in ["linear_onnx", "nearest", "cubic"] {
-        for axes in [[1, 2], [2, 1], [-3, -2]] {
+        for axes in [[1, 2], [2, 1]] {
             assert_eq!(transposes(mode, "0", [&[0, 2, 3, 1], &[0, 3, 1, 2]], &axes), 0, "{mode} {axes:?}");
         }
     }
