@@ -96,15 +96,9 @@ pub(crate) fn prefetch_far<T>(address: *const T) {
 /// Begins to fetch an element that will be read or written soon; does nothing where there is none.
 #[inline(always)]
 pub(crate) fn prefetch<T>(values: &[T], index: usize) {
-    let Some(value) = values.get(index) else { return };
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has the instruction, and the address is that of an element.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());
+    if let Some(value) = values.get(index) {
+        prefetch_near(value);
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
 }
 
 #[cfg(test)]

@@ -27,12 +27,17 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let uses = Uses::new(model);
     let mut changed = model.clone();
     let mut removed: HashSet<NodeId> = HashSet::new();
-    let mut is_changed = false;
+    // Transposes that an Interpolate has taken the place of.
+    let mut taken: HashSet<NodeId> = HashSet::new();
     for (id, node) in model.iter().filter(|(_, node)| node.is("Interpolate")) {
         let Some(first) = node.inputs.first().map(|source| source.node).filter(|id| model.node(*id).is("Transpose"))
         else {
             continue;
         };
+        if taken.contains(&first) {
+            trace.declined(node, || "reads a Transpose that another Interpolate stands for".to_owned());
+            continue;
+        }
         let between = match between(validated, &uses, id, first) {
             Ok(between) => between,
             Err(reason) => {
@@ -62,10 +67,10 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         if uses.only_reader(between.first) == Some(id) {
             removed.insert(between.first);
         }
-        is_changed = true;
+        taken.insert(between.last);
     }
     remove(&mut changed, &removed);
-    is_changed.then_some(changed)
+    (!taken.is_empty()).then_some(changed)
 }
 
 /// What stands around the Interpolate `id`, which reads the Transpose `first`.
