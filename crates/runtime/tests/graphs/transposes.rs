@@ -48,3 +48,23 @@ fn other_transposes_stay() {
     assert_eq!(transposes("nearest", "0", [&[0, 2, 3, 1], &[0, 2, 3, 1]], &[1, 2]), 2);
     assert_eq!(transposes("nearest", "0,1,0,0", [&[0, 2, 3, 1], &[0, 3, 1, 2]], &[1, 2]), 2);
 }
+
+#[test]
+fn the_last_transpose_of_a_pair_is_not_the_first_of_another() {
+    let mut text = Text::default();
+    let mut value = text.parameter("f32", "1,3,4,5");
+    let (channels_last, channels_first) = (text.integers(&[0, 2, 3, 1]), text.integers(&[0, 3, 1, 2]));
+    let attributes = format!("mode=\"nearest\" pads_begin=\"0\" pads_end=\"0\" {HALF_PIXEL}");
+    for (order, axes, sizes) in [(channels_last, [1, 2], [9, 7]), (channels_first, [2, 3], [6, 8])] {
+        value = text.layer("Transpose", "", &[value, order], "FP32");
+        let (sizes, scales, axes) = (text.integers(&sizes), text.floats(&[2], |_| 1.0), text.integers(&axes));
+        value = text.layer("Interpolate", &attributes, &[value, sizes, scales, axes], "FP32");
+    }
+    value = text.layer("Transpose", "", &[value, channels_last], "FP32");
+    text.layer("Result", "", &[value], "");
+    let values: Vec<f32> = (0..3 * 4 * 5).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let inputs = [Tensor::from_slice(&values, [1, 3, 4, 5]).unwrap()];
+    let (actual, entries) = text.run(&inputs, false);
+    compare(&text.unoptimised(&inputs), &actual, "chain");
+    assert_eq!(entries.iter().filter(|entry| entry.type_name == "Transpose").count(), 1);
+}
