@@ -137,7 +137,7 @@ fn human(name: &str, model: &Model, plan: &Plan, reports: &[PassReport]) -> Stri
     let _ = writeln!(text, "\nmemory");
     let _ = writeln!(text, "  arena    {}, of which {} are in use at step {at}", bytes(plan.arena_bytes), bytes(peak));
     let _ = writeln!(text, "  outputs  {} with the next values of variables", bytes(plan.tensor_bytes));
-    let pool = if plan.uses_pool { "the pool is entered once an inference" } else { "the caller's thread does it all" };
+    let pool = if plan.uses_pool { "helpers stand by during an inference" } else { "the caller's thread does it all" };
     let _ = writeln!(text, "  threads  {}; {pool}", plan.threads);
     text
 }

@@ -9,8 +9,8 @@
 //! * Kernels allocate nothing. Where memory is needed beyond the operands, the caller passes `scratch`, whose least
 //!   length a function named `..._scratch_len` tells. Scratch content is arbitrary before and after the call.
 //!   Packing of constants (`Packed...::pack`) owns its buffers and is meant for load time.
-//! * Work is split by size only. A call forks only when it runs inside a rayon pool of more than one thread (enter
-//!   the pool once per inference) and has enough work to pay for the fork; see [`parallel`].
+//! * Work is split by size only. A call forks only on a thread that leads a team (once per inference) or works in a
+//!   rayon pool of more than one thread, and if it has enough work to pay for the fork; see [`parallel`].
 //!
 //! | module | what it computes |
 //! |---|---|
@@ -58,6 +58,8 @@ pub mod reduce_integers;
 pub mod resample;
 pub mod scatter;
 pub mod softmax;
+#[cfg(feature = "threads")]
+pub mod team;
 pub mod top_k;
 pub mod unary;
 pub mod widen;

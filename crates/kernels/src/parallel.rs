@@ -1,31 +1,35 @@
-//! Splitting work over the threads of the surrounding rayon pool.
+//! Splitting work over the threads of the inference.
 //!
 //! Chunks depend on sizes only, never on the number of threads, so that results have the same bits everywhere. A call
-//! forks only when it already runs on a worker of a pool with more than one thread and its estimated work exceeds
-//! [`FORK_NANOSECONDS`]; otherwise, and always without the feature `threads`, it runs its chunks in order on the
-//! caller's thread. Nothing here ever enters a pool.
+//! forks only on a thread that leads a [`Team`](crate::team::Team) or works in a rayon pool of more than one thread,
+//! and only if its estimated work pays for the fork; otherwise, and always without the feature `threads`, it runs its
+//! chunks in order on the caller's thread. Nothing here ever enters a pool.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Work below this estimate, in nanoseconds of one core, is not worth a fork: waking a sleeping worker takes about
-/// 20 microseconds.
-pub const FORK_NANOSECONDS: u64 = 50_000;
+#[cfg(feature = "threads")]
+use crate::team::{Place, place};
 
-/// Whether a call with this estimated work (nanoseconds of one core) would fork here.
-#[must_use]
-pub fn would_fork(work_nanoseconds: u64) -> bool {
-    work_nanoseconds >= FORK_NANOSECONDS && threads() > 1
-}
+/// Work below this estimate, in nanoseconds of one core, is not worth waking a thread, which takes 20 microseconds and
+/// more.
+pub const WAKE_NANOSECONDS: u64 = 50_000;
 
-/// The number of threads of the pool the caller runs in, or 1 outside a pool.
+/// Work below this estimate, in nanoseconds of one core, is not worth a fork among threads that stand by.
+pub const FORK_NANOSECONDS: u64 = 10_000;
+
+/// Whether the current thread has others to share work with.
 #[must_use]
-pub fn threads() -> usize {
+pub(crate) fn may_fork() -> bool {
     #[cfg(feature = "threads")]
-    if rayon::current_thread_index().is_some() {
-        return rayon::current_num_threads();
-    }
-    1
+    return match place() {
+        // SAFETY: the team is borrowed until `Team::lead`, inside which this runs, returns.
+        Place::Leads(team) => unsafe { &*team }.has_helpers(),
+        Place::Alone => pool_threads() > 1,
+        Place::Within => false,
+    };
+    #[cfg(not(feature = "threads"))]
+    false
 }
 
 /// The estimated nanoseconds to stream this many bytes (read plus written) through one core, at 16 bytes a nanosecond
@@ -53,8 +57,7 @@ pub fn parallel_for(count: usize, grain: usize, work_nanoseconds: u64, body: imp
         body(start..count.min(start.saturating_add(grain)));
     };
     #[cfg(feature = "threads")]
-    if chunks > 1 && would_fork(work_nanoseconds) {
-        split(0..chunks, &run);
+    if chunks > 1 && work_nanoseconds >= FORK_NANOSECONDS && fork(chunks, work_nanoseconds, &run) {
         return;
     }
     let _ = work_nanoseconds;
@@ -80,18 +83,80 @@ pub fn parallel_chunks_mut<T: Send>(
     });
 }
 
-/// Runs both closures, in parallel where that pays.
-pub fn join<A: Send, B: Send>(
+/// Folds a long row by halves, so that the result does not depend on how many threads share it.
+///
+/// `sweep` folds a piece of at most `piece` values, `join` two results that lie side by side, the left one first.
+pub(crate) fn fold_halves<V: Sync, T: Copy + Send + Sync>(
+    values: &[V],
+    piece: usize,
+    neutral: T,
     work_nanoseconds: u64,
-    left: impl FnOnce() -> A + Send,
-    right: impl FnOnce() -> B + Send,
-) -> (A, B) {
-    #[cfg(feature = "threads")]
-    if would_fork(work_nanoseconds) {
-        return rayon::join(left, right);
+    sweep: impl Fn(&[V]) -> T + Sync,
+    join: impl Fn(T, T) -> T + Sync,
+) -> T {
+    let halves = Halves { piece: piece.max(1), sweep, join };
+    let mut results = [neutral; 1 << LEVELS];
+    parallel_chunks_mut(&mut results, 1, work_nanoseconds, |index, result| {
+        if let Some(part) = halves.part(values, index) {
+            result[0] = halves.fold(part);
+        }
+    });
+    halves.combine(values.len(), &results)
+}
+
+/// The levels of halving whose results are kept: their parts are what threads share.
+const LEVELS: u32 = 5;
+
+struct Halves<S, J> {
+    piece: usize,
+    sweep: S,
+    join: J,
+}
+
+impl<S, J> Halves<S, J> {
+    /// Where a row is halved; `None` for a single piece.
+    fn middle(&self, len: usize) -> Option<usize> {
+        (len > self.piece).then(|| (len / 2).next_multiple_of(self.piece))
     }
-    let _ = work_nanoseconds;
-    (left(), right())
+
+    /// The part of the row that is number `index` after [`LEVELS`] halvings; a piece that is not halved so often is
+    /// the first of the parts it would have been halved into, and the others do not exist.
+    fn part<'a, V>(&self, mut values: &'a [V], index: usize) -> Option<&'a [V]> {
+        for level in (0..LEVELS).rev() {
+            let is_right = index >> level & 1 == 1;
+            match self.middle(values.len()) {
+                Some(middle) => values = if is_right { &values[middle..] } else { &values[..middle] },
+                None if is_right => return None,
+                None => {}
+            }
+        }
+        Some(values)
+    }
+
+    fn fold<V, T>(&self, values: &[V]) -> T
+    where
+        S: Fn(&[V]) -> T,
+        J: Fn(T, T) -> T,
+    {
+        match self.middle(values.len()) {
+            Some(middle) => (self.join)(self.fold(&values[..middle]), self.fold(&values[middle..])),
+            None => (self.sweep)(values),
+        }
+    }
+
+    /// Joins the results of the parts of a row of this length.
+    fn combine<T: Copy>(&self, len: usize, results: &[T]) -> T
+    where
+        J: Fn(T, T) -> T,
+    {
+        let (left, right) = results.split_at(results.len() / 2);
+        match self.middle(len) {
+            Some(middle) if !left.is_empty() => {
+                (self.join)(self.combine(middle, left), self.combine(len - middle, right))
+            }
+            _ => results[0],
+        }
+    }
 }
 
 /// A mutable slice whose disjoint parts several chunks of one call write.
@@ -134,6 +199,30 @@ impl<'a, T> SharedMut<'a, T> {
     }
 }
 
+/// Runs the chunks on several threads, or tells that there are none to share them with.
+#[cfg(feature = "threads")]
+fn fork(chunks: usize, work_nanoseconds: u64, run: &(impl Fn(usize) + Sync)) -> bool {
+    match place() {
+        Place::Leads(team) => {
+            let Ok(chunks) = u32::try_from(chunks) else { return false };
+            // SAFETY: the team is borrowed until `Team::lead`, inside which this runs, returns.
+            let team = unsafe { &*team };
+            team.share(chunks, work_nanoseconds >= WAKE_NANOSECONDS, run)
+        }
+        Place::Alone if work_nanoseconds >= WAKE_NANOSECONDS && pool_threads() > 1 => {
+            split(0..chunks, run);
+            true
+        }
+        Place::Alone | Place::Within => false,
+    }
+}
+
+/// The number of threads of the rayon pool that the caller runs in, or 1 outside of a pool.
+#[cfg(feature = "threads")]
+fn pool_threads() -> usize {
+    if rayon::current_thread_index().is_some() { rayon::current_num_threads() } else { 1 }
+}
+
 /// Halves the chunk range until single chunks remain; idle workers steal the right halves.
 #[cfg(feature = "threads")]
 fn split(chunks: Range<usize>, run: &(impl Fn(usize) + Sync)) {
@@ -167,14 +256,39 @@ mod tests {
 
     #[cfg(feature = "threads")]
     #[test]
-    fn forks_only_inside_a_pool_and_above_the_threshold() {
+    fn rayon_pools_share_what_is_worth_waking_a_thread() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-        assert!(!would_fork(u64::MAX));
-        assert!(pool.install(|| would_fork(FORK_NANOSECONDS)));
-        assert!(!pool.install(|| would_fork(FORK_NANOSECONDS - 1)));
+        let workers = |work| {
+            let seen = std::sync::Mutex::new(std::collections::HashSet::new());
+            parallel_for(64, 1, work, |_| {
+                seen.lock().unwrap().insert(std::thread::current().id());
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            });
+            seen.into_inner().unwrap().len()
+        };
+        assert_eq!(workers(u64::MAX), 1);
+        assert!(pool.install(|| workers(WAKE_NANOSECONDS)) > 1);
+        assert_eq!(pool.install(|| workers(WAKE_NANOSECONDS - 1)), 1);
         let mut data = vec![0usize; 1000];
         pool.install(|| parallel_chunks_mut(&mut data, 7, u64::MAX, |index, chunk| chunk.fill(index)));
         assert_eq!(data, (0..1000).map(|i| i / 7).collect::<Vec<_>>());
-        assert_eq!(pool.install(|| join(u64::MAX, || 1, || 2)), (1, 2));
+    }
+
+    #[test]
+    fn halves_are_the_same_however_they_are_shared() {
+        fn halve(values: &[f32], piece: usize) -> f32 {
+            if values.len() <= piece {
+                return values.iter().fold(0.0, |sum, value| sum * 0.9 + value);
+            }
+            let (left, right) = values.split_at((values.len() / 2).next_multiple_of(piece));
+            halve(left, piece) - 0.5 * halve(right, piece)
+        }
+        for len in [0, 1, 3, 4, 5, 8, 9, 127, 128, 129, 400, 1000] {
+            let values: Vec<f32> = (0..len).map(|i| (i * i % 17) as f32).collect();
+            let sweep = |values: &[f32]| values.iter().fold(0.0, |sum, value| sum * 0.9 + value);
+            let fold = || fold_halves(&values, 4, 0.0, u64::MAX, sweep, |left, right| left - 0.5 * right);
+            assert_eq!(fold().to_bits(), halve(&values, 4).to_bits(), "{len}");
+            assert_eq!(crate::testing::in_pool(3, fold).to_bits(), halve(&values, 4).to_bits(), "{len}");
+        }
     }
 }

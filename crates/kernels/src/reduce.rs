@@ -2,7 +2,7 @@
 
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
-use crate::parallel::{SharedMut, join, nanoseconds_for_bytes, parallel_for};
+use crate::parallel::{SharedMut, fold_halves, nanoseconds_for_bytes, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::tile::{SIDE, transpose};
 
@@ -183,13 +183,8 @@ fn finish(op: ReduceOp, value: f32, axis: usize) -> f32 {
 }
 
 fn halve(isa: Isa, kind: Kind, values: &[f32], work: u64) -> f32 {
-    if values.len() <= SWEEP {
-        return dispatch(isa, Sweep { kind, values });
-    }
-    let middle = (values.len() / 2).next_multiple_of(SWEEP);
-    let (left, right) = values.split_at(middle);
-    let (left, right) = join(work, || halve(isa, kind, left, work / 2), || halve(isa, kind, right, work / 2));
-    kind.join(left, right)
+    let sweep = |values: &[f32]| dispatch(isa, Sweep { kind, values });
+    fold_halves(values, SWEEP, kind.neutral(), work, sweep, |left, right| kind.join(left, right))
 }
 
 struct Sweep<'a> {

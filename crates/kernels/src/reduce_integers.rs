@@ -3,7 +3,7 @@
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::map::Integer;
-use crate::parallel::{SharedMut, join, nanoseconds_for_bytes, parallel_for};
+use crate::parallel::{SharedMut, fold_halves, nanoseconds_for_bytes, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Values one serial sweep covers.
@@ -127,14 +127,12 @@ fn fold<T: Integer, F: Fold<T>>(isa: Isa, fold: F, [outer, axis, inner]: [usize;
 
 /// Reduces a long row by halves, so that threads share it.
 fn halve<T: Integer, F: Fold<T>>(isa: Isa, fold: F, values: &[T], work: u64) -> T {
-    if values.len() <= SWEEP {
+    let sweep = |values: &[T]| {
         let mut result = [fold.neutral()];
         dispatch(isa, Rows { fold, axis: values.len(), input: values, target: &mut result });
-        return result[0];
-    }
-    let (left, right) = values.split_at((values.len() / 2).next_multiple_of(SWEEP));
-    let (left, right) = join(work, || halve(isa, fold, left, work / 2), || halve(isa, fold, right, work / 2));
-    fold.join(left, right)
+        result[0]
+    };
+    fold_halves(values, SWEEP, fold.neutral(), work, sweep, |left, right| fold.join(left, right))
 }
 
 /// Rows that follow each other.

@@ -79,10 +79,14 @@ pub(crate) fn assert_close(actual: &[f32], expected: &[f64], terms: usize, what:
     }
 }
 
-/// Runs in a pool of this many threads.
+/// Runs with a team of this many threads, all of which stand by.
 #[cfg(feature = "threads")]
 pub(crate) fn in_pool<R: Send>(threads: usize, body: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(body)
+    let team = crate::team::Team::new(crate::team::Crew::new(threads));
+    team.lead(|| {
+        team.wait_for_helpers();
+        body()
+    })
 }
 
 /// Runs on the caller's thread.

@@ -118,7 +118,7 @@ impl Compiled {
         let environment = Environment::new(Arc::new(Limits::of_memory(options.memory_limit, 0)));
         let work = move || compile(model, options, inner, &mut PackStore::default(), &environment, false);
         // Packing large constants is worth waking the threads, which the first inference needs anyway.
-        if constant_bytes >= POOL_BYTES { pool.install(work) } else { work() }
+        if constant_bytes >= POOL_BYTES { pool.team().lead(work) } else { work() }
     }
 
     /// The model.

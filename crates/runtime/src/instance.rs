@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use ovir_diagnostics::Diagnostic;
 use ovir_graph::{Inference, NodeId, Source, infer_model_into};
+use ovir_kernels::parallel::{FORK_NANOSECONDS, WAKE_NANOSECONDS};
 use ovir_ops::{SymbolSource, ValueFacts};
 use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec, Tensor};
 
@@ -14,8 +15,8 @@ use crate::fast::StepShapes;
 /// Tensors in the arena begin at multiples of this many bytes.
 const ALIGNMENT: usize = 64;
 
-/// The work, in nanoseconds, that a step must have for the threads of the pool to be worth waking.
-const POOL_THRESHOLD: u64 = 50_000;
+/// The work, in nanoseconds, that the steps worth a fork must have together for the threads to be worth waking.
+const TEAM_THRESHOLD: u64 = 2 * WAKE_NANOSECONDS;
 
 /// Where a value lies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,8 +63,10 @@ pub(crate) struct Instance {
     pub tensor_bytes: usize,
     /// The value that takes most of these bytes, and how many.
     pub largest: Option<(Source, usize)>,
-    /// Whether some step is worth entering the pool.
+    /// Whether there is enough work for several threads.
     pub uses_pool: bool,
+    /// The work of steps that are worth a fork, in nanoseconds.
+    shared_nanoseconds: u64,
     /// Constants that were packed for kernels which do not do the shapes at hand.
     pub late: Vec<Tensor>,
     inference: Inference,
@@ -217,7 +220,7 @@ impl Instance {
         self.free.clear();
         self.late.clear();
         self.arena_bytes = 0;
-        self.uses_pool = false;
+        self.shared_nanoseconds = 0;
         for source in compiled.constants.keys() {
             self.places[compiled.value(*source)] = Place::Constant(*source);
         }
@@ -228,6 +231,7 @@ impl Instance {
         for position in 0..compiled.steps.len() {
             self.place_step(compiled, position);
         }
+        self.uses_pool = self.shared_nanoseconds >= TEAM_THRESHOLD;
     }
 
     fn place_step(&mut self, compiled: &Compiled, position: usize) {
@@ -303,7 +307,9 @@ impl Instance {
         if let Some(fit) = self.fit(compiled, step) {
             plan.use_kernel = true;
             candidates = fit.in_place_inputs;
-            self.uses_pool |= fit.work_nanoseconds >= POOL_THRESHOLD;
+            if fit.work_nanoseconds >= FORK_NANOSECONDS {
+                self.shared_nanoseconds = self.shared_nanoseconds.saturating_add(fit.work_nanoseconds);
+            }
             plan.scratch = self.take(fit.scratch_bytes);
         }
         if !plan.use_kernel {

@@ -22,9 +22,9 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// The bytes of outputs and of the next values of variables, as far as their shapes are known.
     pub tensor_bytes: usize,
-    /// Whether an inference enters the pool of threads.
+    /// Whether threads of the pool stand by during an inference.
     pub uses_pool: bool,
-    /// The threads of the pool.
+    /// The threads of an inference that runs alone, its own among them.
     pub threads: usize,
 }
 

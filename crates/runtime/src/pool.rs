@@ -1,52 +1,66 @@
 //! The threads of a compiled model.
 
 #[cfg(feature = "threads")]
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+#[cfg(feature = "threads")]
+use ovir_kernels::team::{Crew, Team};
 
 /// The threads that this process may use: what affinity and the control group allow.
 pub fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A pool of a fixed number of threads, made when it is first needed.
-#[derive(Debug, Default, Clone)]
+/// The threads that the inferences of a compiled model share.
+#[derive(Debug, Clone)]
 pub(crate) struct Pool {
-    threads: usize,
     #[cfg(feature = "threads")]
-    pool: Arc<OnceLock<Option<rayon::ThreadPool>>>,
+    crew: Arc<Crew>,
 }
 
 impl Pool {
-    /// A pool of `threads` threads; 0 means all that are available.
+    /// A pool of `threads` threads, those that infer among them; 0 means all that are available.
+    #[cfg(feature = "threads")]
     pub fn new(threads: usize) -> Pool {
-        let threads = if threads == 0 { available_threads() } else { threads };
-        Pool { threads, ..Pool::default() }
+        Pool { crew: Crew::new(if threads == 0 { available_threads() } else { threads }) }
+    }
+
+    /// A pool of the caller's thread alone.
+    #[cfg(not(feature = "threads"))]
+    pub fn new(_threads: usize) -> Pool {
+        Pool {}
     }
 
     /// The number of threads.
     pub fn threads(&self) -> usize {
-        self.threads.max(1)
+        #[cfg(feature = "threads")]
+        return self.crew.threads();
+        #[cfg(not(feature = "threads"))]
+        1
     }
 
-    /// Runs `work` inside the pool, or on the caller's thread where the pool has one thread only.
+    /// What one request needs to run with the threads of the pool.
+    pub fn team(&self) -> PoolTeam {
+        PoolTeam {
+            #[cfg(feature = "threads")]
+            team: Team::new(self.crew.clone()),
+        }
+    }
+}
+
+/// A request's thread and its helpers from the pool.
+#[derive(Debug)]
+pub(crate) struct PoolTeam {
     #[cfg(feature = "threads")]
-    pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        if self.threads() == 1 || rayon::current_thread_index().is_some() {
-            return work();
-        }
-        let build = || {
-            let name = |index| format!("ovir-{index}");
-            rayon::ThreadPoolBuilder::new().num_threads(self.threads).thread_name(name).build().ok()
-        };
-        match self.pool.get_or_init(build) {
-            Some(pool) => pool.install(work),
-            None => work(),
-        }
-    }
+    team: Arc<Team>,
+}
 
-    /// Runs `work` on the caller's thread.
-    #[cfg(not(feature = "threads"))]
-    pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+impl PoolTeam {
+    /// Runs `work` on the caller's thread, with the helpers standing by.
+    pub fn lead<R>(&self, work: impl FnOnce() -> R) -> R {
+        #[cfg(feature = "threads")]
+        return self.team.lead(work);
+        #[cfg(not(feature = "threads"))]
         work()
     }
 }

@@ -14,6 +14,7 @@ use crate::RunError;
 use crate::compile::{Compiled, InitialiserPlan};
 use crate::eager::{Known, compute};
 use crate::instance::Instance;
+use crate::pool::PoolTeam;
 use crate::spare::Spare;
 use crate::step::{Memory, run_step};
 use crate::variable::{Journal, Variable};
@@ -66,6 +67,7 @@ pub(crate) struct State {
     streams: Vec<RandomStream>,
     given: Vec<(NodeId, ValueFacts)>,
     signature: Vec<Shape>,
+    team: PoolTeam,
 }
 
 impl Request {
@@ -247,6 +249,7 @@ impl State {
             streams: vec![RandomStream::default(); compiled.steps.len()],
             given: Vec::new(),
             signature: Vec::new(),
+            team: compiled.pool.team(),
         }
     }
 
@@ -314,17 +317,16 @@ impl State {
         self.check_inputs(compiled)?;
         self.initialise_variables(compiled, environment)?;
         let position = self.instance(compiled)?;
-        let State { memory, instances, bodies, streams, .. } = self;
+        let State { memory, instances, bodies, streams, team, .. } = self;
         let instance = &instances[position];
         memory.begin_inference(instance);
         reserve(compiled, instance, memory, environment)?;
         let mut execution = Execution { compiled, instance, memory, bodies, streams, environment, profile };
-        let result = match observer {
-            // An observer belongs to the caller's thread.
+        let run = || match observer {
             Some(observer) => execution.run(&mut |execution, position| execution.show(position, observer)),
-            None if instance.uses_pool => compiled.pool.install(|| execution.run(&mut |_, _| Ok(()))),
             None => execution.run(&mut |_, _| Ok(())),
         };
+        let result = if instance.uses_pool { team.lead(run) } else { run() };
         if let Err(error) = result {
             self.memory.journal.roll_back(&mut self.memory.variables);
             self.memory.end_inference(environment);

@@ -7,7 +7,7 @@ use super::number::Number32;
 use super::source::{Resolved, Source};
 use super::{BIN_BYTES, FEW_BYTES, TILE, out_of_range};
 use crate::error::KernelError;
-use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for, threads};
+use crate::parallel::{SharedMut, may_fork, nanoseconds_for_bytes, parallel_for};
 
 /// The most bins; sorting into more of them would miss the caches.
 const MOST_BINS: usize = 1024;
@@ -65,7 +65,7 @@ impl Bins {
     /// places fast enough, and single elements faster than several threads sort them. The result is the same either way.
     pub fn pays_here(&self) -> bool {
         let bytes = self.units.rows * self.units.inner * self.width;
-        let is_parallel = threads() > 1 && self.units.inner > 1;
+        let is_parallel = may_fork() && self.units.inner > 1;
         self.sorted || (self.pays() && (is_parallel || bytes > CACHE_BYTES))
     }
 
