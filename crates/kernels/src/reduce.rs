@@ -86,11 +86,8 @@ pub fn reduce(
             let end = inner.min(first + 256);
             // SAFETY: blocks are disjoint.
             let target = unsafe { shared.slice(row * inner + first..row * inner + end) };
-            target.fill(kind.neutral());
-            for step in 0..axis {
-                let line = &input[(row * axis + step) * inner..][first..end];
-                dispatch(isa, Lines { kind, line, target: &mut *target });
-            }
+            let lines = &input[row * axis * inner..][..axis * inner];
+            dispatch(isa, Lines { kind, lines, inner, first, target: &mut *target });
             for value in target {
                 *value = finish(op, *value, axis);
             }
@@ -156,6 +153,15 @@ impl Kind {
             }
             Self::Product => a * b,
             _ => a + b,
+        }
+    }
+
+    /// Joins two vectors of partial results.
+    #[inline(always)]
+    fn both<S: Simd>(self, s: S, a: S::F, b: S::F) -> S::F {
+        match self {
+            Self::Absolute | Self::Squares => s.add(a, b),
+            _ => self.take(s, a, b),
         }
     }
 
@@ -286,29 +292,82 @@ impl Kernel for Columns<'_> {
     }
 }
 
-/// Takes a line into as many partial results.
+/// Reduces some columns of lines that follow each other.
 struct Lines<'a> {
     kind: Kind,
-    line: &'a [f32],
+    lines: &'a [f32],
+    inner: usize,
+    first: usize,
     target: &'a mut [f32],
 }
 
 impl Kernel for Lines<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let len = self.line.len().min(self.target.len());
-        let mut index = 0;
-        while index < len {
-            let count = (len - index).min(S::LANES);
-            // SAFETY: `count` values from the index on lie in both slices.
-            unsafe {
-                let place = self.target.as_mut_ptr().add(index);
-                let value = s.load_partial(self.line.as_ptr().add(index), count);
-                s.store_partial(place, self.kind.take(s, s.load_partial(place, count), value), count);
-            }
-            index += count;
+    fn run<S: Simd>(mut self, s: S) {
+        macro_rules! columns {
+            ($($kind:ident)*) => {
+                match self.kind { $(Kind::$kind => self.columns(s, Kind::$kind),)* }
+            };
         }
+        columns!(Sum Max Min Product Absolute Squares);
+    }
+}
+
+impl Lines<'_> {
+    #[inline(always)]
+    fn columns<S: Simd>(&mut self, s: S, kind: Kind) {
+        let (mut at, len) = (0, self.target.len());
+        while at + 8 * S::LANES <= len {
+            self.side_by_side::<8, S>(s, kind, at);
+            at += 8 * S::LANES;
+        }
+        while at + 2 * S::LANES <= len {
+            self.side_by_side::<2, S>(s, kind, at);
+            at += 2 * S::LANES;
+        }
+        while at < len {
+            let count = S::LANES.min(len - at);
+            self.four_lines(s, kind, at, count);
+            at += count;
+        }
+    }
+
+    /// Reduces whole vectors of columns that lie side by side, a partial result for each.
+    #[inline(always)]
+    fn side_by_side<const N: usize, S: Simd>(&mut self, s: S, kind: Kind, at: usize) {
+        let mut sums = [s.splat(kind.neutral()); N];
+        for line in self.lines.chunks_exact(self.inner) {
+            let columns = &line[self.first + at..][..N * S::LANES];
+            for (vector, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: the slice holds so many vectors.
+                *sum = kind.take(s, *sum, unsafe { s.load(columns.as_ptr().add(vector * S::LANES)) });
+            }
+        }
+        let target = &mut self.target[at..][..N * S::LANES];
+        for (vector, sum) in sums.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { s.store(target.as_mut_ptr().add(vector * S::LANES), sum) };
+        }
+    }
+
+    /// Reduces one vector of columns, every fourth line into a partial result, so that none waits for the one before.
+    #[inline(always)]
+    fn four_lines<S: Simd>(&mut self, s: S, kind: Kind, at: usize, count: usize) {
+        let mut sums = [s.splat(kind.neutral()); 4];
+        let step = self.inner;
+        for lines in self.lines.chunks(4 * step) {
+            for (line, sum) in lines.chunks_exact(step).zip(&mut sums) {
+                let columns = &line[self.first + at..][..count];
+                // SAFETY: the slice holds so many values.
+                *sum = kind.take(s, *sum, unsafe { s.load_partial(columns.as_ptr(), count) });
+            }
+        }
+        let [a, b, c, d] = sums;
+        let sum = kind.both(s, kind.both(s, a, b), kind.both(s, c, d));
+        let target = &mut self.target[at..][..count];
+        // SAFETY: the target holds so many values.
+        unsafe { s.store_partial(target.as_mut_ptr(), sum, count) };
     }
 }
 

@@ -48,6 +48,15 @@ const NARROWEST: usize = 12;
 /// How many input channels before their turn weights are asked for: those of a layer seldom lie in the first cache.
 const AHEAD: usize = 12;
 
+/// How many tasks a layer is cut into, if each has at least [`SHORTEST_TASK`] floating-point operations.
+const TASKS: u64 = 32;
+
+/// The floating-point operations of a task of a small layer: some microseconds.
+const SHORTEST_TASK: u64 = 400_000;
+
+/// The floating-point operations of a task of a large layer.
+const LONGEST_TASK: u64 = 2_500_000;
+
 /// Shorter windows are read where they lie.
 const SHORTEST_PATCH: usize = 32;
 
@@ -357,7 +366,9 @@ pub fn blocked_convolution(
     let tile = parts.tile(span, parts.of(0).len());
     let tile_flops = 2 * tile * parts.of(0).len() * BLOCK * inputs * taps[0] * taps[1];
     let tiles = positions.div_ceil(tile);
-    let run = (2_500_000 / tile_flops.max(1)).clamp(1, tiles);
+    // Enough tasks to share evenly, each far longer than what it takes to hand it out.
+    let task_flops = (geometry.flops() / TASKS).clamp(SHORTEST_TASK, LONGEST_TASK);
+    let run = (task_flops as usize / tile_flops.max(1)).clamp(1, tiles);
     let run = tiles.div_ceil(tiles.div_ceil(run));
     let runs = tiles.div_ceil(run);
     let count = view.batch * groups * parts.count * runs;
