@@ -5,7 +5,8 @@
 
 use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention, attention_scratch_len};
 use ovir_kernels::blocked::{
-    BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise,
+    BlockedConvolution, BlockedDepthwise, BlockedInput, blocked_convolution, blocked_convolution_scratch_len,
+    blocked_depthwise,
 };
 use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, Operand, run_chain};
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
@@ -139,8 +140,9 @@ fn depthwise_rows(isa: Isa, filter: &str) {
         report(filter, &format!("depthwise plain {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
             convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
         });
+        let packed = BlockedDepthwise::pack(&geometry, &weights).unwrap();
         report(filter, &format!("depthwise blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
-            blocked_depthwise(isa, &geometry, &weights, &input, &mut output, &epilogue).unwrap();
+            blocked_depthwise(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
         });
     }
 }

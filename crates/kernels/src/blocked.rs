@@ -5,6 +5,7 @@
 //! as over a plain one, and concatenation along channels is a concatenation of blocks where all inputs but the last
 //! have multiples of sixteen channels. The layout is the same for every tier.
 
+mod depthwise;
 mod direct;
 mod grid;
 mod narrow;
@@ -12,13 +13,14 @@ mod pad;
 mod planes;
 mod regions;
 
+pub use depthwise::{BlockedDepthwise, blocked_depthwise};
 pub(crate) use direct::PlaneView;
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample};
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;
-pub use planes::{BlockedPooling, PoolingKind, blocked_depthwise, blocked_pooling};
+pub use planes::{BlockedPooling, PoolingKind, blocked_pooling};
 pub use regions::{MOST_BINS, RegionPool, RegionTable, blocked_regions};
 
 use crate::error::{KernelError, check_exact, product};

@@ -232,12 +232,25 @@ pub struct ConvolutionEpilogue<'a> {
     pub bias: Option<&'a [f32]>,
     /// Added elementwise; laid out as the output.
     pub residual: Option<&'a [f32]>,
+    /// Whether the output holds the residual already. Blocked convolutions alone can do that, without another residual.
+    pub accumulates: bool,
     /// Applied last; the slopes of a PReLU are [`Channelwise::PerRow`], one per output channel.
     pub activation: Activation<'a>,
 }
 
 impl<'a> ConvolutionEpilogue<'a> {
     pub(crate) fn check(&self, channels: usize, output: usize) -> Result<(), KernelError> {
+        match self.accumulates {
+            true => Err(KernelError::invalid("epilogue", "cannot add to the output")),
+            false => self.check_accumulating(channels, output),
+        }
+    }
+
+    /// As [`ConvolutionEpilogue::check`], for kernels that can add to the output.
+    pub(crate) fn check_accumulating(&self, channels: usize, output: usize) -> Result<(), KernelError> {
+        if self.accumulates && self.residual.is_some() {
+            return Err(KernelError::invalid("residual", "is in the output already"));
+        }
         if let Some(bias) = self.bias {
             check_len("bias", bias.len(), channels)?;
         }

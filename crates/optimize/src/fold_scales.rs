@@ -1,6 +1,6 @@
-//! Folds what scales the channels of a convolution into its filters: BatchNormInference, and Multiply by constants, also
-//! behind a bias. Every other BatchNormInference of constants becomes a Multiply and an Add, which fuse with what is
-//! around them.
+//! Folds what scales the channels of a convolution into its filters: BatchNormInference, GroupConvolution with one
+//! weight a channel, and Multiply by constants, also behind a bias. Every other one of the first two becomes a Multiply
+//! and perhaps an Add, which fuse with what is around them.
 //!
 //! Models that were not converted for inference, but read and saved as they are, have these layers; the filters are
 //! multiplied once, when they are packed.
@@ -12,6 +12,7 @@ use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::OpVersion;
 use ovir_ops::arithmetic::{add::Add, multiply::Multiply};
 use ovir_ops::common::broadcast::BroadcastAttributes;
+use ovir_ops::convolution::group_convolution::GroupConvolution;
 use ovir_ops::normalization::batch_norm_inference::BatchNormInference;
 use ovir_tensor::{ElementType, Shape, Tensor};
 
@@ -48,7 +49,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let mut absorbed: HashSet<NodeId> = HashSet::new();
     for (id, node) in model.iter().filter(|(id, _)| !uses.is_constant(*id)) {
         let Some(mut found) = affine_of(validated, &uses, id) else { continue };
-        let is_norm = node.is("BatchNormInference");
+        let is_product = node.is("Multiply");
         match convolution_before(validated, &uses, &mut found, &absorbed) {
             Ok((fold, passed)) => {
                 trace.applied(node, || format!("goes into the filters of {}", named(model.node(fold.convolution))));
@@ -56,11 +57,11 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
                 absorbed.insert(fold.convolution);
                 affine.insert(id, (found, Some(fold)));
             }
-            Err(_) if is_norm => {
-                trace.applied(node, || "becomes a Multiply and an Add".to_owned());
+            Err(reason) if is_product => trace.declined(node, || reason.to_owned()),
+            Err(_) => {
+                trace.applied(node, || "becomes a Multiply and perhaps an Add".to_owned());
                 affine.insert(id, (found, None));
             }
-            Err(reason) => trace.declined(node, || reason.to_owned()),
         }
     }
     if affine.is_empty() {
@@ -69,7 +70,8 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     Rewriter::new(model).rewrite(&affine, &absorbed)
 }
 
-/// What a layer does to each channel, if it is a BatchNormInference or a Multiply of constants.
+/// What a layer does to each channel, if it is a BatchNormInference, a GroupConvolution with one weight a channel, or a
+/// Multiply by a constant.
 fn affine_of(validated: &Validated, uses: &Uses, id: NodeId) -> Option<Affine> {
     let node = validated.model().node(id);
     let facts = validated.inference().outputs(id).first()?;
@@ -85,6 +87,13 @@ fn affine_of(validated: &Validated, uses: &Uses, id: NodeId) -> Option<Affine> {
         let shift = beta.iter().zip(&mean).zip(&scale).map(|((b, m), s)| (f64::from(*b) - f64::from(*m) * s) as f32);
         let (input, shift) = (*node.inputs.get(data)?, shift.collect());
         return Some(Affine { node: id, input, rank, scale: scale.iter().map(|s| *s as f32).collect(), shift });
+    }
+    if let Some(convolution) = node.operation.downcast_ref::<GroupConvolution>() {
+        let [input, filters] = node.inputs[..] else { return None };
+        let shape = validated.inference().get(filters).shape.to_shape()?;
+        let has_factors = shape.first() == Some(&channels) && shape.iter().skip(1).all(|size| *size == 1);
+        let scale = constant(validated, filters).filter(|_| has_factors && convolution.attributes.is_neutral())?;
+        return Some(Affine { node: id, input, rank, shift: vec![0.0; channels], scale });
     }
     let (input, factor) = constant_operand(node, uses).filter(|_| node.is("Multiply"))?;
     let scale = channel_values(validated, factor, input, channels)?;
@@ -240,7 +249,7 @@ impl<'m> Rewriter<'m> {
                 multiply(&format!("{name}/scaled"), vec![self.placed(affine.input), scale])
             }
         };
-        if has_shift || fold.is_none() {
+        if has_shift {
             let value = self.push(last);
             let shift = self.constant(&format!("{name}/shift"), &affine.shift, along_channels(affine))?;
             last = add(name, vec![Source { node: value, port: 0 }, shift]);

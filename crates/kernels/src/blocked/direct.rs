@@ -314,7 +314,7 @@ pub fn blocked_convolution(
     };
     check_exact("input", input.len(), input_len)?;
     check_exact("output", output.len(), blocked_len(view.batch, outputs, positions))?;
-    epilogue.check(outputs, output.len())?;
+    epilogue.check_accumulating(outputs, output.len())?;
     check_len("scratch", scratch.len(), blocked_convolution_scratch_len(geometry, weights.input))?;
     if output.is_empty() {
         return Ok(());
@@ -535,6 +535,12 @@ impl Job<'_> {
                 true => (self.weights.values[next..].as_ptr(), next_step),
                 false => (self.weights.values[weights..].as_ptr(), 0),
             };
+            let target = self.output.pointer().wrapping_add(offset);
+            let residual = match self.epilogue.residual {
+                Some(values) => values[offset..].as_ptr(),
+                None if self.epilogue.accumulates => target.cast_const(),
+                None => std::ptr::null(),
+            };
             let call = Call {
                 input: self.input[source..].as_ptr(),
                 view: self.view,
@@ -547,8 +553,8 @@ impl Job<'_> {
                 weights_block: self.taps[0] * self.taps[1] * self.inputs * BLOCK,
                 bias: bias.as_ptr(),
                 slopes: slopes.as_ref().map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
-                residual: self.epilogue.residual.map_or(std::ptr::null(), |values| values[offset..].as_ptr()),
-                output: self.output.pointer().wrapping_add(offset),
+                residual,
+                output: target,
                 block_stride,
                 group_lanes: group_lanes.as_ptr(),
                 group_outputs: self.group_outputs,

@@ -252,7 +252,7 @@ mod tests {
                 1 => Activation::Unary(UnaryOp::Sigmoid),
                 _ => Activation::PRelu(Channelwise::PerRow(&slopes)),
             };
-            let epilogue = ConvolutionEpilogue { bias: Some(&bias), residual: None, activation };
+            let epilogue = ConvolutionEpilogue { bias: Some(&bias), residual: None, accumulates: false, activation };
             let packed = NarrowConvolution::pack(&geometry, &weights).unwrap();
             for isa in Isa::available() {
                 let plain = PackedConvolution::pack(isa, &geometry, &weights).unwrap();

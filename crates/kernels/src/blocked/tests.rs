@@ -73,7 +73,8 @@ fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Opti
         let activation = activations[random.between(0, 3)];
         let packed = PackedConvolution::pack(isa, geometry, &weights).unwrap();
         let mut expected = vec![f32::NAN; geometry.output_len()];
-        let epilogue = ConvolutionEpilogue { bias: Some(&bias), residual: Some(&residual), activation };
+        let epilogue =
+            ConvolutionEpilogue { bias: Some(&bias), residual: Some(&residual), accumulates: false, activation };
         convolution(isa, geometry, &packed, &input, &mut expected, &epilogue).unwrap();
         let mut output = vec![f32::NAN; blocked_residual.len()];
         let epilogue = ConvolutionEpilogue { residual: Some(&blocked_residual), ..epilogue };
@@ -84,8 +85,29 @@ fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Opti
                 blocked_convolution(isa, geometry, &packed, &blocked_input, &mut output, &epilogue, &mut scratch)
                     .unwrap();
             }
-            None => blocked_depthwise(isa, geometry, &weights, &blocked_input, &mut output, &epilogue).unwrap(),
+            None => {
+                let packed = BlockedDepthwise::pack(geometry, &weights).unwrap();
+                blocked_depthwise(isa, geometry, &packed, &blocked_input, &mut output, &epilogue).unwrap();
+            }
         }
+        let mut accumulated = blocked_residual.clone();
+        let adding = ConvolutionEpilogue { residual: None, accumulates: true, ..epilogue };
+        match input_layout {
+            Some(layout) => {
+                let packed = BlockedConvolution::pack(geometry, layout, &weights).unwrap();
+                let mut scratch = vec![f32::NAN; blocked_convolution_scratch_len(geometry, layout)];
+                blocked_convolution(isa, geometry, &packed, &blocked_input, &mut accumulated, &adding, &mut scratch)
+                    .unwrap();
+            }
+            None => {
+                let packed = BlockedDepthwise::pack(geometry, &weights).unwrap();
+                blocked_depthwise(isa, geometry, &packed, &blocked_input, &mut accumulated, &adding).unwrap();
+            }
+        }
+        let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits();
+        let outputs_of = |values: &[f32]| plain(view.batch, outputs, positions, values);
+        let (given, added) = (outputs_of(&output), outputs_of(&accumulated));
+        assert!(given.iter().zip(&added).all(same), "{isa} {geometry:?} {activation:?} adds to its output");
         let expected: Vec<f64> = expected.iter().map(|&value| f64::from(value)).collect();
         let result = plain(view.batch, outputs, positions, &output);
         assert_close(&result, &expected, 200, &format!("{isa} {geometry:?} {activation:?}"));
@@ -108,6 +130,19 @@ proptest! {
         let pad = [0, random.between(0, 2), random.between(0, 2)];
         let geometry = ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, [1; 3], pad, pad).unwrap();
         check(&mut random, &geometry, Some(BlockedInput::Plain));
+    }
+
+    #[test]
+    fn depthwise_convolutions_in_tiles(seed: u64) {
+        let mut random = Random::new(seed);
+        let (channels, kernel) = (random.between(2, 40), [3, 5, 7][random.between(0, 2)]);
+        let (stride, pad) = (random.between(1, 2), |random: &mut Random| [0, random.between(0, 3), random.between(0, 3)]);
+        let size = [1, random.between(5, 12), random.between(kernel, 40)];
+        let (before, after) = (pad(&mut random), pad(&mut random));
+        let (kernel, stride) = ([1, random.between(1, 5), kernel], [1, random.between(1, 2), stride]);
+        let geometry =
+            ConvolutionGeometry::new(1, channels, channels, channels, size, kernel, stride, [1; 3], before, after);
+        check(&mut random, &geometry.unwrap(), None);
     }
 
     #[test]

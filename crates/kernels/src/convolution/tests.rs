@@ -86,7 +86,7 @@ proptest! {
         for isa in Isa::available() {
             let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
             let run = |activation| {
-                let epilogue = ConvolutionEpilogue { bias: Some(&bias), residual: Some(&residual), activation };
+                let epilogue = ConvolutionEpilogue { bias: Some(&bias), residual: Some(&residual), accumulates: false, activation };
                 let mut output = vec![f32::NAN; geometry.output_len()];
                 convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
                 output
@@ -150,6 +150,7 @@ proptest! {
             let epilogue = ConvolutionEpilogue {
                 bias: Some(&bias),
                 residual: None,
+                accumulates: false,
                 activation: Activation::Unary(UnaryOp::Clamp { min: -1.0, max: 1.0 }),
             };
             transposed_convolution(isa, &geometry, &packed, &values, &mut result, &epilogue, &mut scratch).unwrap();

@@ -77,6 +77,7 @@ proptest! {
         let epilogue = ConvolutionEpilogue {
             bias: Some(&bias),
             residual: Some(&residual),
+            accumulates: false,
             activation: Activation::Unary(UnaryOp::Clamp { min: -2.0, max: f32::INFINITY }),
         };
         for isa in Isa::available() {

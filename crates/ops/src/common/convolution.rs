@@ -59,6 +59,14 @@ pub struct ConvolutionGeometry {
 }
 
 impl ConvolutionAttributes {
+    /// Whether a filter of one element stands for a factor: windows follow each other, and there is no padding.
+    #[must_use]
+    pub fn is_neutral(&self) -> bool {
+        let all = |list: &[i64], value: i64| list.iter().all(|item| *item == value);
+        let has_pads = self.auto_pad == AutoPad::Explicit && !(all(&self.pads_begin, 0) && all(&self.pads_end, 0));
+        all(&self.strides, 1) && !has_pads
+    }
+
     pub(crate) fn lists(&self) -> WindowLists<'_> {
         WindowLists {
             strides: &self.strides,

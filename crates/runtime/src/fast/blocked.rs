@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    BLOCK, BlockedConvolution, BlockedInput, BlockedPooling, MOST_NARROW, NarrowConvolution, blocked_convolution,
-    blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling, from_plain, narrow_convolution,
-    to_plain,
+    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, BlockedPooling, MOST_NARROW, NarrowConvolution,
+    blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling, from_plain,
+    narrow_convolution, to_plain,
 };
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
@@ -291,7 +291,7 @@ struct ConvolutionKernel {
 enum Weights {
     Narrow(Arc<NarrowConvolution>),
     Dense(Arc<BlockedConvolution>),
-    Depthwise(Arc<Vec<f32>>),
+    Depthwise(Arc<BlockedDepthwise>),
 }
 
 fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
@@ -308,8 +308,9 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter_shape)?, &filter_shape).ok()?).ok()?;
     let weights = match way {
         Way::Depthwise => {
-            let format = "blocked depthwise".to_owned();
-            Weights::Depthwise(context.packed.get(key, format, || floats(&values))?)
+            Weights::Depthwise(context.packed.get(key, format!("blocked depthwise {filter_shape}"), || {
+                BlockedDepthwise::pack(&geometry, values.slice::<f32>().ok()?).ok()
+            })?)
         }
         Way::Narrow => {
             Weights::Narrow(context.packed.get(key, format!("narrow convolution {filter_shape}"), || {
@@ -352,6 +353,16 @@ impl Kernel for ConvolutionKernel {
         }
     }
 
+    fn in_place_inputs(&self, _shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
+        match self.weights {
+            Weights::Dense(_) | Weights::Depthwise(_) => {
+                // What a convolution adds may be its own data, which it reads to the end.
+                self.epilogue.residual.into_iter().filter(|port| *port != self.data_port).collect()
+            }
+            Weights::Narrow(_) => SmallVec::new(),
+        }
+    }
+
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         let geometry = shapes.inputs.get(self.data_port).and_then(|data| self.geometry(data));
         geometry.map_or(0, |g| nanoseconds_for_flops(g.flops()))
@@ -361,13 +372,14 @@ impl Kernel for ConvolutionKernel {
         let [output] = io.outputs else { return Ok(()) };
         let data = &io.inputs[self.data_port];
         let geometry = self.geometry(data.shape()).ok_or_else(misfit)?;
-        let residual = match self.epilogue.residual {
+        let residual = match self.epilogue.residual.filter(|port| io.in_place != Some(*port)) {
             Some(port) => Some(io.inputs[port].slice::<f32>()?),
             None => None,
         };
         let epilogue = ConvolutionEpilogue {
             bias: self.epilogue.bias.as_deref(),
             residual,
+            accumulates: io.in_place.is_some(),
             activation: self.epilogue.activation.view(true),
         };
         let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);

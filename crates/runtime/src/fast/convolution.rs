@@ -161,6 +161,7 @@ impl Kernel for ConvolutionKernel {
         let epilogue = kernels::ConvolutionEpilogue {
             bias: self.epilogue.bias.as_deref(),
             residual,
+            accumulates: false,
             activation: self.epilogue.activation.view(true),
         };
         let target = output.slice_mut::<f32>()?;

@@ -265,7 +265,7 @@ impl Kernel for Convolution {
         let [planes, sums, _] = split(scratch_f32(io.scratch), whole.input_len(), whole.output_len())?;
         let (images, channels) = (shape[0], shape[1]);
         let plane = data.len() / (images * channels).max(1);
-        let epilogue = kernels::ConvolutionEpilogue { bias: None, residual: None, activation: Activation::None };
+        let epilogue = kernels::ConvolutionEpilogue::default();
         for (first, shift) in shifts(data).iter().enumerate() {
             for (number, piece) in self.pieces.iter().enumerate() {
                 let geometry = self.piece_geometry(shape, piece.length)?;

@@ -147,6 +147,7 @@ impl Quantized {
         Ok(ConvolutionEpilogue {
             bias: self.epilogue.bias.as_deref(),
             residual,
+            accumulates: false,
             activation: self.epilogue.activation.view(true),
         })
     }

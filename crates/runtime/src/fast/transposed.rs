@@ -193,6 +193,7 @@ impl Kernel for TransposedKernel {
         let epilogue = kernels::ConvolutionEpilogue {
             bias: self.epilogue.bias.as_deref(),
             residual,
+            accumulates: false,
             activation: self.epilogue.activation.view(true),
         };
         let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);

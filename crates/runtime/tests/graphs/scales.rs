@@ -73,6 +73,29 @@ fn factors_and_biases_go_into_convolutions() {
     }
 }
 
+/// A GroupConvolution with one weight a channel is a factor, unless it has padding or leaves windows out.
+#[test]
+fn weights_of_single_channels_are_factors() {
+    let neutral = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"0,0\" pads_end=\"0,0\" auto_pad=\"same_upper\"";
+    let strided = neutral.replace("strides=\"1,1\"", "strides=\"2,1\"");
+    let padded = neutral.replace("pads_end=\"0,0\" auto_pad=\"same_upper\"", "pads_end=\"0,1\" auto_pad=\"explicit\"");
+    let one = |attributes: &str, after: bool| {
+        let mut text = Text::default();
+        let mut value = text.parameter("f32", "1,24,7,7");
+        if after {
+            value = text.filtered("Convolution", value, &[24, 24, 3, 3]);
+        }
+        let weights = text.floats(&[24, 1, 1, 1, 1], |i| i as f32 / 10.0 - 1.0);
+        let end = text.layer("GroupConvolution", attributes, &[value, weights], "FP32");
+        text.layer("Result", "", &[end], "");
+        check(&text, &[1, 24, 7, 7], attributes)
+    };
+    assert_eq!(one(neutral, false), ["Multiply"]);
+    assert_eq!(one(neutral, true), ["Convolution"]);
+    assert_eq!(one(&strided, false), ["GroupConvolution"]);
+    assert_eq!(one(&padded, false), ["GroupConvolution"]);
+}
+
 /// A norm in front of a convolution, one whose convolution has another reader, and a factor that is none of channels.
 #[test]
 fn others_stay_beside() {
