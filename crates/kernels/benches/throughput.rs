@@ -80,6 +80,9 @@ fn convolution_rows(isa: Isa, filter: &str) {
         ("L4 1x1r", 2048, 512, 7, 1, 1),
         ("L2 3x3/2", 128, 128, 56, 3, 2),
         ("L2 1x1/2", 256, 512, 56, 1, 2),
+        ("mobile 1x1r", 32, 8, 96, 1, 1),
+        ("mobile 1x1", 8, 8, 256, 1, 1),
+        ("mobile 1x1e", 24, 144, 64, 1, 1),
     ];
     for (name, inputs, outputs, side, kernel, stride) in rows {
         let pad = kernel / 2;
@@ -107,11 +110,15 @@ fn convolution_rows(isa: Isa, filter: &str) {
         report(filter, &format!("conv plain {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
             convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
         });
-        let layout = if inputs < 16 { BlockedInput::Plain } else { BlockedInput::Blocked };
+        let layout = if inputs < 8 { BlockedInput::Plain } else { BlockedInput::Blocked };
         let packed = BlockedConvolution::pack(&geometry, layout, &weights).unwrap();
         let mut scratch = vec![0.0; blocked_convolution_scratch_len(&geometry, layout)];
+        let input = vec![0.5; input.len().max(side * side * inputs.next_multiple_of(16))];
+        let input =
+            &input[..if inputs < 16 && layout == BlockedInput::Plain { geometry.input_len() } else { input.len() }];
+        let mut output = vec![0.0; geometry.output_len() / outputs * outputs.next_multiple_of(16)];
         report(filter, &format!("conv blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
-            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue, &mut scratch).unwrap();
+            blocked_convolution(isa, &geometry, &packed, input, &mut output, &epilogue, &mut scratch).unwrap();
         });
     }
 }

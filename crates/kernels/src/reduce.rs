@@ -355,10 +355,10 @@ impl Lines<'_> {
     #[inline(always)]
     fn four_lines<S: Simd>(&mut self, s: S, kind: Kind, at: usize, count: usize) {
         let mut sums = [s.splat(kind.neutral()); 4];
-        let step = self.inner;
-        for lines in self.lines.chunks(4 * step) {
-            for (line, sum) in lines.chunks_exact(step).zip(&mut sums) {
-                let columns = &line[self.first + at..][..count];
+        let lines = self.lines.len() / self.inner;
+        for first in (0..lines).step_by(4) {
+            for (line, sum) in sums.iter_mut().enumerate().take(lines - first) {
+                let columns = &self.lines[(first + line) * self.inner + self.first + at..][..count];
                 // SAFETY: the slice holds so many values.
                 *sum = kind.take(s, *sum, unsafe { s.load_partial(columns.as_ptr(), count) });
             }

@@ -163,7 +163,9 @@ impl Instance {
     /// The estimated time of a step on one thread; 0 where nothing is estimated.
     pub fn work_nanoseconds(&self, compiled: &Compiled, position: usize) -> u64 {
         let is_static = self.steps[position].is_static;
-        self.fit(compiled, &compiled.steps[position]).filter(|_| is_static).map_or(0, |fit| fit.work_nanoseconds)
+        // A kernel is asked only where all shapes are known.
+        let fit = if is_static { self.fit(compiled, &compiled.steps[position]) } else { None };
+        fit.map_or(0, |fit| fit.work_nanoseconds)
     }
 
     fn take_shapes(&mut self, compiled: &Compiled) {

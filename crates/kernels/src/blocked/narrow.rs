@@ -130,84 +130,108 @@ struct Line<'a> {
     stride: usize,
 }
 
-/// Positions that are summed together.
-const TOGETHER: usize = 4;
-
 impl Kernel for Line<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let wide = self.view.output[1];
-        let mut x = 0;
-        while x < wide {
-            // SAFETY: the positions lie in the line.
-            unsafe {
-                match (self.outputs, wide - x >= TOGETHER) {
-                    (1, true) => self.tile::<S, 1, TOGETHER>(s, x),
-                    (2, true) => self.tile::<S, 2, TOGETHER>(s, x),
-                    (3, true) => self.tile::<S, 3, TOGETHER>(s, x),
-                    (_, true) => self.tile::<S, 4, TOGETHER>(s, x),
-                    (1, _) => self.tile::<S, 1, 1>(s, x),
-                    (2, _) => self.tile::<S, 2, 1>(s, x),
-                    (3, _) => self.tile::<S, 3, 1>(s, x),
-                    _ => self.tile::<S, 4, 1>(s, x),
-                }
-            }
-            x += if wide - x >= TOGETHER { TOGETHER } else { 1 };
+        // As many positions as there are registers for sums.
+        match self.outputs {
+            1 => self.tiles::<S, 1, 8>(s),
+            2 => self.tiles::<S, 2, 8>(s),
+            3 => self.tiles::<S, 3, 4>(s),
+            _ => self.tiles::<S, 4, 4>(s),
         }
     }
 }
 
 impl Line<'_> {
-    /// Computes neighbouring positions.
+    /// Computes the line in tiles of neighbouring positions.
+    #[inline(always)]
+    fn tiles<S: Simd, const OUTPUTS: usize, const POSITIONS: usize>(&self, s: S) {
+        let (view, wide) = (&self.view, self.view.output[1]);
+        let reach = (self.taps[1] - 1) * view.dilation[1] + (POSITIONS - 1) * view.stride[1];
+        for x in (0..wide).step_by(POSITIONS) {
+            let count = POSITIONS.min(wide - x);
+            let first = x * view.stride[1];
+            let is_inside = count == POSITIONS && first >= view.pad[1] && first + reach < view.input[1] + view.pad[1];
+            // SAFETY: the positions lie in the line and, where `is_inside`, all their taps in the width.
+            unsafe {
+                match is_inside {
+                    true => self.tile::<S, OUTPUTS, POSITIONS, false>(s, x, count),
+                    false => self.tile::<S, OUTPUTS, POSITIONS, true>(s, x, count),
+                }
+            }
+        }
+    }
+
+    /// Computes `count` positions from `x` on; taps may lie outside of the width at an `EDGE`.
     ///
     /// # Safety
-    /// The positions lie in the line, and `OUTPUTS` is the number of output channels.
+    /// The positions lie in the line, and `OUTPUTS` is the number of output channels. Without `EDGE` there are
+    /// `POSITIONS`, and all their taps lie in the width of the input.
     #[inline(always)]
-    unsafe fn tile<S: Simd, const OUTPUTS: usize, const POSITIONS: usize>(&self, s: S, x: usize) {
+    unsafe fn tile<S: Simd, const OUTPUTS: usize, const POSITIONS: usize, const EDGE: bool>(
+        &self,
+        s: S,
+        x: usize,
+        count: usize,
+    ) {
         let view = &self.view;
         let plane = view.input[0] * view.input[1];
         let blocks = self.inputs.div_ceil(BLOCK);
-        let mut sums = [[s.splat(0.0); OUTPUTS]; POSITIONS];
+        let mut sums = [[s.splat(0.0); POSITIONS]; OUTPUTS];
         for ky in 0..self.taps[0] {
             let Some(row) = view.at(0, self.y, ky) else { continue };
-            for kx in 0..self.taps[1] {
+            for index in 0..self.taps[1] * blocks {
+                let (kx, block) = (index / blocks, index % blocks);
                 let tap = ky * self.taps[1] + kx;
-                for block in 0..blocks {
-                    let channels = BLOCK.min(self.inputs - block * BLOCK);
-                    for lane in (0..channels).step_by(S::LANES) {
-                        let count = S::LANES.min(channels - lane);
-                        for position in 0..POSITIONS {
-                            let Some(column) = view.at(1, x + position, kx) else { continue };
-                            let place = (block * plane + row * view.input[1] + column) * BLOCK + lane;
-                            // SAFETY: the tap lies inside the input, and lanes beyond the last channel are not read.
-                            unsafe {
-                                let value = match count == S::LANES {
-                                    true => s.load(self.input.as_ptr().add(place)),
-                                    false => s.load_partial(self.input.as_ptr().add(place), count),
-                                };
-                                for output in 0..OUTPUTS {
-                                    let weight = ((tap * blocks + block) * OUTPUTS + output) * BLOCK + lane;
-                                    let weight = s.load(self.weights.as_ptr().add(weight));
-                                    sums[position][output] = s.fma(value, weight, sums[position][output]);
-                                }
-                            }
+                let first = if EDGE { 0 } else { x * view.stride[1] + kx * view.dilation[1] - view.pad[1] };
+                let channels = BLOCK.min(self.inputs - block * BLOCK);
+                for lane in (0..channels).step_by(S::LANES) {
+                    let lanes = S::LANES.min(channels - lane);
+                    let line = (block * plane + row * view.input[1]) * BLOCK + lane;
+                    // Plain loops: what a closure does is compiled without the instructions of the tier.
+                    let mut weights = [s.splat(0.0); OUTPUTS];
+                    for (output, weight) in weights.iter_mut().enumerate() {
+                        let place = ((tap * blocks + block) * OUTPUTS + output) * BLOCK + lane;
+                        // SAFETY: there are weights for every tap and block, padded to whole blocks.
+                        *weight = unsafe { s.load(self.weights.as_ptr().add(place)) };
+                    }
+                    for position in 0..POSITIONS {
+                        let column = match EDGE {
+                            true => view.at(1, x + position, kx),
+                            false => Some(first + position * view.stride[1]),
+                        };
+                        let Some(column) = column else { continue };
+                        // SAFETY: the tap lies inside the input, and lanes beyond the last channel are not read.
+                        let value = unsafe {
+                            let place = self.input.as_ptr().add(line + column * BLOCK);
+                            if lanes == S::LANES { s.load(place) } else { s.load_partial(place, lanes) }
+                        };
+                        for output in 0..OUTPUTS {
+                            sums[output][position] = s.fma(value, weights[output], sums[output][position]);
                         }
                     }
                 }
             }
         }
-        for position in 0..POSITIONS {
-            for output in 0..OUTPUTS {
-                let mut sum = s.reduce_add(sums[position][output]) + self.bias.map_or(0.0, |bias| bias[output]);
-                if let Some(slopes) = self.slopes.filter(|_| sum < 0.0) {
-                    sum *= slopes[output];
+        for output in 0..OUTPUTS {
+            let bias = self.bias.map_or(0.0, |bias| bias[output]);
+            let mut results = [0.0f32; POSITIONS];
+            for position in 0..POSITIONS {
+                results[position] = s.reduce_add(sums[output][position]) + bias;
+            }
+            for result in &mut results {
+                if let Some(slopes) = self.slopes.filter(|_| *result < 0.0) {
+                    *result *= slopes[output];
                 }
                 // The order of a comparison with NaN is that of the vectors: it stays.
-                let sum = if sum < self.limits.0 { self.limits.0 } else { sum };
-                let sum = if sum > self.limits.1 { self.limits.1 } else { sum };
+                *result = if *result < self.limits.0 { self.limits.0 } else { *result };
+                *result = if *result > self.limits.1 { self.limits.1 } else { *result };
+            }
+            for (position, result) in results.iter().enumerate().take(count) {
                 // SAFETY: the position lies in the line of the output channel.
-                unsafe { *self.output.add(output * self.stride + x + position) = sum };
+                unsafe { *self.output.add(output * self.stride + x + position) = *result };
             }
         }
     }

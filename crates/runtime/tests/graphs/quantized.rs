@@ -131,3 +131,18 @@ fn products() {
         compare(&expected, &actual, "nothing");
     }
 }
+
+/// Kernels are not asked about shapes that nobody knows yet.
+#[test]
+fn a_plan_without_shapes() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,32,?,?");
+    let x = text.quantize(x, 0.0, 4.0);
+    let x = text.quantized_convolution(x, [16, 32, 3, 3], PLANE);
+    let x = text.quantize(x, -1.0, 1.0);
+    let end = text.unary("ReLU", x);
+    text.layer("Result", "", &[end], "");
+    let request = text.request(false);
+    let plan = request.compiled().plan(&[]).unwrap();
+    assert!(plan.steps.iter().all(|step| !step.is_static && step.work_nanoseconds == 0), "{plan:?}");
+}
