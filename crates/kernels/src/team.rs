@@ -8,13 +8,13 @@
 //! The chunks of a region are dealt out in equal runs, one to each thread, so that a thread finds in its cache what it
 //! wrote in the region before; who has done his own takes from the far end of the others'. The leader waits only for
 //! helpers that are inside a chunk. One that lets it wait far longer than a chunk takes has lost its processor to
-//! another process: the team then goes without helpers for [`REST`] times the time lost, so that a gain never turns
-//! into more than a small loss.
+//! another process. The team sets such delays against the time that helpers have saved; when they outweigh it, it goes
+//! without helpers for [`REST`] times the difference, so that a gain never turns into more than a small loss.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,10 @@ const PATIENCE: Duration = Duration::from_millis(2);
 const LINGER: Duration = Duration::from_micros(100);
 /// A helper that finds nothing to do keeps its processor this long, then offers it to others again and again.
 const EAGER: Duration = Duration::from_micros(20);
-/// How many times a delay by a helper its team goes without helpers.
-const REST: u32 = 20;
+/// How many times the time that helpers have cost their team goes without them.
+const REST: i64 = 20;
+/// The most saved time, in nanoseconds, that delays are set against.
+const MOST_SAVED: i64 = 10_000_000;
 /// Rounds of waiting between two looks at the clock.
 const ROUNDS: u32 = 64;
 
@@ -126,6 +128,8 @@ pub struct Team {
     /// What the threads inside the region do.
     region: UnsafeCell<Region>,
     shares: Box<[Share]>,
+    /// The nanoseconds that helpers have saved, less those that the leader has waited for them.
+    saved: AtomicI64,
     /// No helpers are called before this time, in nanoseconds since `made`.
     rests_until: AtomicU64,
     made: Instant,
@@ -193,6 +197,7 @@ impl Team {
             state: AtomicU64::new(0),
             region: UnsafeCell::new(Region { run: &|_| (), present: 0 }),
             shares,
+            saved: AtomicI64::new(0),
             rests_until: AtomicU64::new(0),
             made: Instant::now(),
             panic: Mutex::new(None),
@@ -248,6 +253,18 @@ impl Team {
         (self.made.elapsed().as_nanos() as u64) < self.rests_until.load(Ordering::Relaxed)
     }
 
+    /// Sets a delay against the time that was saved.
+    fn settle(&self, gain: Duration, delay: Duration) {
+        let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX / 4);
+        let saved = (self.saved.load(Ordering::Relaxed) + nanoseconds(gain).min(MOST_SAVED)).min(MOST_SAVED);
+        let saved = saved.saturating_sub(nanoseconds(delay));
+        if saved < 0 {
+            let until = nanoseconds(self.made.elapsed()).saturating_add(saved.saturating_neg().saturating_mul(REST));
+            self.rests_until.store(until as u64, Ordering::Relaxed);
+        }
+        self.saved.store(saved.max(0), Ordering::Relaxed);
+    }
+
     /// What a helper does from its call until it leaves.
     fn help(&self, helper: usize) {
         let _placed = Placed::new(Place::Within);
@@ -268,7 +285,7 @@ impl Team {
             }
             std::hint::spin_loop();
             rounds += 1;
-            if rounds % ROUNDS == 0 {
+            if rounds.is_multiple_of(ROUNDS) {
                 let idle = idle_since.elapsed();
                 let patience = if self.is_led.load(Ordering::Relaxed) { PATIENCE } else { LINGER };
                 if idle > patience || helper >= self.crew.helpers_each() || self.rests() {
@@ -337,7 +354,7 @@ impl Team {
         self.state.store(epoch << EPOCH_SHIFT | OPEN, Ordering::Release);
         {
             let mut closing =
-                Closing { team: self, opened: Instant::now(), done: 0, _placed: Placed::new(Place::Within) };
+                Closing { team: self, opened: Instant::now(), chunks, done: 0, _placed: Placed::new(Place::Within) };
             closing.done = self.work_off(0, threads, run);
         }
         let panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -365,6 +382,7 @@ impl Drop for Leading<'_> {
 struct Closing<'a> {
     team: &'a Team,
     opened: Instant,
+    chunks: u32,
     done: u32,
     _placed: Placed,
 }
@@ -373,24 +391,20 @@ impl Drop for Closing<'_> {
     fn drop(&mut self) {
         let team = self.team;
         team.state.fetch_and(!OPEN, Ordering::Relaxed);
-        let (mut rounds, mut began) = (0u32, None);
+        let began = Instant::now();
+        let mut rounds = 0u32;
         while team.state.load(Ordering::Acquire) & HELPERS != 0 {
             std::hint::spin_loop();
             rounds += 1;
-            if rounds % ROUNDS == 0 {
-                let began = *began.get_or_insert_with(Instant::now);
-                if began.elapsed() > EAGER {
-                    std::thread::yield_now();
-                }
+            if rounds.is_multiple_of(ROUNDS) && began.elapsed() > EAGER {
+                std::thread::yield_now();
             }
         }
-        let Some(began) = began else { return };
         let chunk = (began - self.opened) / self.done.max(1);
-        let delay = began.elapsed();
-        if delay > chunk * 3 + EAGER * 5 {
-            let rest = (team.made.elapsed() + delay * REST).as_nanos() as u64;
-            team.rests_until.store(rest, Ordering::Relaxed);
-        }
+        // To wait while a chunk ends is no delay.
+        let delay =
+            if rounds < ROUNDS { Duration::ZERO } else { began.elapsed().saturating_sub(chunk * 3 + EAGER * 5) };
+        team.settle(chunk * self.chunks.saturating_sub(self.done), delay);
     }
 }
 
@@ -451,7 +465,7 @@ mod tests {
                                 let count = 1 + (region * 7 + round + thread) % 40;
                                 let mut data = vec![0usize; count];
                                 crate::parallel::parallel_chunks_mut(&mut data, 1, WAKE_NANOSECONDS, |i, d| {
-                                    d[0] += i + 1
+                                    d[0] += i + 1;
                                 });
                                 assert_eq!(data, (1..=count).collect::<Vec<_>>());
                             }
