@@ -2,14 +2,14 @@
 //!
 //! Waking a sleeping thread takes 20 microseconds on a good day and more than 50 in a virtual machine, which is as much
 //! as a small layer takes. A [`Team`] therefore calls its helpers once, when an inference begins; they watch a word in
-//! memory until it ends, and a fork costs about half a microsecond. The helpers are tasks in a rayon pool of the
+//! memory until it ends, and a fork costs half a microsecond. The helpers are tasks in a rayon pool of the
 //! [`Crew`]; the thread that infers leads and does its share, so nothing is handed over between threads.
 //!
 //! The chunks of a region are dealt out in equal runs, one to each thread, so that a thread finds in its cache what it
 //! wrote in the region before; who has done his own takes from the far end of the others'. The leader waits only for
 //! helpers that are inside a chunk. One that lets it wait far longer than a chunk takes has lost its processor to
 //! another process. The team sets such delays against the time that helpers have saved; when they outweigh it, it goes
-//! without helpers for [`REST`] times the difference, so that a gain never turns into more than a small loss.
+//! without helpers for twenty times the difference, so that a gain never turns into more than a small loss.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
