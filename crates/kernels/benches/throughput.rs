@@ -5,7 +5,7 @@
 
 use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention, attention_scratch_len};
 use ovir_kernels::blocked::{
-    BlockedConvolution, BlockedDepthwise, BlockedInput, blocked_convolution, blocked_convolution_scratch_len,
+    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, blocked_convolution, blocked_convolution_scratch_len,
     blocked_depthwise,
 };
 use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, Operand, run_chain};
@@ -113,12 +113,14 @@ fn convolution_rows(isa: Isa, filter: &str) {
         let layout = if inputs < 8 { BlockedInput::Plain } else { BlockedInput::Blocked };
         let packed = BlockedConvolution::pack(&geometry, layout, &weights).unwrap();
         let mut scratch = vec![0.0; blocked_convolution_scratch_len(&geometry, layout)];
-        let input = vec![0.5; input.len().max(side * side * inputs.next_multiple_of(16))];
-        let input =
-            &input[..if inputs < 16 && layout == BlockedInput::Plain { geometry.input_len() } else { input.len() }];
-        let mut output = vec![0.0; geometry.output_len() / outputs * outputs.next_multiple_of(16)];
+        let whole = |len: usize, channels: usize| len / channels * channels.next_multiple_of(BLOCK);
+        let input = match layout {
+            BlockedInput::Plain => input,
+            BlockedInput::Blocked => values(whole(geometry.input_len(), inputs)),
+        };
+        let mut output = vec![0.0; whole(geometry.output_len(), outputs)];
         report(filter, &format!("conv blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
-            blocked_convolution(isa, &geometry, &packed, input, &mut output, &epilogue, &mut scratch).unwrap();
+            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue, &mut scratch).unwrap();
         });
     }
 }

@@ -87,7 +87,8 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// A crew for this many threads, that of the inference among them. Threads are made when they are first needed.
+    /// A crew for this many threads, 64 at the most, that of the inference among them. Threads are made when they are
+    /// first needed.
     #[must_use]
     pub fn new(threads: usize) -> Arc<Crew> {
         let threads = threads.clamp(1, MOST_HELPERS + 1);
@@ -219,9 +220,9 @@ impl Team {
         body()
     }
 
-    /// Whether helpers stand by.
+    /// Whether helpers stand by or are on their way.
     pub(crate) fn has_helpers(&self) -> bool {
-        self.present.load(Ordering::Relaxed) != 0
+        self.called.load(Ordering::Relaxed) != 0
     }
 
     /// Calls the helpers that are missing. They need a while to come.
@@ -337,7 +338,7 @@ impl Team {
             self.call_helpers();
         }
         let present = self.present.load(Ordering::Relaxed);
-        if present == 0 && !(pays && self.called.load(Ordering::Relaxed) != 0) {
+        if present == 0 && !(pays && self.has_helpers()) {
             return false;
         }
         let threads = 1 + present.count_ones() as usize;
@@ -405,6 +406,10 @@ impl Drop for Closing<'_> {
         let delay =
             if rounds < ROUNDS { Duration::ZERO } else { began.elapsed().saturating_sub(chunk * 3 + EAGER * 5) };
         team.settle(chunk * self.chunks.saturating_sub(self.done), delay);
+        if std::thread::panicking() {
+            // The leader's own panic is the one that is seen; a helper's must not reach a later region.
+            team.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
     }
 }
 
@@ -511,6 +516,17 @@ mod tests {
                 assert!(catch_unwind(run).is_err());
                 assert_eq!(shared(16, u64::MAX).1, vec![1; 16]);
             }
+            // On all threads at once.
+            team.wait_for_helpers();
+            let meeting = std::sync::Barrier::new(2);
+            let run = || {
+                parallel_for(2, 1, u64::MAX, |range| {
+                    meeting.wait();
+                    assert!(range.is_empty(), "every chunk");
+                });
+            };
+            assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+            assert_eq!(shared(16, u64::MAX).1, vec![1; 16]);
         });
     }
 

@@ -41,6 +41,14 @@ struct Fold {
     scale_shape: Shape,
 }
 
+/// What is added between a convolution and the layer that scales it.
+struct Bias {
+    /// The Add.
+    sum: NodeId,
+    /// What it adds to each channel.
+    values: Vec<f32>,
+}
+
 /// Folds all such layers; `None` if there is none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
@@ -50,11 +58,15 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     for (id, node) in model.iter().filter(|(id, _)| !uses.is_constant(*id)) {
         let Some(mut found) = affine_of(validated, &uses, id) else { continue };
         let is_product = node.is("Multiply");
-        match convolution_before(validated, &uses, &mut found, &absorbed) {
-            Ok((fold, passed)) => {
+        match convolution_before(validated, &uses, &found, &absorbed) {
+            Ok((fold, bias)) => {
                 trace.applied(node, || format!("goes into the filters of {}", named(model.node(fold.convolution))));
-                absorbed.extend(passed);
                 absorbed.insert(fold.convolution);
+                if let Some(Bias { sum, values }) = bias {
+                    absorbed.insert(sum);
+                    let shifts = found.shift.iter_mut().zip(&found.scale);
+                    shifts.zip(values).for_each(|((shift, scale), bias)| *shift += scale * bias);
+                }
                 affine.insert(id, (found, Some(fold)));
             }
             Err(reason) if is_product => trace.declined(node, || reason.to_owned()),
@@ -133,25 +145,22 @@ fn constant(validated: &Validated, source: Source) -> Option<Vec<f32>> {
     is_exact.then(|| tensor.numbers())?.map(|values| values.into_iter().map(|value| value as f32).collect())
 }
 
-/// The convolution whose value the layer alone scales, and the bias between them, which becomes part of the shift.
+/// The convolution whose value the layer alone scales, and the bias between them.
 fn convolution_before(
     validated: &Validated,
     uses: &Uses,
-    affine: &mut Affine,
+    affine: &Affine,
     absorbed: &HashSet<NodeId>,
-) -> Result<(Fold, Option<NodeId>), &'static str> {
+) -> Result<(Fold, Option<Bias>), &'static str> {
     let model = validated.model();
     let mut at = affine.input.node;
     let mut reader = affine.node;
-    let mut passed = None;
+    let mut found = None;
     if let Some((value, bias)) = constant_operand(model.node(at), uses).filter(|_| model.node(at).is("Add")) {
-        let bias = channel_values(validated, bias, value, affine.scale.len());
-        let bias =
-            bias.filter(|_| uses.only_reader(at) == Some(reader)).ok_or("reads a sum that is no bias of its own")?;
-        for ((shift, scale), bias) in affine.shift.iter_mut().zip(&affine.scale).zip(bias) {
-            *shift += scale * bias;
-        }
-        passed = Some(at);
+        let values = channel_values(validated, bias, value, affine.scale.len());
+        let values =
+            values.filter(|_| uses.only_reader(at) == Some(reader)).ok_or("reads a sum that is no bias of its own")?;
+        found = Some(Bias { sum: at, values });
         (reader, at) = (at, value.node);
     }
     let node = model.node(at);
@@ -177,7 +186,7 @@ fn convolution_before(
         scale_shape[*axis] = *shape.get(*axis).ok_or("reads no convolution")?;
     }
     match scale_shape.elements() == affine.scale.len() {
-        true => Ok((Fold { convolution: at, scale_shape }, passed)),
+        true => Ok((Fold { convolution: at, scale_shape }, found)),
         false => Err("does not have a factor for each channel of the convolution"),
     }
 }

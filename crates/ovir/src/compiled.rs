@@ -14,7 +14,7 @@ use crate::{Core, Error, InferRequest, Model};
 /// How a model is compiled.
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions {
-    /// The number of threads; 0 means all that are available.
+    /// The number of threads of an inference, 64 at the most; 0 means all that are available.
     pub threads: usize,
     /// Runs every layer by its plain reference evaluation, without passes and kernels.
     pub reference_only: bool,

@@ -25,7 +25,7 @@ const MOST_RELEASED: usize = 16;
 /// How a model is compiled.
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions {
-    /// The number of threads; 0 means all that are available.
+    /// The number of threads of an inference, 64 at the most; 0 means all that are available.
     pub threads: usize,
     /// Runs every layer by its reference evaluation, for comparison.
     pub reference_only: bool,

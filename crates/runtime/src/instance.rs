@@ -63,8 +63,6 @@ pub(crate) struct Instance {
     pub tensor_bytes: usize,
     /// The value that takes most of these bytes, and how many.
     pub largest: Option<(Source, usize)>,
-    /// Whether there is enough work for several threads.
-    pub uses_pool: bool,
     /// The work of steps that are worth a fork, in nanoseconds.
     shared_nanoseconds: u64,
     /// Constants that were packed for kernels which do not do the shapes at hand.
@@ -160,6 +158,11 @@ impl Instance {
         self.last_read[self.root[value] as usize]
     }
 
+    /// Whether there is enough work for several threads.
+    pub fn uses_pool(&self) -> bool {
+        self.shared_nanoseconds >= TEAM_THRESHOLD
+    }
+
     /// The estimated time of a step on one thread; 0 where nothing is estimated.
     pub fn work_nanoseconds(&self, compiled: &Compiled, position: usize) -> u64 {
         let is_static = self.steps[position].is_static;
@@ -233,7 +236,6 @@ impl Instance {
         for position in 0..compiled.steps.len() {
             self.place_step(compiled, position);
         }
-        self.uses_pool = self.shared_nanoseconds >= TEAM_THRESHOLD;
     }
 
     fn place_step(&mut self, compiled: &Compiled, position: usize) {

@@ -139,7 +139,7 @@ impl Compiled {
             steps: steps.collect::<Result<_, _>>()?,
             arena_bytes: instance.arena_bytes,
             tensor_bytes: instance.tensor_bytes,
-            uses_pool: instance.uses_pool,
+            uses_pool: instance.uses_pool(),
             threads: self.threads(),
         })
     }

@@ -326,7 +326,7 @@ impl State {
             Some(observer) => execution.run(&mut |execution, position| execution.show(position, observer)),
             None => execution.run(&mut |_, _| Ok(())),
         };
-        let result = if instance.uses_pool { team.lead(run) } else { run() };
+        let result = if instance.uses_pool() { team.lead(run) } else { run() };
         if let Err(error) = result {
             self.memory.journal.roll_back(&mut self.memory.variables);
             self.memory.end_inference(environment);

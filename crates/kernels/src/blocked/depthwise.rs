@@ -154,7 +154,7 @@ impl Kernel for Lines<'_> {
         // registers hold beside the sums.
         macro_rules! tiles {
             ($stride:literal $wide:literal: $($count:literal)*) => {
-                match narrowest(self.view.output[1], &[$($count),*]) {
+                match best_tile(self.view.output[1], &[$($count),*]) {
                     $($count => self.tiles::<S, $stride, $wide, $count>(s),)*
                     _ => self.positions(s),
                 }
@@ -177,7 +177,7 @@ impl Kernel for Lines<'_> {
 }
 
 /// Of some lengths of tiles, in order, the one that covers a line with the least work.
-fn narrowest(line: usize, lengths: &[usize]) -> usize {
+fn best_tile(line: usize, lengths: &[usize]) -> usize {
     // What comes before and after the sums of a tile takes as long as two positions.
     lengths.iter().copied().rev().min_by_key(|length| line.div_ceil(*length) * (length + 2)).unwrap_or(0)
 }
@@ -218,6 +218,7 @@ impl Lines<'_> {
         [y, x]: [usize; 2],
         count: usize,
     ) {
+        const { assert!((N - 1) * T + K <= MOST_COLUMNS, "a tile reads more columns than there is room for") };
         let width = self.view.input[1];
         let mut sums = [s.splat(0.0); N];
         // Columns before the first one wrap around, and are then beyond the width.

@@ -76,34 +76,21 @@ fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Opti
         let epilogue =
             ConvolutionEpilogue { bias: Some(&bias), residual: Some(&residual), accumulates: false, activation };
         convolution(isa, geometry, &packed, &input, &mut expected, &epilogue).unwrap();
-        let mut output = vec![f32::NAN; blocked_residual.len()];
+        let run = |epilogue: &ConvolutionEpilogue<'_>, output: &mut [f32]| match input_layout {
+            Some(layout) => {
+                let packed = BlockedConvolution::pack(geometry, layout, &weights).unwrap();
+                let mut scratch = vec![f32::NAN; blocked_convolution_scratch_len(geometry, layout)];
+                blocked_convolution(isa, geometry, &packed, &blocked_input, output, epilogue, &mut scratch).unwrap();
+            }
+            None => {
+                let packed = BlockedDepthwise::pack(geometry, &weights).unwrap();
+                blocked_depthwise(isa, geometry, &packed, &blocked_input, output, epilogue).unwrap();
+            }
+        };
+        let (mut output, mut accumulated) = (vec![f32::NAN; blocked_residual.len()], blocked_residual.clone());
         let epilogue = ConvolutionEpilogue { residual: Some(&blocked_residual), ..epilogue };
-        match input_layout {
-            Some(layout) => {
-                let packed = BlockedConvolution::pack(geometry, layout, &weights).unwrap();
-                let mut scratch = vec![f32::NAN; blocked_convolution_scratch_len(geometry, layout)];
-                blocked_convolution(isa, geometry, &packed, &blocked_input, &mut output, &epilogue, &mut scratch)
-                    .unwrap();
-            }
-            None => {
-                let packed = BlockedDepthwise::pack(geometry, &weights).unwrap();
-                blocked_depthwise(isa, geometry, &packed, &blocked_input, &mut output, &epilogue).unwrap();
-            }
-        }
-        let mut accumulated = blocked_residual.clone();
-        let adding = ConvolutionEpilogue { residual: None, accumulates: true, ..epilogue };
-        match input_layout {
-            Some(layout) => {
-                let packed = BlockedConvolution::pack(geometry, layout, &weights).unwrap();
-                let mut scratch = vec![f32::NAN; blocked_convolution_scratch_len(geometry, layout)];
-                blocked_convolution(isa, geometry, &packed, &blocked_input, &mut accumulated, &adding, &mut scratch)
-                    .unwrap();
-            }
-            None => {
-                let packed = BlockedDepthwise::pack(geometry, &weights).unwrap();
-                blocked_depthwise(isa, geometry, &packed, &blocked_input, &mut accumulated, &adding).unwrap();
-            }
-        }
+        run(&epilogue, &mut output);
+        run(&ConvolutionEpilogue { residual: None, accumulates: true, ..epilogue }, &mut accumulated);
         let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits();
         let outputs_of = |values: &[f32]| plain(view.batch, outputs, positions, values);
         let (given, added) = (outputs_of(&output), outputs_of(&accumulated));

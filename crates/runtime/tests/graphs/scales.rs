@@ -96,6 +96,27 @@ fn weights_of_single_channels_are_factors() {
     assert_eq!(one(&padded, false), ["GroupConvolution"]);
 }
 
+/// A bias in front of a layer that no convolution takes in is added once.
+#[test]
+fn sums_of_other_layers_keep_their_bias() {
+    let neutral = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"0,0\" pads_end=\"0,0\" auto_pad=\"explicit\"";
+    for is_norm in [true, false] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "1,24,7,7");
+        let value = text.unary("ReLU", x);
+        let bias = text.floats(&[1, 24, 1, 1], |i| i as f32 / 10.0 - 1.0);
+        let value = text.binary("Add", value, bias);
+        let end = if is_norm {
+            text.normalised(value, 24)
+        } else {
+            let weights = text.floats(&[24, 1, 1, 1, 1], |i| i as f32 / 10.0 - 1.0);
+            text.layer("GroupConvolution", neutral, &[value, weights], "FP32")
+        };
+        text.layer("Result", "", &[end], "");
+        check(&text, &[1, 24, 7, 7], "a bias");
+    }
+}
+
 /// A norm in front of a convolution, one whose convolution has another reader, and a factor that is none of channels.
 #[test]
 fn others_stay_beside() {
