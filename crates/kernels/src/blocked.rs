@@ -12,6 +12,7 @@ mod narrow;
 mod pad;
 mod planes;
 mod regions;
+mod rows;
 
 pub use depthwise::{BlockedDepthwise, blocked_depthwise};
 pub(crate) use direct::PlaneView;
@@ -22,6 +23,7 @@ pub use pad::blocked_pad;
 pub(crate) use planes::window;
 pub use planes::{BlockedPooling, PoolingKind, blocked_pooling};
 pub use regions::{MOST_BINS, RegionPool, RegionTable, blocked_regions};
+pub use rows::{from_rows, to_rows};
 
 use crate::error::{KernelError, check_exact, product};
 use crate::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};

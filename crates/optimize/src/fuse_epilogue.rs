@@ -14,7 +14,7 @@ use crate::split_quantizers::qualifies;
 use crate::trace::{Trace, all_named, named};
 
 /// Activations that kernels apply in place.
-const ACTIVATIONS: &[&str] = &[
+pub(crate) const ACTIVATIONS: &[&str] = &[
     "ReLU",
     "Clamp",
     "Sigmoid",
@@ -37,9 +37,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let mut taken: HashSet<NodeId> = HashSet::new();
     let mut chains = Vec::new();
     for (id, node) in model.iter() {
-        let is_root =
-            matches!(&*node.type_name, "Convolution" | "GroupConvolution" | "ConvolutionBackpropData" | "MatMul");
-        if !is_root || taken.contains(&id) || !is_f32(validated, id) {
+        if !is_root(node) || taken.contains(&id) || !is_f32(validated, id) {
             continue;
         }
         let (mut chain, end) = chain_from(validated, &uses, id, &taken);
@@ -58,6 +56,11 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         }
     }
     (!chains.is_empty()).then(|| fuse(model, &chains))
+}
+
+/// Whether a layer is one that takes an epilogue.
+pub(crate) fn is_root(node: &Node) -> bool {
+    matches!(&*node.type_name, "Convolution" | "GroupConvolution" | "ConvolutionBackpropData" | "MatMul")
 }
 
 /// Why a chain does not go on.

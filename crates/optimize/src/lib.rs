@@ -11,6 +11,7 @@ mod fold_scales;
 mod fuse_elementwise;
 mod fuse_epilogue;
 mod fuse_scatter;
+mod lift_activations;
 mod promote_halves;
 mod split_quantizers;
 mod trace;
@@ -57,6 +58,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "fold_scales", run: fold_scales::run },
     // After the indices are gone, which MaxPool could not keep, and before the epilogues.
     Pass { name: "split_quantizers", run: split_quantizers::run },
+    // Before the epilogues, which take the activations that it brings.
+    Pass { name: "lift_activations", run: lift_activations::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
     // After the epilogues, which are worth more: what is left is elementwise layers among themselves.

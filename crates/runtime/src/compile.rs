@@ -375,6 +375,8 @@ impl Builder<'_> {
         let node = self.model.node(id);
         let (model, is_static, inference) = (self.model, self.is_static, self.inference);
         let is_blocked = !node.is("Reorder") && self.touches_blocks(id);
+        let first = self.first_value[id.index()] as usize;
+        let output_layout = self.layouts.get(first).copied().unwrap_or_default();
         let environment = self.environment;
         let known = std::cell::RefCell::new(&mut self.known);
         let source = |port: usize| node.inputs.get(port).copied().filter(|source| is_static[source.node.index()]);
@@ -390,6 +392,7 @@ impl Builder<'_> {
             constant: &mut constant,
             stored: &mut stored,
             is_blocked,
+            output_layout,
             packed: self.packed,
             graph: self.graph,
             computed: self.computed,

@@ -8,6 +8,7 @@ use ovir_tensor::{MAX_BOUNDS_ELEMENTS, Shape, SmallVec, Tensor, TensorView};
 
 use crate::RunError;
 use crate::fast::{ClaimContext, PackStore, StepShapes, claim};
+use crate::layout::Layout;
 use crate::spare::Spare;
 use crate::step::run_kernel;
 
@@ -125,6 +126,7 @@ fn run_claimed(
         stored: &mut |_| None,
         packed: &mut PackStore::default(),
         is_blocked: false,
+        output_layout: Layout::Plain,
         graph: 0,
         computed: &[],
     })?;

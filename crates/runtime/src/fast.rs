@@ -29,6 +29,7 @@ mod quantized;
 mod recurrent;
 mod reduce;
 mod regions;
+mod rows;
 pub(crate) mod scatter;
 mod select;
 mod softmax;
@@ -47,6 +48,7 @@ use ovir_ops::{OpResult, ValueFacts};
 use ovir_tensor::{Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
 use crate::decompression::Stored;
+use crate::layout::Layout;
 
 /// The shapes of a step's inputs and outputs.
 pub(crate) struct StepShapes<'a> {
@@ -124,6 +126,8 @@ pub(crate) struct ClaimContext<'a> {
     pub packed: &'a mut PackStore,
     /// Whether the plan has put the layer on blocks of channels.
     pub is_blocked: bool,
+    /// The layout of the outputs.
+    pub output_layout: Layout,
     /// The number of the graph.
     pub graph: usize,
     /// Whether a layer of the graph computes its value (it is no Const).

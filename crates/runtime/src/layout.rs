@@ -131,7 +131,9 @@ pub(crate) fn lower(model: &Model, inference: &Inference, is_static: &[bool]) ->
 fn candidates(model: &Model, inference: &Inference, is_static: &[bool]) -> Vec<Option<Candidate>> {
     let mut chosen: Vec<Option<Candidate>> = Vec::with_capacity(model.nodes.len());
     for (id, node) in model.iter() {
-        let found = if is_static[id.index()] { None } else { candidate_of(node, id, inference, is_static) };
+        let reads_blocks = node.inputs.first().is_some_and(|source| is_blocked(&chosen, *source));
+        let found =
+            if is_static[id.index()] { None } else { candidate_of(node, id, inference, is_static, reads_blocks) };
         let is_carried = |candidate: &Candidate| {
             let ports = candidate.inputs.iter().zip(&node.inputs).filter(|(layout, _)| **layout == Layout::Blocked);
             ports.into_iter().any(|(_, source)| is_blocked(&chosen, *source))
@@ -139,13 +141,27 @@ fn candidates(model: &Model, inference: &Inference, is_static: &[bool]) -> Vec<O
         let found = found.filter(|candidate| candidate.gain > 0.0 || is_carried(candidate));
         chosen.push(found);
     }
+    let mut is_wanted = vec![false; model.nodes.len()];
+    for (index, node) in model.nodes.iter().enumerate().rev() {
+        chosen[index].take_if(|candidate| candidate.is_for_readers && !is_wanted[index]);
+        let layouts = chosen[index].iter().flat_map(|candidate| &candidate.inputs);
+        for (source, _) in node.inputs.iter().zip(layouts).filter(|(_, layout)| **layout == Layout::Blocked) {
+            is_wanted[source.node.index()] = true;
+        }
+    }
     chosen
 }
 
-fn candidate_of(node: &Node, id: NodeId, inference: &Inference, is_static: &[bool]) -> Option<Candidate> {
+fn candidate_of(
+    node: &Node,
+    id: NodeId,
+    inference: &Inference,
+    is_static: &[bool],
+    reads_blocks: bool,
+) -> Option<Candidate> {
     let inputs: SmallVec<[_; 8]> = node.inputs.iter().map(|source| inference.get(*source)).collect();
     let is_constant = |port: usize| node.inputs.get(port).is_some_and(|source| is_static[source.node.index()]);
-    candidate(node, &inputs, inference.outputs(id), &is_constant)
+    candidate(node, &inputs, inference.outputs(id), &is_constant, reads_blocks)
 }
 
 fn is_blocked(chosen: &[Option<Candidate>], source: Source) -> bool {

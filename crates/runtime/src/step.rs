@@ -254,15 +254,22 @@ fn assign(
 /// A reshaped value whose shape is known only now.
 fn reshape(compiled: &Compiled, instance: &Instance, step: &Step, memory: &mut Memory) -> Result<(), RunError> {
     let node = compiled.model.node(step.node);
-    let mut tensors: SmallVec<[Tensor; 2]> = SmallVec::new();
+    let output = Source { node: step.node, port: 0 };
+    let (mut tensors, mut known): (SmallVec<[Tensor; 2]>, SmallVec<[bool; 2]>) = Default::default();
     for source in &node.inputs {
-        tensors.push(memory.read(compiled, instance, *source)?);
+        tensors.push(memory.read_as_it_lies(compiled, instance, *source)?);
+        known.push(true);
     }
-    let views: Inputs<'_> = tensors.iter().map(Tensor::view).collect();
-    let shapes = infer_now(compiled, node, &views)?;
+    let first = node.inputs.first().ok_or_else(|| nothing(node))?;
+    let logical = logical_shape(compiled, *first, tensors[0].shape());
+    let mut views: Inputs<'_> = tensors.iter().map(Tensor::view).collect();
+    if compiled.layout(*first) == Layout::Blocked {
+        views[0] = TensorView::of_bytes(tensors[0].element_type(), &logical, tensors[0].bytes());
+    }
+    let shapes = infer_now_packed(compiled, step.node, &views, &known)?;
     let (_, Some(shape)) = &shapes[0] else { return Err(nothing(node)) };
-    let reshaped = tensors[0].reshaped(shape.clone())?;
-    let value = compiled.value(Source { node: step.node, port: 0 });
+    let reshaped = tensors[0].reshaped(physical_shape(compiled.layout(output), shape))?;
+    let value = compiled.value(output);
     memory.dynamic[value] = Some(reshaped);
     // The memory is now that of the reshaped value, which may live longer.
     if let Some(Place::Dynamic(from)) = node.inputs.first().map(|source| &instance.places[compiled.value(*source)]) {

@@ -12,6 +12,8 @@ mod initialisers;
 mod quantized;
 #[path = "graphs/random.rs"]
 mod random;
+#[path = "graphs/rows.rs"]
+mod rows;
 #[path = "graphs/scales.rs"]
 mod scales;
 #[path = "graphs/stored.rs"]

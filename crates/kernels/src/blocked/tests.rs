@@ -241,3 +241,36 @@ fn layouts_and_threads() {
         assert_eq!(run(), in_pool(3, run));
     }
 }
+
+proptest! {
+    #[test]
+    fn rows_and_planes_make_the_same_blocks(
+        batch in 1usize..3, channels in 1usize..70, positions in 1usize..200, seed: u64,
+    ) {
+        let rows = Random::new(seed).values(batch * channels * positions);
+        let mut planes = vec![0.0; rows.len()];
+        for (index, value) in rows.iter().enumerate() {
+            let (image, position, channel) =
+                (index / channels / positions, index / channels % positions, index % channels);
+            planes[(image * channels + channel) * positions + position] = *value;
+        }
+        let (mut of_rows, mut of_planes) = (vec![f32::NAN; blocked_len(batch, channels, positions)], Vec::new());
+        of_planes.resize(of_rows.len(), f32::NAN);
+        from_rows(batch, channels, positions, &rows, &mut of_rows).unwrap();
+        from_plain(batch, channels, positions, &planes, &mut of_planes).unwrap();
+        prop_assert_eq!(&of_rows, &of_planes);
+        let mut back = vec![f32::NAN; rows.len()];
+        to_rows(batch, channels, positions, &block(batch, channels, positions, &planes), &mut back).unwrap();
+        prop_assert_eq!(back, rows);
+    }
+}
+
+#[test]
+fn misfitting_rows_are_errors() {
+    let values = vec![0.0; 16];
+    assert!(from_rows(1, 3, 4, &values, &mut [0.0; 64]).is_err());
+    assert!(from_rows(1, 4, 4, &values, &mut [0.0; 63]).is_err());
+    assert!(to_rows(1, 4, 4, &[0.0; 63], &mut values.clone()).is_err());
+    assert!(to_rows(usize::MAX, 4, 4, &[0.0; 64], &mut values.clone()).is_err());
+    assert!(to_rows(0, 4, 4, &[], &mut []).is_ok());
+}

@@ -79,30 +79,42 @@ pub(crate) struct Candidate {
     pub gain: f64,
     /// The channels that its blocked inputs have, where it knows more of them than shapes tell.
     pub channels: Option<usize>,
+    /// Whether it is on blocks for the sake of its readers alone.
+    pub is_for_readers: bool,
 }
 
 impl Candidate {
-    fn carrier(inputs: SmallVec<[Layout; 4]>) -> Candidate {
-        Candidate { inputs, output: Layout::Blocked, gain: 0.0, channels: None }
+    pub fn carrier(inputs: SmallVec<[Layout; 4]>) -> Candidate {
+        Candidate { inputs, output: Layout::Blocked, gain: 0.0, channels: None, is_for_readers: false }
     }
 
     /// A carrier whose first input is the value and whose other inputs are constants.
-    fn of_first(count: usize) -> Candidate {
+    pub fn of_first(count: usize) -> Candidate {
         let mut inputs = SmallVec::from_elem(Layout::Plain, count);
         if let Some(first) = inputs.first_mut() {
             *first = Layout::Blocked;
         }
         Candidate::carrier(inputs)
     }
+
+    /// The same, but plain where no reader wants blocks.
+    pub fn for_readers(self) -> Candidate {
+        Candidate { is_for_readers: true, ..self }
+    }
 }
 
-/// Whether a layer can run on blocks, for all shapes that its values may have.
+/// Whether a layer can run on blocks, for all shapes that its values may have; `is_blocked` tells that its first input
+/// is on blocks.
 pub(crate) fn candidate(
     node: &Node,
     inputs: &[&ValueFacts],
     outputs: &[ValueFacts],
     is_constant: &dyn Fn(usize) -> bool,
+    is_blocked: bool,
 ) -> Option<Candidate> {
+    if let Some(found) = super::rows::candidate(node, inputs, outputs, is_blocked) {
+        return Some(found);
+    }
     channels(outputs.first()?)?;
     quantized_candidate(node, inputs, outputs, is_constant)
         .or_else(|| convolution_candidate(node, inputs, outputs, is_constant))
@@ -124,6 +136,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .or_else(|| claim_pad(context))
         .or_else(|| super::regions::claim(context))
         .or_else(|| super::interpolate::claim_blocked(context))
+        .or_else(|| super::rows::claim(context))
         .or_else(|| claim_channels(context))
 }
 
@@ -232,7 +245,7 @@ fn convolution_candidate(
         }
     };
     let output = if way == Way::Narrow { Layout::Plain } else { Layout::Blocked };
-    Some(Candidate { inputs: layouts, output, gain, channels: Some(data_channels) })
+    Some(Candidate { output, gain, channels: Some(data_channels), ..Candidate::carrier(layouts) })
 }
 
 /// How many times as long the products of groups take as those of whole blocks.
@@ -275,7 +288,7 @@ fn quantized_candidate(
         layouts[port] = Layout::Blocked;
     }
     channels(outputs.first()?)?;
-    Some(Candidate { inputs: layouts, output: Layout::Blocked, gain: super::quantized::GAIN, channels: None })
+    Some(Candidate { gain: super::quantized::GAIN, ..Candidate::carrier(layouts) })
 }
 
 /// A convolution into blocks.
@@ -395,7 +408,7 @@ impl Kernel for ConvolutionKernel {
     }
 }
 
-fn misfit() -> OpError {
+pub(crate) fn misfit() -> OpError {
     OpError::shape(Blame::Input(0), "the kernel does not fit the data")
 }
 

@@ -93,7 +93,8 @@ pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFac
     };
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
     *layouts.first_mut()? = Layout::Blocked;
-    Some(Candidate { inputs: layouts, output: Layout::Plain, gain: nominal_elements(output) * gain, channels: None })
+    let gain = nominal_elements(output) * gain;
+    Some(Candidate { output: Layout::Plain, gain, ..Candidate::carrier(layouts) })
 }
 
 /// Claims a layer that samples blocks.
