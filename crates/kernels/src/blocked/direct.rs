@@ -650,6 +650,23 @@ struct Call {
     next_step: usize,
 }
 
+impl Call {
+    /// Calls the lines of the output and of the residual into the cache, so that they are there when the sums are.
+    #[inline(always)]
+    fn call_lines<const POSITIONS: usize, const VECTORS: usize>(&self, lanes: usize) {
+        let per_block = BLOCK / lanes;
+        for position in 0..POSITIONS {
+            for block in 0..VECTORS / per_block {
+                let place = block * self.block_stride + position * BLOCK;
+                prefetch_near(self.output.wrapping_add(place));
+                if !self.residual.is_null() {
+                    prefetch_near(self.residual.wrapping_add(place));
+                }
+            }
+        }
+    }
+}
+
 /// A tile with its number of positions and output blocks known to the compiler; `VECTORS` is the number of vectors
 /// that hold those blocks.
 struct Fixed<const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(Call);
@@ -687,6 +704,7 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
         if POSITIONS * VECTORS > MOST_SUMS || VECTORS > MOST_BLOCKS * per_block {
             return;
         }
+        call.call_lines::<POSITIONS, VECTORS>(S::LANES);
         // SAFETY: `run_tile` was promised that the pointers cover what the geometry asks for.
         unsafe {
             let sums = match STEP {
