@@ -9,8 +9,9 @@ use crate::tile::{SIDE, transpose};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Steps along the shared axis between two visits of the result: a panel of so many steps fits the first-level cache.
-pub(crate) const STEP: usize = 256;
+/// Steps along the shared axis between two visits of the result. A panel is read in order, which the second cache can
+/// follow, and so many steps leave room there for the rows that are multiplied with it.
+const STEP: usize = 1024;
 
 /// Columns of the widest panel.
 const WIDEST: usize = 32;
@@ -40,7 +41,7 @@ impl<'a> Left<'a> {
     /// tile must not all fall into the same cache set unless there is too little work to pay for packing.
     pub(crate) fn reads_in_place(m: usize, k: usize, row_stride: usize, column_stride: usize) -> bool {
         let contiguous = column_stride == 1 || k <= 1;
-        contiguous && (!row_stride.is_multiple_of(512) || m < 8)
+        contiguous && (!row_stride.is_multiple_of(1024) || m < 8)
     }
 
     /// The operand in place or, where that is slow, packed into the scratch.

@@ -3,7 +3,7 @@
 //! A weight is `(code - zero) * scale`, with a zero point and a scale for each column and group of steps, or a half
 //! precision number. The codes are put into panels once, at their own width. A product with few rows multiplies them
 //! straight from there, so that it reads an eighth to a half of the memory of f32 weights; one with more rows widens
-//! panel by panel into a buffer that stays in the first-level cache.
+//! panel by panel into a buffer that stays in the cache.
 
 use super::block::PanelSource;
 use super::micro::panel_width;

@@ -1,6 +1,6 @@
 //! Operands in the form the micro-kernel reads.
 
-use super::block::{PanelSource, STEP};
+use super::block::PanelSource;
 use super::micro::{panel_width, tile_rows};
 use crate::error::{KernelError, check_len, product, span};
 use crate::isa::Isa;
@@ -201,6 +201,9 @@ pub(crate) fn left_len(isa: Isa, m: usize, k: usize) -> usize {
     m.next_multiple_of(tile_rows(isa, m)).saturating_mul(k)
 }
 
+/// Steps of the left operand that are packed before the next ones: the lines of a tile stay in the first cache.
+const GROUP: usize = 256;
+
 /// Packs a left operand into `target`, which holds at least [`left_len`] elements.
 pub(crate) fn pack_left<T: Value>(
     isa: Isa,
@@ -218,8 +221,8 @@ pub(crate) fn pack_left<T: Value>(
         let first = tile * height;
         let rows = height.min(m - first);
         // Steps are taken in groups so that both the source lines and the packed lines stay in cache.
-        for start in (0..k).step_by(STEP) {
-            let end = k.min(start + STEP);
+        for start in (0..k).step_by(GROUP) {
+            let end = k.min(start + GROUP);
             let mut begin = start;
             if let (Some(values), true) = (T::as_f32(values), column_stride == 1 && rows == height && rows >= SIDE) {
                 // Two tiles that may overlap cover all rows.

@@ -74,15 +74,15 @@ proptest! {
 #[test]
 fn deep_and_aliased_operands() {
     for isa in Isa::available() {
-        packed_case(isa, 31, 777, 70, 0, false, 1);
-        packed_case(isa, 20, 512, 33, 0, true, 2);
-        packed_case(isa, 3, 1024, 65, 0, true, 3);
+        packed_case(isa, 31, 2777, 70, 0, false, 1);
+        packed_case(isa, 20, 1024, 33, 0, true, 2);
+        packed_case(isa, 3, 2048, 65, 0, true, 3);
     }
 }
 
 #[test]
 fn every_part_of_the_epilogue() {
-    let (m, k, n) = (17, 300, 45);
+    let (m, k, n) = (17, 1100, 45);
     let mut random = Random::new(7);
     let (a, b, extra) = (random.values(m * k), random.values(k * n), random.values(m * n));
     let (rows, columns) = (random.values(m), random.values(n));
@@ -306,6 +306,15 @@ proptest! {
     ) {
         for isa in Isa::available() {
             compressed_case(isa, m, groups, group, n, kind, transposed, seed);
+        }
+    }
+}
+
+#[test]
+fn deep_compressed_operands() {
+    for isa in Isa::available() {
+        for kind in 0..7 {
+            compressed_case(isa, 20, 9, 128, 40, kind, kind % 2 == 0, 6);
         }
     }
 }
