@@ -196,8 +196,12 @@ pub(crate) fn infer_all(
         if let Some((marked, known)) = reuse
             && marked.get(id.index()).copied().unwrap_or(false)
         {
-            inference.first.push(inference.facts.len() as u32);
+            let first = inference.facts.len();
+            inference.first.push(first as u32);
             inference.facts.extend_from_slice(known.outputs(id));
+            // Symbols of the earlier inference must not be mistaken for those given out in this one.
+            let reused = inference.facts[first..].iter_mut();
+            reused.filter(|facts| has_symbols(facts)).for_each(|facts| *facts = without_symbols(facts));
             continue;
         }
         let (known, outputs) = inference.append(node.outputs.len());
@@ -206,9 +210,7 @@ pub(crate) fn infer_all(
             (Some(given), Some(first)) => *first = with_declared_type(node, given),
             _ => infer_node(model, known, id, outputs, &mut problems, symbols, findings),
         }
-        if node.operation.effects() == Effects::Interface && node.inputs.is_empty() {
-            name_dims(outputs, symbols);
-        }
+        name_dims(outputs, symbols);
     }
 }
 
@@ -336,7 +338,7 @@ fn with_declared_type(node: &Node, given: &ValueFacts) -> ValueFacts {
     facts
 }
 
-/// Every unknown dimension of a Parameter gets a symbol, so that equal dimensions can be recognised downstream.
+/// Every unknown dimension gets a symbol if it has none, so that equal dimensions can be recognised downstream.
 fn name_dims(outputs: &mut [ValueFacts], symbols: &mut SymbolSource) {
     for dims in outputs.iter_mut().filter_map(|o| o.shape.dims_mut()) {
         for dim in dims.iter_mut().filter(|d| !d.is_static() && d.symbol().is_none()) {
@@ -468,6 +470,11 @@ impl Body for GraphBody<'_> {
     fn run(&self, _parameters: &[Tensor], _environment: &mut Environment) -> OpResult<Vec<Tensor>> {
         Err(OpError::unsupported("a body cannot be run during inference"))
     }
+}
+
+fn has_symbols(facts: &ValueFacts) -> bool {
+    let in_shape = facts.shape.dims().unwrap_or_default().iter().any(|dim| dim.symbol().is_some());
+    in_shape || facts.bounds.as_ref().is_some_and(|bounds| bounds.values.iter().any(|value| value.symbol.is_some()))
 }
 
 fn without_symbols(facts: &ValueFacts) -> ValueFacts {

@@ -59,7 +59,6 @@ impl Fused {
 impl Operation for Fused {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
         let mut results: SmallVec<[ValueFacts; 4]> = SmallVec::new();
-        let mut symbols = SymbolSource::default();
         for stage in &self.stages {
             let mut inputs: SmallVec<[&ValueFacts; 4]> = SmallVec::new();
             for input in &stage.inputs {
@@ -70,7 +69,13 @@ impl Operation for Fused {
             }
             let mut outputs = [ValueFacts::default()];
             let mut problems = Vec::new();
-            stage.operation.infer(&mut InferContext::new(&inputs, &mut outputs, &mut problems, &mut symbols, &[]))?;
+            stage.operation.infer(&mut InferContext::new(
+                &inputs,
+                &mut outputs,
+                &mut problems,
+                context.symbols(),
+                &[],
+            ))?;
             if let Some(problem) = problems.into_iter().next() {
                 return Err(problem);
             }
@@ -79,14 +84,7 @@ impl Operation for Fused {
             results.push(output);
         }
         let last = results.pop().ok_or_else(broken)?;
-        // Symbols given out by the stages mean nothing outside.
-        let mut shape = last.shape;
-        if let Some(dims) = shape.dims_mut() {
-            for dim in dims.iter_mut() {
-                *dim = ovir_tensor::Dim::interval(dim.min(), dim.max());
-            }
-        }
-        context.set_output(0, last.element_type, shape);
+        context.set_output(0, last.element_type, last.shape);
         Ok(())
     }
 

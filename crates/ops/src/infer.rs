@@ -1,5 +1,6 @@
 //! Shape inference: what an operation sees of its inputs and says of its outputs.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -58,6 +59,8 @@ impl ValueFacts {
 #[derive(Debug, Clone, Default)]
 pub struct SymbolSource {
     last: u32,
+    /// The symbols of numbers of windows.
+    windows: HashMap<(Symbol, i64, i64), Symbol>,
 }
 
 impl SymbolSource {
@@ -65,6 +68,17 @@ impl SymbolSource {
     pub fn fresh(&mut self) -> Option<Symbol> {
         self.last = self.last.checked_add(1)?;
         NonZeroU32::new(self.last).map(Symbol)
+    }
+
+    /// The symbol of `floor((n + offset) / stride) + 1` for the number `n` that `of` stands for: the same one each time, so
+    /// that branches with equal windows are seen to have equal sizes.
+    pub fn windows(&mut self, of: Symbol, offset: i64, stride: i64) -> Option<Symbol> {
+        if let Some(known) = self.windows.get(&(of, offset, stride)) {
+            return Some(*known);
+        }
+        let symbol = self.fresh()?;
+        self.windows.insert((of, offset, stride), symbol);
+        Some(symbol)
     }
 }
 
@@ -182,6 +196,11 @@ impl<'a> InferContext<'a> {
         if fits {
             output.bounds = Some(Arc::new(bounds));
         }
+    }
+
+    /// Where symbols of unknown dimensions come from.
+    pub fn symbols(&mut self) -> &mut SymbolSource {
+        self.symbols
     }
 
     /// A dimension in `min..=max` whose size is unknown but has an identity.

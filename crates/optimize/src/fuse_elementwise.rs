@@ -20,6 +20,7 @@ const UNARY: &[&str] = &[
     "Elu",
     "Erf",
     "Exp",
+    "FakeQuantize",
     "Floor",
     "Gelu",
     "HSigmoid",
@@ -105,7 +106,7 @@ fn group_of(
                 && is_same_shape(validated, id, last);
             if fits {
                 group.push(id);
-                if !is_small(model, &group) {
+                if !is_small(validated, uses, &group) {
                     group.pop();
                 }
             }
@@ -115,18 +116,24 @@ fn group_of(
     group
 }
 
+/// Whether a value is a constant of one element, which a group keeps as a number.
+fn is_single(validated: &Validated, uses: &Uses, source: &Source) -> bool {
+    let shape = validated.inference().get(*source).shape.to_shape();
+    uses.is_constant(source.node) && shape.is_some_and(|shape| shape.elements() == 1)
+}
+
 /// Whether a group takes few values from outside and keeps few alive.
-fn is_small(model: &Model, group: &[NodeId]) -> bool {
+fn is_small(validated: &Validated, uses: &Uses, group: &[NodeId]) -> bool {
     let mut sorted = group.to_vec();
     sorted.sort_unstable();
     let mut outside: HashSet<Source> = HashSet::new();
     let (mut alive, mut most) = (HashSet::new(), 0);
     for id in sorted.iter().rev() {
         alive.remove(id);
-        for source in &model.node(*id).inputs {
+        for source in &validated.model().node(*id).inputs {
             if sorted.contains(&source.node) {
                 alive.insert(source.node);
-            } else {
+            } else if !is_single(validated, uses, source) {
                 outside.insert(*source);
             }
         }
@@ -143,18 +150,13 @@ fn value_inputs(node: &Node) -> &[Source] {
 
 fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -> bool {
     let is_f32 = |source: &Source| validated.inference().get(*source).element_type == ElementType::F32;
-    let has_constant_parameters = || {
-        let parameters = node.inputs.iter().skip(1);
-        parameters.into_iter().all(|source| {
-            let is_single = validated.inference().get(*source).shape.to_shape().is_some_and(|s| s.elements() == 1);
-            uses.is_constant(source.node) && is_single
-        })
-    };
+    let has_constant_parameters = || node.inputs.iter().skip(1).all(|source| is_single(validated, uses, source));
     let is_broadcast =
         || node.operation.attributes().iter().any(|(name, text)| *name == "auto_broadcast" && text == "numpy");
     let known = shape(validated, id).is_some_and(|shape| shape.rank().is_some());
-    let is_function = UNARY.contains(&&*node.type_name) && has_constant_parameters()
-        || BINARY.contains(&&*node.type_name) && is_broadcast();
+    let is_function =
+        UNARY.contains(&&*node.type_name) && has_constant_parameters() && (!node.is("FakeQuantize") || is_broadcast())
+            || BINARY.contains(&&*node.type_name) && is_broadcast();
     let depends_on_data = node.inputs.iter().any(|source| !uses.is_constant(source.node));
     known && is_function && depends_on_data && node.inputs.iter().all(is_f32)
 }

@@ -203,7 +203,7 @@ pub(crate) fn infer_convolution(
     let (data, filter) = (context.shape(0), context.shape(1));
     let groups = if grouped { filter.dim(0) } else { Dim::fixed(1) };
     infer_channels(context, groups, filter.dim(leading - 1))?;
-    let sizes = lists.infer(spatial_rank, |i| (data.dim(2 + i), filter.dim(leading + i)))?;
+    let sizes = lists.infer(context.symbols(), spatial_rank, |i| (data.dim(2 + i), filter.dim(leading + i)))?;
     let channels = groups * filter.dim(leading - 2);
     let shape = PartialShape::from_dims([data.dim(0), channels].into_iter().chain(sizes));
     context.set_output(0, context.require_same_type(&[0, 1])?, shape);

@@ -17,7 +17,7 @@ pub(crate) fn infer_pooling(
     let spatial_rank = data.rank().map_or(kernel.len(), |rank| rank - 2);
     check_items("kernel", kernel, spatial_rank)?;
     let size = |i: usize| Dim::fixed(kernel.get(i).copied().unwrap_or(1).max(1) as usize);
-    let sizes = lists.infer(spatial_rank, |i| (data.dim(2 + i), size(i)))?;
+    let sizes = lists.infer(context.symbols(), spatial_rank, |i| (data.dim(2 + i), size(i)))?;
     Ok(PartialShape::from_dims([data.dim(0), data.dim(1)].into_iter().chain(sizes)))
 }
 

@@ -1,8 +1,8 @@
 //! Sliding windows of convolutions and poolings: attributes, sizes and pads along one spatial axis.
 
-use ovir_tensor::{Dim, INFINITE, Shape, SmallVec};
+use ovir_tensor::{Dim, INFINITE, Shape, SmallVec, Symbol};
 
-use crate::{AttributeReader, Blame, OpError, OpResult};
+use crate::{AttributeReader, Blame, OpError, OpResult, SymbolSource};
 
 /// The largest stride, dilation, pad or kernel size of an attribute. Larger numbers address no tensor that exists, and
 /// below it no product of two of them leaves 64 bits.
@@ -155,13 +155,14 @@ impl WindowRule {
     ///
     /// # Errors
     /// The sentence that says why no sizes of these intervals fit.
-    pub fn infer(&self, input: Dim, kernel: Dim) -> Result<Dim, String> {
+    pub fn infer(&self, symbols: &mut SymbolSource, input: Dim, kernel: Dim) -> Result<Dim, String> {
         if kernel.max() == 0 {
             return Err("the kernel has size 0".to_owned());
         }
         let smallest = kernel.min().max(1);
         if self.auto_pad.is_same() {
-            return Ok(if self.stride == 1 { input } else { input.div_ceil(self.stride) });
+            let symbol = input.symbol().and_then(|symbol| symbols.windows(symbol, -1, self.stride));
+            return Ok(if self.stride == 1 { input } else { input.div_ceil(self.stride).with_symbol(symbol) });
         }
         let max = match input.max() {
             INFINITE => INFINITE,
@@ -177,7 +178,20 @@ impl WindowRule {
             INFINITE => 1,
             largest => self.windows(input.min(), largest).unwrap_or(1),
         };
-        Ok(Dim::interval(min.min(max), max))
+        let symbol = kernel.get().and_then(|kernel| self.symbol(symbols, input.symbol()?, kernel as i64));
+        Ok(Dim::interval(min.min(max), max).with_symbol(symbol))
+    }
+
+    /// The symbol of the number of windows, where pads do not depend on sizes.
+    fn symbol(&self, symbols: &mut SymbolSource, input: Symbol, kernel: i64) -> Option<Symbol> {
+        let (begin, end) = self.explicit_pads();
+        let offset = i128::from(begin) + i128::from(end) - self.extent(kernel);
+        let offset = match self.rounding {
+            RoundingType::Floor => offset,
+            RoundingType::Ceil => offset + i128::from(self.stride) - 1,
+            RoundingType::CeilTorch => return None,
+        };
+        symbols.windows(input, i64::try_from(offset).ok()?, self.stride)
     }
 
     fn misfit(&self, input: i64, kernel: i64) -> String {
@@ -301,11 +315,16 @@ impl WindowLists<'_> {
     ///
     /// # Errors
     /// As [`WindowLists::geometry`].
-    pub fn infer(&self, spatial_rank: usize, sizes: impl Fn(usize) -> (Dim, Dim)) -> OpResult<SmallVec<[Dim; 3]>> {
+    pub fn infer(
+        &self,
+        symbols: &mut SymbolSource,
+        spatial_rank: usize,
+        sizes: impl Fn(usize) -> (Dim, Dim),
+    ) -> OpResult<SmallVec<[Dim; 3]>> {
         self.check_rank(spatial_rank)?;
         let infer = |i: usize| {
             let (input, kernel) = sizes(i);
-            self.rule(i).infer(input, kernel).map_err(|why| at_spatial_axis(i, &why))
+            self.rule(i).infer(symbols, input, kernel).map_err(|why| at_spatial_axis(i, &why))
         };
         (0..spatial_rank).map(infer).collect()
     }
@@ -365,13 +384,16 @@ mod tests {
                 for (stride, dilation) in [(1, 1), (2, 1), (3, 2), (2, 3)] {
                     let rule = rule(stride, dilation, (1, 2), auto_pad, rounding);
                     let (input, kernel) = (Dim::interval(0, 9), Dim::interval(1, 4));
-                    let inferred = rule.infer(input, kernel).unwrap();
+                    let inferred = rule.infer(&mut SymbolSource::default(), input, kernel).unwrap();
                     for (x, k) in (0..=9).flat_map(|x| (1..=4).map(move |k| (x, k))) {
                         if let Ok(axis) = rule.geometry(x, k) {
                             assert!(inferred.contains(axis.output), "{rule:?} {x} {k} {inferred}");
-                            assert_eq!(rule.infer(Dim::fixed(x), Dim::fixed(k)), Ok(Dim::fixed(axis.output)));
+                            assert_eq!(
+                                rule.infer(&mut SymbolSource::default(), Dim::fixed(x), Dim::fixed(k)),
+                                Ok(Dim::fixed(axis.output))
+                            );
                         } else {
-                            assert!(rule.infer(Dim::fixed(x), Dim::fixed(k)).is_err());
+                            assert!(rule.infer(&mut SymbolSource::default(), Dim::fixed(x), Dim::fixed(k)).is_err());
                         }
                     }
                 }

@@ -94,7 +94,7 @@ impl Operation for BinaryConvolution {
             let message = format!("the filter of shape {filter} does not fit {} channels", data.dim(1));
             return Err(OpError::shape(Blame::Input(1), message));
         }
-        let sizes = self.lists().infer(2, |i| (data.dim(2 + i), filter.dim(2 + i)))?;
+        let sizes = self.lists().infer(context.symbols(), 2, |i| (data.dim(2 + i), filter.dim(2 + i)))?;
         let dims = [data.dim(0), filter.dim(0)].into_iter().chain(sizes);
         context.set_output(0, element_type, PartialShape::from_dims(dims));
         Ok(())

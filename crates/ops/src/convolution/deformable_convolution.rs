@@ -193,7 +193,7 @@ impl Operation for DeformableConvolution {
                 format!("the filter of shape {filter} in {groups} groups does not fit {} channels", data.dim(1));
             return Err(OpError::shape(Blame::Input(2), message));
         }
-        let sizes = self.lists().infer(2, |i| (data.dim(2 + i), filter.dim(2 + i)))?;
+        let sizes = self.lists().infer(context.symbols(), 2, |i| (data.dim(2 + i), filter.dim(2 + i)))?;
         let batch = data.dim(0).merge(offsets.dim(0)).ok_or_else(|| {
             let message = format!("shape {offsets} has batch {}, but input 0 has {}", offsets.dim(0), data.dim(0));
             OpError::shape(Blame::Input(1), message)

@@ -8,7 +8,7 @@ use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::unary::UnaryOp;
 use ovir_ops::activation::prelu::Prelu;
 use ovir_ops::fused::{Fused, Stage, StageInput};
-use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
+use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
 
 use super::blocked::Side;
@@ -46,7 +46,13 @@ fn function(stage: &Stage) -> Option<Function> {
         return Some(Function::Binary(op));
     }
     let parameters = vec![1.0; stage.inputs.len().saturating_sub(1)];
-    unary_op(&*stage.operation, &parameters).map(|_| Function::Unary)
+    one_value(&*stage.operation, &parameters).map(|_| Function::Unary)
+}
+
+/// The function of one value that an operation is. A FakeQuantize of whole tensors is one within a group, whose members
+/// have the shape of their values.
+fn one_value(operation: &dyn Operation, parameters: &[f32]) -> Option<UnaryOp> {
+    super::fake_quantize::function(operation, parameters).or_else(|| unary_op(operation, parameters))
 }
 
 /// Claims groups of elementwise layers.
@@ -144,7 +150,7 @@ fn step(stage: &Stage, singles: &[Option<f32>], ports: &[usize]) -> Option<Chain
                 _ => None,
             };
             let parameters: Option<Vec<f32>> = parameters.iter().map(value).collect();
-            Some(ChainStep::Unary(unary_op(&*stage.operation, &parameters?)?, operand(a)?))
+            Some(ChainStep::Unary(one_value(&*stage.operation, &parameters?)?, operand(a)?))
         }
         _ => None,
     }

@@ -3,9 +3,9 @@
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::parallel_chunks_mut;
 use ovir_kernels::unary::{UnaryOp, unary_f32, unary_f32_in_place};
-use ovir_ops::OpResult;
 use ovir_ops::common::broadcast::AutoBroadcast;
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
+use ovir_ops::{OpResult, Operation};
 use ovir_tensor::{ElementType, SmallVec};
 
 use super::parts::{floats, kernel_error};
@@ -22,14 +22,19 @@ struct FakeQuantizeKernel {
     rank: usize,
 }
 
+/// The function that a FakeQuantize with these limits is.
+pub(crate) fn function(operation: &dyn Operation, limits: &[f32]) -> Option<UnaryOp> {
+    let operation = operation.downcast_ref::<FakeQuantize>()?;
+    let [input_low, input_high, output_low, output_high] = *limits else { return None };
+    let steps = operation.levels.checked_sub(1)? as f32;
+    let is_numpy = operation.broadcast.auto_broadcast == AutoBroadcast::Numpy;
+    is_numpy.then_some(UnaryOp::FakeQuantize { input_low, input_high, output_low, output_high, steps })
+}
+
 /// Claims f32 layers whose limits are constants that differ along one axis at most.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let operation = context.node.operation.downcast_ref::<FakeQuantize>()?;
-    let steps = operation.levels.checked_sub(1)? as f32;
+    context.node.operation.downcast_ref::<FakeQuantize>()?;
     if context.inputs.len() != 5 || context.inputs[0].element_type != ElementType::F32 {
-        return None;
-    }
-    if operation.broadcast.auto_broadcast != AutoBroadcast::Numpy {
         return None;
     }
     let (mut limits, mut rank, mut axes) = (Vec::new(), 0, Vec::new());
@@ -45,16 +50,11 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return None;
     }
     let limit = |port: usize, channel: usize| limits[port].get(channel).or(limits[port].first()).copied();
-    let function = |channel: usize| {
-        Some(UnaryOp::FakeQuantize {
-            input_low: limit(0, channel)?,
-            input_high: limit(1, channel)?,
-            output_low: limit(2, channel)?,
-            output_high: limit(3, channel)?,
-            steps,
-        })
+    let of_channel = |channel: usize| {
+        let limits: Option<SmallVec<[f32; 4]>> = (0..4).map(|port| limit(port, channel)).collect();
+        function(&*context.node.operation, &limits?)
     };
-    let channels = (0..count).map(function).collect::<Option<Vec<_>>>()?;
+    let channels = (0..count).map(of_channel).collect::<Option<Vec<_>>>()?;
     let kernel = FakeQuantizeKernel { isa: isa::detect(), channels, axis_from_last, rank };
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::from_slice(&[1, 2, 3, 4]) })
 }

@@ -28,8 +28,7 @@ pub(crate) fn candidate(
     let (data, output) = (*inputs.first()?, outputs.first()?);
     if node.operation.is_reshape() {
         let keeps_channels = channels(data)? == channels(output)?;
-        let batch = |facts: &ValueFacts| facts.shape.dims()?.first()?.get();
-        let keeps_batch = node.is("Identity") || batch(data)? == batch(output)?;
+        let keeps_batch = data.shape.dim(0).is_same(output.shape.dim(0));
         return (keeps_channels && keeps_batch).then(|| Candidate::of_first(inputs.len()).for_readers());
     }
     node.operation.downcast_ref::<Transpose>()?;

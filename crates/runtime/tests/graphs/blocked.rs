@@ -6,6 +6,7 @@ use super::text::{Text, Value, compare};
 
 const PLANE: &str = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
 const POINT: &str = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"0,0\" pads_end=\"0,0\" auto_pad=\"explicit\"";
+const HALF: &str = "strides=\"2,2\" dilations=\"1,1\" pads_begin=\"0,0\" pads_end=\"0,0\" auto_pad=\"explicit\"";
 const STEP: &str = "strides=\"2,2\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
 
 impl Text {
@@ -27,6 +28,23 @@ impl Text {
     fn mean(&mut self, x: Value, keep: bool) -> Value {
         let axes = self.integers(&[2, 3]);
         self.layer("ReduceMean", &format!("keep_dims=\"{keep}\""), &[x, axes], "FP32")
+    }
+
+    /// Residual blocks, the second of which halves the planes on both ways.
+    fn residual_blocks(&mut self, x: Value) -> Value {
+        let mut at = self.convolution(x, &[32, 3, 3, 3], STEP);
+        for (channels, first, skipped) in [(32, PLANE, None), (48, STEP, Some(HALF))] {
+            let inputs = if skipped.is_some() { 32 } else { channels };
+            let value = self.convolution(at, &[channels, inputs, 3, 3], first);
+            let value = self.unary("ReLU", value);
+            let value = self.convolution(value, &[channels, channels, 3, 3], PLANE);
+            if let Some(data) = skipped {
+                at = self.convolution(at, &[channels, inputs, 1, 1], data);
+            }
+            let sum = self.binary("Add", value, at);
+            at = self.unary("ReLU", sum);
+        }
+        at
     }
 
     /// A stem, a squeeze-and-excitation block with a residual sum, branches that meet, a map of one channel over all, a
@@ -292,4 +310,21 @@ fn channels_that_only_the_filter_knows() {
     assert!(entries.iter().any(|entry| entry.type_name == "Reorder"), "the convolution runs on plain values");
     let error = text.failure(&[image(&[1, 39, 5, 5])]);
     assert!(error.contains("does not have the 40 channels") && error.contains("ReLU"), "{error}");
+}
+
+/// Sizes that are not known but equal let convolutions take residual sums all the same.
+#[test]
+fn residual_sums_of_unknown_sizes_are_fused() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,3,?,?");
+    let end = text.residual_blocks(x);
+    text.layer("Result", "", &[end], "");
+    for (high, wide) in [(19, 24), (32, 7)] {
+        let values: Vec<f32> = (0..2 * 3 * high * wide).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+        let inputs = [Tensor::from_slice(&values, [2, 3, high, wide]).unwrap()];
+        let (actual, entries) = text.run(&inputs, false);
+        compare(&text.unoptimised(&inputs), &actual, "blocks");
+        let alone = |kind: &str| entries.iter().filter(|entry| entry.type_name == kind).count();
+        assert_eq!([alone("Add"), alone("ReLU")], [0, 0], "{high}x{wide}");
+    }
 }

@@ -146,3 +146,26 @@ fn a_plan_without_shapes() {
     let plan = request.compiled().plan(&[]).unwrap();
     assert!(plan.steps.iter().all(|step| !step.is_static && step.work_nanoseconds == 0), "{plan:?}");
 }
+
+/// Quantised values that are summed are quantised as they are summed; limits that differ stay apart.
+#[test]
+fn sums_of_quantised_values() {
+    let limits = "levels=\"256\" auto_broadcast=\"numpy\"";
+    for (shape, of_limits, is_fused) in
+        [("?,?,9", &[][..], true), ("?,24,9", &[1, 24, 1], false), ("?,9", &[1, 1], true)]
+    {
+        let mut text = Text::default();
+        let x = text.parameter("f32", shape);
+        let y = text.unary("Negative", x);
+        let low = text.floats(of_limits, |i| -0.5 - i as f32 / 50.0);
+        let high = text.floats(of_limits, |i| 0.7 + i as f32 / 50.0);
+        let x = text.layer("FakeQuantize", limits, &[x, low, high, low, high], "FP32");
+        let y = text.quantize(y, -1.0, 1.0);
+        let end = text.binary("Add", x, y);
+        let end = text.unary("ReLU", end);
+        text.layer("Result", "", &[end], "");
+        let input = if shape.matches(',').count() == 2 { image(&[2, 24, 9]) } else { image(&[2, 9]) };
+        let kinds = check(&text, &input, 1e-6);
+        assert_eq!(kinds.iter().any(|kind| kind == "FakeQuantize"), !is_fused, "{shape} {of_limits:?} {kinds:?}");
+    }
+}

@@ -73,11 +73,15 @@ fn rows_go_into_blocks_and_back() {
     }
 }
 
+/// A batch of unknown size that a Reshape copies is known to stay, one that it computes is not.
 #[test]
-fn an_unknown_batch_is_reordered() {
-    let text = mixed("?,35,24", 40, 0);
-    for batch in [1, 3] {
-        text.steps(&[values(&[batch, 35, 24])], "batch");
+fn unknown_batches() {
+    for (rows, sizes, is_kept) in [("?,35,24", 0, true), ("1..4,35,24", 3, false)] {
+        let text = mixed(rows, 40, sizes);
+        for batch in [3, 1].into_iter().filter(|batch| is_kept || *batch == 3) {
+            let steps = text.steps(&[values(&[batch, 35, 24])], rows);
+            assert_eq!(!steps.iter().any(|step| step == "Reorder"), is_kept, "{steps:?}");
+        }
     }
 }
 
