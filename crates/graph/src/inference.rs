@@ -37,7 +37,8 @@ struct Known<'a> {
     first: &'a [u32],
 }
 
-/// Facts that need not be inferred anew: those of the layers marked, in another inference of the same model.
+/// Facts that need not be inferred anew: those of the layers marked, in another inference of the same model whose symbols
+/// of them were forgotten.
 pub type Reuse<'a> = Option<(&'a [bool], &'a Inference)>;
 
 impl Inference {
@@ -59,6 +60,15 @@ impl Inference {
     /// The number of values.
     pub fn value_count(&self) -> usize {
         self.facts.len()
+    }
+
+    /// Forgets the symbols of the layers marked, so that another inference that takes their facts does not mistake them for
+    /// those that it gives out itself.
+    pub fn forget_symbols(&mut self, marked: &[bool]) {
+        for (index, _) in marked.iter().enumerate().filter(|(_, is_marked)| **is_marked) {
+            let range = self.range(NodeId(index as u32));
+            self.facts[range].iter_mut().for_each(|facts| *facts = without_symbols(facts));
+        }
     }
 
     /// Adds the next layer. Returns what is known of those before it, and the places of its outputs.
@@ -196,12 +206,8 @@ pub(crate) fn infer_all(
         if let Some((marked, known)) = reuse
             && marked.get(id.index()).copied().unwrap_or(false)
         {
-            let first = inference.facts.len();
-            inference.first.push(first as u32);
+            inference.first.push(inference.facts.len() as u32);
             inference.facts.extend_from_slice(known.outputs(id));
-            // Symbols of the earlier inference must not be mistaken for those given out in this one.
-            let reused = inference.facts[first..].iter_mut();
-            reused.filter(|facts| has_symbols(facts)).for_each(|facts| *facts = without_symbols(facts));
             continue;
         }
         let (known, outputs) = inference.append(node.outputs.len());
@@ -470,11 +476,6 @@ impl Body for GraphBody<'_> {
     fn run(&self, _parameters: &[Tensor], _environment: &mut Environment) -> OpResult<Vec<Tensor>> {
         Err(OpError::unsupported("a body cannot be run during inference"))
     }
-}
-
-fn has_symbols(facts: &ValueFacts) -> bool {
-    let in_shape = facts.shape.dims().unwrap_or_default().iter().any(|dim| dim.symbol().is_some());
-    in_shape || facts.bounds.as_ref().is_some_and(|bounds| bounds.values.iter().any(|value| value.symbol.is_some()))
 }
 
 fn without_symbols(facts: &ValueFacts) -> ValueFacts {

@@ -182,7 +182,7 @@ fn compile(
     is_body: bool,
 ) -> Result<Compiled, RunError> {
     let initialisers = compile_initialisers(&model, options, &pool, packed, environment)?;
-    let (Lowered { model, layouts }, inference) = lowered(model, options, is_body);
+    let (Lowered { model, layouts }, mut inference) = lowered(model, options, is_body);
     let mut first_value = Vec::with_capacity(model.nodes.len());
     let mut value_count = 0u32;
     for node in &model.nodes {
@@ -230,7 +230,8 @@ fn compile(
         _ => None,
     });
     let assigned = assigned.collect();
-    let is_settled = is_static.iter().zip(&only_initialisers).map(|(a, b)| *a || *b).collect();
+    let is_settled: Vec<bool> = is_static.iter().zip(&only_initialisers).map(|(a, b)| *a || *b).collect();
+    inference.forget_symbols(&is_settled);
     Ok(Compiled {
         steps,
         first_value,

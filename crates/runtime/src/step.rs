@@ -533,7 +533,12 @@ fn run_dynamic(
             Held::Arena | Held::Nothing => TensorView::of_bytes(instance.types[compiled.value(*source)], shape, bytes),
         });
     }
-    let promised = infer_now_packed(compiled, step.node, &views, &is_known)?;
+    let of_branches = of_branches(compiled, step.node);
+    let is_of_branches = of_branches.is_some();
+    let promised = match of_branches {
+        Some(promised) => promised,
+        None => infer_now_packed(compiled, step.node, &views, &is_known)?,
+    };
     let outputs: Option<SmallVec<[&Shape; 2]>> = promised.iter().map(|(_, shape)| shape.as_ref()).collect();
     let inputs: SmallVec<[&Shape; 4]> = shapes.iter().collect();
     let kernel = match (&step.action, &outputs) {
@@ -559,10 +564,22 @@ fn run_dynamic(
     }
     .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
     for (port, (tensor, claimed)) in produced.into_iter().zip(claimed).enumerate() {
+        // What a branch made was its own so far.
+        let claimed = match is_of_branches {
+            true => claim(environment, tensor.element_type(), tensor.shape())?,
+            false => claimed,
+        };
         memory.dynamic[first + port] = Some(tensor);
         memory.claimed[first + port] = claimed;
     }
     Ok(())
+}
+
+/// The types of what an If yields. Its shapes are those of the branch that is taken, which infers them itself.
+fn of_branches(compiled: &Compiled, id: NodeId) -> Option<Promised> {
+    compiled.model.node(id).is("If").then_some(())?;
+    let outputs = compiled.inference.outputs(id).iter();
+    outputs.map(|facts| facts.element_type.is_known().then_some((facts.element_type, None))).collect()
 }
 
 /// Tensors for the outputs whose shapes are known, and the bytes that were claimed for each.
