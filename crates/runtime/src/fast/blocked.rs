@@ -532,11 +532,13 @@ fn plane_candidate(
 ) -> Option<Candidate> {
     let data = inputs.first()?;
     let count = channels(data)?;
+    if pads(node, inputs, is_constant).is_some() {
+        return Some(Candidate::of_first(inputs.len()).for_readers());
+    }
     let is_pooling = outputs.len() == 1 && super::pooling::kind(node).is_some();
     let is_plane = is_pooling
         || is_reduction(node, inputs, &data.shape, outputs)
-        || super::interpolate::keeps_channels(node, inputs, is_constant)
-        || pads(node, inputs, is_constant).is_some();
+        || super::interpolate::keeps_channels(node, inputs, is_constant);
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
     if let (true, Some(taps)) = (is_pooling, super::pooling::taps(node)) {
         candidate.gain = nominal_elements(&outputs.first()?.shape) * taps as f64 * TAP_GAIN * use_of_lanes(count);
