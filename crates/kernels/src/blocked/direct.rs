@@ -711,6 +711,8 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
                 APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
                 STRADDLING => mixed::<S, POSITIONS, VECTORS>(s, &call),
                 IN_LINE => in_line::<S, POSITIONS, VECTORS>(s, &call),
+                // Where each value is multiplied once, nothing may be read but values.
+                SIDE_BY_SIDE if VECTORS == 1 => side_by_side::<S, POSITIONS, VECTORS>(s, &call),
                 SIDE_BY_SIDE => {
                     let view = &call.view;
                     let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
@@ -764,6 +766,33 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
     }
 }
 
+/// The sums of a tile of a blocked input whose positions lie side by side, with every tap inside.
+///
+/// # Safety
+/// As of [`run_tile`].
+#[inline(always)]
+unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let view = &call.view;
+    let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
+    let mut line = call.input.wrapping_add(((y - view.pad[0]) * view.input[1] + x - view.pad[1]) * BLOCK);
+    let mut own = (call.weights, call.next);
+    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+    for _ in 0..call.taps[0] {
+        let mut place = line;
+        for _ in 0..call.taps[1] {
+            // SAFETY: the weights are those of the tap, and the positions that are read lie in the input.
+            sums = unsafe { beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, place, sums) };
+            own = next_tap(call, own);
+            place = place.wrapping_add(view.dilation[1] * BLOCK);
+        }
+        line = line.wrapping_add(view.dilation[0] * view.input[1] * BLOCK);
+    }
+    sums
+}
+
 /// The sums of a tile in one line of a blocked input whose positions lie side by side. Taps that lie in the padding for all
 /// of them are left out, and those that do for the first or the last one take the others.
 ///
@@ -771,6 +800,69 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
 /// As of [`run_tile`].
 #[inline(always)]
 unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let view = &call.view;
+    let [high, wide] = view.input.map(|size| size as isize);
+    let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
+    let (first, across) = (x as isize - view.pad[1] as isize, view.dilation[1] as isize);
+    // The taps whose first position lies before the line, and those whose last one lies behind it, are at the ends.
+    let (mut before, mut after) = (0, 0);
+    for kx in 0..call.taps[1] {
+        let column = first + kx as isize * across;
+        before += usize::from(column < 0);
+        after += usize::from(column + POSITIONS as isize > wide);
+    }
+    let last = first + (call.taps[1] as isize - 1) * across;
+    let is_wide = first < -1 || last + POSITIONS as isize > wide + 1;
+    if is_wide || before + after > call.taps[1] || POSITIONS < 2 {
+        // SAFETY: the caller's promise.
+        return unsafe { in_line_at_edges::<S, POSITIONS, VECTORS>(s, call) };
+    }
+    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+    for ky in 0..call.taps[0] {
+        let row = (y * view.stride[0] + ky * view.dilation[0]) as isize - view.pad[0] as isize;
+        if row < 0 || row >= high {
+            continue;
+        }
+        let steps = ky * call.taps[1] * call.channels;
+        let mut own = (call.weights.wrapping_add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
+        let mut place = call.input.wrapping_offset((row * wide + first) * BLOCK as isize);
+        // SAFETY: the taps lie in the kernel, and the positions that are read lie in the line.
+        unsafe {
+            for _ in 0..before {
+                sums = beside::<S, POSITIONS, VECTORS, 1, 0>(s, call, own, place, sums);
+                own = next_tap(call, own);
+                place = place.wrapping_offset(across * BLOCK as isize);
+            }
+            for _ in before..call.taps[1] - after {
+                sums = beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, place, sums);
+                own = next_tap(call, own);
+                place = place.wrapping_offset(across * BLOCK as isize);
+            }
+            for _ in 0..after {
+                sums = beside::<S, POSITIONS, VECTORS, 0, 1>(s, call, own, place, sums);
+                own = next_tap(call, own);
+                place = place.wrapping_offset(across * BLOCK as isize);
+            }
+        }
+    }
+    sums
+}
+
+/// The weights of the next tap, and those of the next task that are called while it is computed.
+#[inline(always)]
+fn next_tap(call: &Call, (weights, next): (*const f32, *const f32)) -> (*const f32, *const f32) {
+    (weights.wrapping_add(call.channels * BLOCK), next.wrapping_add(call.channels * call.next_step))
+}
+
+/// The same where more than one position lies outside of the line for some tap, or one at both ends.
+///
+/// # Safety
+/// As of [`run_tile`].
+#[inline(always)]
+unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     s: S,
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
@@ -796,8 +888,6 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
                 let own = (call.weights.add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
                 sums = match (before, after) {
                     (0, 0) => beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, first, sums),
-                    (1, 0) => beside::<S, POSITIONS, VECTORS, 1, 0>(s, call, own, first, sums),
-                    (0, 1) => beside::<S, POSITIONS, VECTORS, 0, 1>(s, call, own, first, sums),
                     _ => {
                         let mut pointers = [ZEROS.as_ptr(); POSITIONS];
                         let mut strides = [0usize; POSITIONS];
@@ -829,20 +919,23 @@ unsafe fn beside<S: Simd, const POSITIONS: usize, const VECTORS: usize, const BE
     let mut channel = 0;
     while channel < call.channels {
         let lanes = call.lanes.min(call.channels - channel);
-        for lane in 0..lanes {
+        // One pointer that moves on: the others are at constant distances from it.
+        let mut place = first;
+        for _ in 0..lanes {
             prefetch_far(next);
             next = next.wrapping_add(call.next_step);
             // SAFETY: the caller's promise.
             unsafe {
                 let right = load_weights::<S, VECTORS>(s, call, weights);
                 for position in BEFORE..POSITIONS - AFTER {
-                    let left = s.splat(*first.wrapping_add(position * BLOCK + lane));
+                    let left = s.splat(*place.wrapping_add(position * BLOCK));
                     for vector in 0..VECTORS {
                         sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
                     }
                 }
                 weights = weights.add(BLOCK);
             }
+            place = place.wrapping_add(1);
         }
         first = first.wrapping_add(call.channel_step);
         channel += lanes;

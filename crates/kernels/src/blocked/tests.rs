@@ -274,3 +274,22 @@ fn misfitting_rows_are_errors() {
     assert!(to_rows(usize::MAX, 4, 4, &[0.0; 64], &mut values.clone()).is_err());
     assert!(to_rows(0, 4, 4, &[], &mut []).is_ok());
 }
+
+/// Tiles in a line, at its ends and both at once.
+#[test]
+fn tiles_in_lines() {
+    let mut random = Random::new(3);
+    for wide in [1, 2, 5, 7, 13, 26, 28, 30, 57] {
+        for (kernel, pad, dilation) in [(1, 1, 1), (2, 1, 1), (3, 1, 1), (3, 0, 1), (3, 1, 2), (5, 2, 1)] {
+            for outputs in [16, 40] {
+                let (size, stride) = ([1, 4, wide], [1; 3]);
+                let (dilation, pad) = ([1, 1, dilation], [0, pad, pad]);
+                let kernel = [1, kernel, kernel];
+                let geometry = ConvolutionGeometry::new(1, 1, 20, outputs, size, kernel, stride, dilation, pad, pad);
+                if let Ok(geometry) = geometry {
+                    check(&mut random, &geometry, Some(BlockedInput::Blocked));
+                }
+            }
+        }
+    }
+}
