@@ -83,7 +83,10 @@ impl Settler<'_> {
             let Some(mismatch) = mismatch(node, &declared.declared, facts) else {
                 // What is declared may leave room for more than what is meant.
                 let as_meant = meant.as_ref().and_then(|outputs| outputs.get(port));
-                if as_meant.is_some_and(|as_meant| as_meant.shape != facts.shape) {
+                let is_meant = |as_meant: &ValueFacts| {
+                    as_meant.shape.includes(&facts.shape) && facts.shape.includes(&as_meant.shape)
+                };
+                if !as_meant.is_none_or(is_meant) {
                     let value = self.inference.value_index(Source { node: id, port: port as u32 });
                     self.origin_of[value] = origin;
                 }

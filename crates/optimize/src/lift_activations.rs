@@ -20,9 +20,9 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         let Some((first, last)) = way_back(validated, &uses, id) else { continue };
         let source = model.node(first).inputs[0];
         trace.applied(node, || format!("moves to {}", named(model.node(source.node))));
-        for reader in &mut changed.nodes {
-            let of_activation = reader.inputs.iter_mut().filter(|input| input.node == id);
-            of_activation.for_each(|input| input.node = last);
+        for reader in uses.of(id) {
+            let inputs = &mut changed.nodes[reader.index()].inputs;
+            inputs.iter_mut().filter(|input| input.node == id).for_each(|input| input.node = last);
         }
         changed.nodes[first.index()].inputs[0] = Source { node: id, port: 0 };
         // What readers know by its tensor names is now the value of the last layer.
