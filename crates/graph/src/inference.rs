@@ -67,7 +67,7 @@ impl Inference {
     pub fn forget_symbols(&mut self, marked: &[bool]) {
         for (index, _) in marked.iter().enumerate().filter(|(_, is_marked)| **is_marked) {
             let range = self.range(NodeId(index as u32));
-            self.facts[range].iter_mut().for_each(|facts| *facts = without_symbols(facts));
+            self.facts[range].iter_mut().for_each(drop_symbols);
         }
     }
 
@@ -457,7 +457,7 @@ impl Body for GraphBody<'_> {
         let mut findings = Findings::new(self.checks);
         // Symbols of the outer graph must not be mistaken for those given out inside.
         let given: Vec<(NodeId, ValueFacts)> =
-            self.model.parameters.iter().copied().zip(parameters.iter().map(without_symbols)).collect();
+            self.model.parameters.iter().copied().zip(parameters.iter().cloned().map(without_symbols)).collect();
         let mut symbols = SymbolSource::default();
         let mut inference = Inference::default();
         infer_all(self.model, &given, None, &mut symbols, &mut findings, &mut inference);
@@ -468,7 +468,7 @@ impl Body for GraphBody<'_> {
         self.keep(found);
         let results = self.model.results.iter().map(|id| {
             let facts = inference.outputs(*id).first().cloned().unwrap_or_default();
-            without_symbols(&facts)
+            without_symbols(facts)
         });
         Ok(results.collect())
     }
@@ -478,17 +478,20 @@ impl Body for GraphBody<'_> {
     }
 }
 
-fn without_symbols(facts: &ValueFacts) -> ValueFacts {
-    let mut facts = facts.clone();
+fn without_symbols(mut facts: ValueFacts) -> ValueFacts {
+    drop_symbols(&mut facts);
+    facts
+}
+
+fn drop_symbols(facts: &mut ValueFacts) {
     if let Some(dims) = facts.shape.dims_mut() {
         for dim in dims.iter_mut() {
             *dim = Dim::interval(dim.min(), dim.max());
         }
     }
-    if let Some(bounds) = &mut facts.bounds {
+    if let Some(bounds) = facts.bounds.as_mut().filter(|b| b.values.iter().any(|value| value.symbol.is_some())) {
         for value in &mut Arc::make_mut(bounds).values {
             value.symbol = None;
         }
     }
-    facts
 }

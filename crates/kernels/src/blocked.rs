@@ -28,6 +28,7 @@ pub use rows::{from_rows, to_rows};
 use crate::error::{KernelError, check_exact, product};
 use crate::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};
 use crate::tile::{SIDE, transpose};
+use std::ops::Range;
 
 /// Channels in one block.
 pub const BLOCK: usize = 16;
@@ -49,17 +50,9 @@ pub fn from_plain(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    check_exact("input", input.len(), product("input", &[batch, channels, positions])?)?;
-    check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
     let isa = crate::isa::detect();
-    let (blocks, work) = (channels.div_ceil(BLOCK), nanoseconds_for_bytes(input.len().saturating_mul(16)));
-    if output.is_empty() {
-        return Ok(());
-    }
-    parallel_chunks_mut(output, positions * BLOCK, work, |index, output| {
-        let (image, block) = (index / blocks, index % blocks);
-        let count = BLOCK.min(channels - block * BLOCK);
-        let input = &input[(image * channels + block * BLOCK) * positions..][..count * positions];
+    write_blocks([batch, channels, positions], input, output, |input, range, output| {
+        let (input, count) = (&input[range.start * positions..range.end * positions], range.len());
         if count < BLOCK {
             output.fill(0.0);
         }
@@ -79,8 +72,7 @@ pub fn from_plain(
                 *place = *value;
             }
         }
-    });
-    Ok(())
+    })
 }
 
 /// Writes the plain `[batch, channels, positions]` of a blocked form.
@@ -94,18 +86,10 @@ pub fn to_plain(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    check_exact("output", output.len(), product("output", &[batch, channels, positions])?)?;
-    check_exact("input", input.len(), blocked_len(batch, channels, positions))?;
     let isa = crate::isa::detect();
-    let (blocks, work) = (channels.div_ceil(BLOCK), nanoseconds_for_bytes(output.len().saturating_mul(16)));
-    if output.is_empty() {
-        return Ok(());
-    }
-    // One image's block of channels is contiguous in the plain form too, but the last may be short; therefore whole
-    // images are the chunks of the outer loop and blocks those of the inner.
-    parallel_chunks_mut(output, channels * positions, work, |image, output| {
-        parallel_chunks_mut(output, BLOCK * positions, work / batch as u64, |block, output| {
-            let input = &input[(image * blocks + block) * positions * BLOCK..][..positions * BLOCK];
+    read_blocks([batch, channels, positions], input, output, |input, output, work| {
+        parallel_chunks_mut(output, BLOCK * positions, work, |block, output| {
+            let input = &input[block * positions * BLOCK..][..positions * BLOCK];
             let count = output.len() / positions;
             let whole = if count == BLOCK { positions - positions % SIDE } else { 0 };
             for position in (0..whole).step_by(SIDE) {
@@ -125,6 +109,48 @@ pub fn to_plain(
                 }
             }
         });
+    })
+}
+
+/// Has each block of the blocked form of `[batch, channels, positions]` written from its image, which is given with the
+/// block's channels.
+fn write_blocks(
+    [batch, channels, positions]: [usize; 3],
+    input: &[f32],
+    output: &mut [f32],
+    write: impl Fn(&[f32], Range<usize>, &mut [f32]) + Sync,
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), product("input", &[batch, channels, positions])?)?;
+    check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let (blocks, work) = (channels.div_ceil(BLOCK), nanoseconds_for_bytes(input.len().saturating_mul(16)));
+    parallel_chunks_mut(output, positions * BLOCK, work, |index, output| {
+        let (image, first) = (index / blocks, index % blocks * BLOCK);
+        let input = &input[image * channels * positions..][..channels * positions];
+        write(input, first..channels.min(first + BLOCK), output);
+    });
+    Ok(())
+}
+
+/// Has the `channels * positions` values of each image written from its blocks; the last argument is the estimated work of
+/// one image, in nanoseconds.
+fn read_blocks(
+    [batch, channels, positions]: [usize; 3],
+    input: &[f32],
+    output: &mut [f32],
+    write: impl Fn(&[f32], &mut [f32], u64) + Sync,
+) -> Result<(), KernelError> {
+    check_exact("output", output.len(), product("output", &[batch, channels, positions])?)?;
+    check_exact("input", input.len(), blocked_len(batch, channels, positions))?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let work = nanoseconds_for_bytes(output.len().saturating_mul(16));
+    parallel_chunks_mut(output, channels * positions, work, |image, output| {
+        let len = blocked_len(1, channels, positions);
+        write(&input[image * len..][..len], output, work / batch as u64);
     });
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::isa::Isa;
 use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::stream::prefetch_near;
+use crate::stream::prefetch_tile;
 use crate::unary;
 use dots::{DotKernel, Dots, dispatch_dots, tile_size};
 use std::ops::Range;
@@ -528,22 +528,6 @@ struct Tile<'a> {
     limits: (f32, f32),
 }
 
-impl Tile<'_> {
-    /// Calls the lines of the output and of the residual into the cache, so that they are there when the sums are.
-    #[inline(always)]
-    fn call_lines<const POSITIONS: usize, const VECTORS: usize>(&self, lanes: usize) {
-        for position in 0..POSITIONS {
-            for block in 0..VECTORS * lanes / BLOCK {
-                let place = block * self.block_stride + position * self.position_stride;
-                prefetch_near(self.output.wrapping_add(place));
-                if let Some(residual) = self.residual {
-                    prefetch_near(residual.wrapping_add(place));
-                }
-            }
-        }
-    }
-}
-
 /// The way through the quads of a window: those of one run of lanes, of all runs, of all taps across, of all taps down.
 #[derive(Clone, Copy)]
 struct Walk {
@@ -602,7 +586,15 @@ struct Fixed<'t, 'a, const POSITIONS: usize, const VECTORS: usize>(&'t Tile<'a>)
 impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, POSITIONS, VECTORS> {
     #[inline(always)]
     unsafe fn run<D: Dots>(self, d: D) {
-        self.0.call_lines::<POSITIONS, VECTORS>(<D::S as Simd>::LANES);
+        let tile = self.0;
+        let blocks = (VECTORS * <D::S as Simd>::LANES).div_ceil(BLOCK);
+        // The row of a product may begin in the middle of a line, so that its last channels lie in another.
+        let line = |index: usize| {
+            if index < blocks { index * tile.block_stride } else { (blocks - 1) * tile.block_stride + BLOCK - 1 }
+        };
+        prefetch_tile::<_, POSITIONS>(tile.output, tile.position_stride, blocks + 1, line);
+        let residual = tile.residual.unwrap_or(std::ptr::null());
+        prefetch_tile::<_, POSITIONS>(residual, tile.position_stride, blocks + 1, line);
         // SAFETY: the caller's promise.
         unsafe {
             let sums = self.accumulate(d);

@@ -93,6 +93,25 @@ pub(crate) fn prefetch_far<T>(address: *const T) {
     let _ = address;
 }
 
+/// Asks for the lines of a tile of `ROWS` rows, so that they are there when its sums are: what it stores, and the residual
+/// it adds. Rows lie `row` elements apart, and `line` tells where in a row each of its `lines` is. A null pointer has none.
+#[inline(always)]
+pub(crate) fn prefetch_tile<T, const ROWS: usize>(
+    values: *const T,
+    row: usize,
+    lines: usize,
+    line: impl Fn(usize) -> usize,
+) {
+    if values.is_null() {
+        return;
+    }
+    for index in 0..ROWS {
+        for column in 0..lines {
+            prefetch_near(values.wrapping_add(index * row + line(column)));
+        }
+    }
+}
+
 /// Begins to fetch an element that will be read or written soon; does nothing where there is none.
 #[inline(always)]
 pub(crate) fn prefetch<T>(values: &[T], index: usize) {

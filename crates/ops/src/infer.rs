@@ -1,6 +1,7 @@
 //! Shape inference: what an operation sees of its inputs and says of its outputs.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -73,12 +74,13 @@ impl SymbolSource {
     /// The symbol of `floor((n + offset) / stride) + 1` for the number `n` that `of` stands for: the same one each time, so
     /// that branches with equal windows are seen to have equal sizes.
     pub fn windows(&mut self, of: Symbol, offset: i64, stride: i64) -> Option<Symbol> {
-        if let Some(known) = self.windows.get(&(of, offset, stride)) {
-            return Some(*known);
+        match self.windows.entry((of, offset, stride)) {
+            Entry::Occupied(known) => Some(*known.get()),
+            Entry::Vacant(place) => {
+                self.last = self.last.checked_add(1)?;
+                NonZeroU32::new(self.last).map(|number| *place.insert(Symbol(number)))
+            }
         }
-        let symbol = self.fresh()?;
-        self.windows.insert((of, offset, stride), symbol);
-        Some(symbol)
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ovir_graph::{Model, Node, NodeId, Source};
+use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::OpVersion;
 use ovir_ops::fused::{Fused, Stage, StageInput};
 
@@ -29,6 +29,12 @@ impl Uses {
     /// Whether a layer depends on constants only.
     pub fn is_constant(&self, node: NodeId) -> bool {
         self.is_constant[node.index()]
+    }
+
+    /// Whether a value is a constant of one element, which a fused layer may keep as a number.
+    pub fn is_single(&self, validated: &Validated, source: Source) -> bool {
+        let shape = validated.inference().get(source).shape.to_shape();
+        self.is_constant(source.node) && shape.is_some_and(|shape| shape.elements() == 1)
     }
 
     /// Whether some layer reads the first output of `node`, and only layers of the group do.

@@ -116,12 +116,6 @@ fn group_of(
     group
 }
 
-/// Whether a value is a constant of one element, which a group keeps as a number.
-fn is_single(validated: &Validated, uses: &Uses, source: &Source) -> bool {
-    let shape = validated.inference().get(*source).shape.to_shape();
-    uses.is_constant(source.node) && shape.is_some_and(|shape| shape.elements() == 1)
-}
-
 /// Whether a group takes few values from outside and keeps few alive.
 fn is_small(validated: &Validated, uses: &Uses, group: &[NodeId]) -> bool {
     let mut sorted = group.to_vec();
@@ -133,7 +127,7 @@ fn is_small(validated: &Validated, uses: &Uses, group: &[NodeId]) -> bool {
         for source in &validated.model().node(*id).inputs {
             if sorted.contains(&source.node) {
                 alive.insert(source.node);
-            } else if !is_single(validated, uses, source) {
+            } else if !uses.is_single(validated, *source) {
                 outside.insert(*source);
             }
         }
@@ -150,7 +144,7 @@ fn value_inputs(node: &Node) -> &[Source] {
 
 fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -> bool {
     let is_f32 = |source: &Source| validated.inference().get(*source).element_type == ElementType::F32;
-    let has_constant_parameters = || node.inputs.iter().skip(1).all(|source| is_single(validated, uses, source));
+    let has_constant_parameters = || node.inputs.iter().skip(1).all(|source| uses.is_single(validated, *source));
     let is_broadcast =
         || node.operation.attributes().iter().any(|(name, text)| *name == "auto_broadcast" && text == "numpy");
     let known = shape(validated, id).is_some_and(|shape| shape.rank().is_some());

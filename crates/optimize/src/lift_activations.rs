@@ -17,8 +17,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let mut changed = model.clone();
     let mut has_moved = false;
     for (id, node) in model.iter() {
-        let Some((first, last)) = way_back(validated, &uses, id) else { continue };
-        let source = model.node(first).inputs[0];
+        let Some(WayBack { source, first, last }) = way_back(validated, &uses, id) else { continue };
         trace.applied(node, || format!("moves to {}", named(model.node(source.node))));
         for reader in uses.of(id) {
             let inputs = &mut changed.nodes[reader.index()].inputs;
@@ -39,16 +38,22 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     (has_moved && changed.sort()).then_some(changed)
 }
 
-/// The first and the last of the Transposes and Reshapes between the activation `id` and a convolution or a product, if
-/// each has one reader and there are any.
-fn way_back(validated: &Validated, uses: &Uses, id: NodeId) -> Option<(NodeId, NodeId)> {
+/// The Transposes and Reshapes between an activation and a convolution or a product.
+struct WayBack {
+    /// The value of the convolution or the product.
+    source: Source,
+    /// The layer that reads it.
+    first: NodeId,
+    /// The layer that the activation reads.
+    last: NodeId,
+}
+
+/// What stands between the activation `id` and a convolution or a product, if each layer has one reader and there is any.
+fn way_back(validated: &Validated, uses: &Uses, id: NodeId) -> Option<WayBack> {
     let (model, inference) = (validated.model(), validated.inference());
     let node = model.node(id);
-    let is_single = |source: &Source| {
-        let shape = inference.get(*source).shape.to_shape();
-        uses.is_constant(source.node) && shape.is_some_and(|shape| shape.elements() == 1)
-    };
-    let is_activation = ACTIVATIONS.contains(&&*node.type_name) && node.inputs.iter().skip(1).all(is_single);
+    let has_numbers = node.inputs.iter().skip(1).all(|source| uses.is_single(validated, *source));
+    let is_activation = ACTIVATIONS.contains(&&*node.type_name) && has_numbers;
     let (last, mut at) = (node.inputs.first()?.node, *node.inputs.first()?);
     let mut reader = id;
     let mut first = None;
@@ -60,7 +65,7 @@ fn way_back(validated: &Validated, uses: &Uses, id: NodeId) -> Option<(NodeId, N
     let producer = model.node(at.node);
     let is_sum = || producer.is("Add") && producer.inputs.iter().any(|source| is_root(model.node(source.node)));
     let fits = uses.only_reader(at.node) == Some(reader) && (is_root(producer) || is_sum());
-    first.filter(|_| fits).map(|first| (first, last))
+    first.filter(|_| fits).map(|first| WayBack { source: at, first, last })
 }
 
 /// Whether a layer gives the values of its first input in another order or shape.

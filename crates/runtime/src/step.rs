@@ -255,10 +255,9 @@ fn assign(
 fn reshape(compiled: &Compiled, instance: &Instance, step: &Step, memory: &mut Memory) -> Result<(), RunError> {
     let node = compiled.model.node(step.node);
     let output = Source { node: step.node, port: 0 };
-    let (mut tensors, mut known): (SmallVec<[Tensor; 2]>, SmallVec<[bool; 2]>) = Default::default();
+    let mut tensors: SmallVec<[Tensor; 2]> = SmallVec::new();
     for source in &node.inputs {
         tensors.push(memory.read_as_it_lies(compiled, instance, *source)?);
-        known.push(true);
     }
     let first = node.inputs.first().ok_or_else(|| nothing(node))?;
     let logical = logical_shape(compiled, *first, tensors[0].shape());
@@ -266,7 +265,8 @@ fn reshape(compiled: &Compiled, instance: &Instance, step: &Step, memory: &mut M
     if compiled.layout(*first) == Layout::Blocked {
         views[0] = TensorView::of_bytes(tensors[0].element_type(), &logical, tensors[0].bytes());
     }
-    let shapes = infer_now_packed(compiled, step.node, &views, &known)?;
+    let is_known: SmallVec<[bool; 2]> = SmallVec::from_elem(true, views.len());
+    let shapes = infer_now_packed(compiled, step.node, &views, &is_known)?;
     let (_, Some(shape)) = &shapes[0] else { return Err(nothing(node)) };
     let reshaped = tensors[0].reshaped(physical_shape(compiled.layout(output), shape))?;
     let value = compiled.value(output);
@@ -534,9 +534,8 @@ fn run_dynamic(
         });
     }
     let of_branches = of_branches(compiled, step.node);
-    let is_of_branches = of_branches.is_some();
-    let promised = match of_branches {
-        Some(promised) => promised,
+    let promised = match &of_branches {
+        Some(promised) => promised.clone(),
         None => infer_now_packed(compiled, step.node, &views, &is_known)?,
     };
     let outputs: Option<SmallVec<[&Shape; 2]>> = promised.iter().map(|(_, shape)| shape.as_ref()).collect();
@@ -565,7 +564,7 @@ fn run_dynamic(
     .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
     for (port, (tensor, claimed)) in produced.into_iter().zip(claimed).enumerate() {
         // What a branch made was its own so far.
-        let claimed = match is_of_branches {
+        let claimed = match of_branches.is_some() {
             true => claim(environment, tensor.element_type(), tensor.shape())?,
             false => claimed,
         };

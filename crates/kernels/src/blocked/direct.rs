@@ -14,7 +14,7 @@ use crate::isa::{Isa, Tier};
 use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::stream::{prefetch_far, prefetch_near};
+use crate::stream::{prefetch_far, prefetch_near, prefetch_tile};
 use crate::unary;
 use std::ops::Range;
 
@@ -650,23 +650,6 @@ struct Call {
     next_step: usize,
 }
 
-impl Call {
-    /// Calls the lines of the output and of the residual into the cache, so that they are there when the sums are.
-    #[inline(always)]
-    fn call_lines<const POSITIONS: usize, const VECTORS: usize>(&self, lanes: usize) {
-        let per_block = BLOCK / lanes;
-        for position in 0..POSITIONS {
-            for block in 0..VECTORS / per_block {
-                let place = block * self.block_stride + position * BLOCK;
-                prefetch_near(self.output.wrapping_add(place));
-                if !self.residual.is_null() {
-                    prefetch_near(self.residual.wrapping_add(place));
-                }
-            }
-        }
-    }
-}
-
 /// A tile with its number of positions and output blocks known to the compiler; `VECTORS` is the number of vectors
 /// that hold those blocks.
 struct Fixed<const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(Call);
@@ -704,14 +687,17 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
         if POSITIONS * VECTORS > MOST_SUMS || VECTORS > MOST_BLOCKS * per_block {
             return;
         }
-        call.call_lines::<POSITIONS, VECTORS>(S::LANES);
+        let line = |block: usize| block * call.block_stride;
+        prefetch_tile::<_, POSITIONS>(call.output, BLOCK, VECTORS / per_block, line);
+        prefetch_tile::<_, POSITIONS>(call.residual, BLOCK, VECTORS / per_block, line);
         // SAFETY: `run_tile` was promised that the pointers cover what the geometry asks for.
         unsafe {
             let sums = match STEP {
                 APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
                 STRADDLING => mixed::<S, POSITIONS, VECTORS>(s, &call),
                 IN_LINE => in_line::<S, POSITIONS, VECTORS>(s, &call),
-                // Where each value is multiplied once, nothing may be read but values.
+                // With one vector of outputs each value read serves one product, so that the load ports set the pace:
+                // the addresses must come from one pointer, not from an array that lies on the stack.
                 SIDE_BY_SIDE if VECTORS == 1 => side_by_side::<S, POSITIONS, VECTORS>(s, &call),
                 SIDE_BY_SIDE => {
                     let view = &call.view;
@@ -804,7 +790,7 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let view = &call.view;
-    let [high, wide] = view.input.map(|size| size as isize);
+    let wide = view.input[1] as isize;
     let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
     let (first, across) = (x as isize - view.pad[1] as isize, view.dilation[1] as isize);
     // The taps whose first position lies before the line, and those whose last one lies behind it, are at the ends.
@@ -815,38 +801,31 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
         after += usize::from(column + POSITIONS as isize > wide);
     }
     let last = first + (call.taps[1] as isize - 1) * across;
-    let is_wide = first < -1 || last + POSITIONS as isize > wide + 1;
-    if is_wide || before + after > call.taps[1] || POSITIONS < 2 {
+    let misses_more = first < -1 || last + POSITIONS as isize > wide + 1;
+    // A tap of a line that is padded by one at both ends may miss the first position and the last.
+    if misses_more || before + after > call.taps[1] || POSITIONS < 2 {
         // SAFETY: the caller's promise.
         return unsafe { in_line_at_edges::<S, POSITIONS, VECTORS>(s, call) };
     }
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for ky in 0..call.taps[0] {
-        let row = (y * view.stride[0] + ky * view.dilation[0]) as isize - view.pad[0] as isize;
-        if row < 0 || row >= high {
-            continue;
-        }
+        let Some(row) = view.at(0, y, ky) else { continue };
         let steps = ky * call.taps[1] * call.channels;
         let mut own = (call.weights.wrapping_add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
-        let mut place = call.input.wrapping_offset((row * wide + first) * BLOCK as isize);
-        // SAFETY: the taps lie in the kernel, and the positions that are read lie in the line.
-        unsafe {
-            for _ in 0..before {
-                sums = beside::<S, POSITIONS, VECTORS, 1, 0>(s, call, own, place, sums);
-                own = next_tap(call, own);
-                place = place.wrapping_offset(across * BLOCK as isize);
-            }
-            for _ in before..call.taps[1] - after {
-                sums = beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, place, sums);
-                own = next_tap(call, own);
-                place = place.wrapping_offset(across * BLOCK as isize);
-            }
-            for _ in 0..after {
-                sums = beside::<S, POSITIONS, VECTORS, 0, 1>(s, call, own, place, sums);
-                own = next_tap(call, own);
-                place = place.wrapping_offset(across * BLOCK as isize);
-            }
+        let mut place = call.input.wrapping_offset((row as isize * wide + first) * BLOCK as isize);
+        macro_rules! taps {
+            ($count:expr, $before:literal, $after:literal) => {
+                for _ in 0..$count {
+                    // SAFETY: the taps lie in the kernel, and the positions that are read lie in the line.
+                    sums = unsafe { beside::<S, POSITIONS, VECTORS, $before, $after>(s, call, own, place, sums) };
+                    own = next_tap(call, own);
+                    place = place.wrapping_offset(across * BLOCK as isize);
+                }
+            };
         }
+        taps!(before, 1, 0);
+        taps!(call.taps[1] - before - after, 0, 0);
+        taps!(after, 0, 1);
     }
     sums
 }
@@ -867,14 +846,11 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let view = &call.view;
-    let [high, wide] = view.input.map(|size| size as isize);
+    let wide = view.input[1] as isize;
     let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for ky in 0..call.taps[0] {
-        let row = (y * view.stride[0] + ky * view.dilation[0]) as isize - view.pad[0] as isize;
-        if row < 0 || row >= high {
-            continue;
-        }
+        let Some(row) = view.at(0, y, ky) else { continue };
         for kx in 0..call.taps[1] {
             let column = (x + kx * view.dilation[1]) as isize - view.pad[1] as isize;
             let (before, after) = ((-column).max(0), (column + POSITIONS as isize - wide).max(0));
@@ -882,7 +858,7 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
                 continue;
             }
             let steps = (ky * call.taps[1] + kx) * call.channels;
-            let first = call.input.wrapping_offset((row * wide + column) * BLOCK as isize);
+            let first = call.input.wrapping_offset((row as isize * wide + column) * BLOCK as isize);
             // SAFETY: the tap lies in the kernel, and the positions that are read lie in the line.
             unsafe {
                 let own = (call.weights.add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));

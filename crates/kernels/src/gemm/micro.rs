@@ -2,7 +2,7 @@
 
 use crate::isa::{Isa, Tier};
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::stream::prefetch_near;
+use crate::stream::prefetch_tile;
 
 /// Columns of one packed panel of the right operand: two vectors.
 #[must_use]
@@ -63,23 +63,6 @@ pub(crate) struct Tile {
     pub(crate) limits: (f32, f32),
 }
 
-impl Tile {
-    /// Calls the lines of the result and of the residual into the cache, so that they are there when the sums are.
-    #[inline(always)]
-    fn call_lines<const ROWS: usize, const VECTORS: usize>(&self, lanes: usize) {
-        for row in 0..ROWS {
-            // A vector may begin in the middle of a line, so that the last one ends in another.
-            for vector in 0..=VECTORS {
-                let column = (vector * lanes).min(self.columns - 1);
-                prefetch_near(self.c.wrapping_add(row * self.c_row + column));
-                if !self.residual.is_null() {
-                    prefetch_near(self.residual.wrapping_add(row * self.residual_row + column));
-                }
-            }
-        }
-    }
-}
-
 /// A tile with its number of rows and vectors known to the compiler.
 struct Fixed<const ROWS: usize, const VECTORS: usize, const PACKED: bool>(Tile);
 
@@ -119,7 +102,10 @@ impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool> Kernel for Fix
         let tile = self.0;
         // SAFETY: `run` was promised that every pointer covers what the fields say.
         unsafe {
-            tile.call_lines::<ROWS, VECTORS>(S::LANES);
+            // A vector may begin in the middle of a line, so that the last one ends in another.
+            let line = |vector: usize| (vector * S::LANES).min(tile.columns - 1);
+            prefetch_tile::<_, ROWS>(tile.c, tile.c_row, VECTORS + 1, line);
+            prefetch_tile::<_, ROWS>(tile.residual, tile.residual_row, VECTORS + 1, line);
             let sums = start::<S, ROWS, VECTORS>(s, &tile);
             let sums = multiply::<S, ROWS, VECTORS, PACKED>(s, &tile, sums);
             finish::<S, ROWS, VECTORS>(s, &tile, sums);

@@ -161,8 +161,11 @@ impl WindowRule {
         }
         let smallest = kernel.min().max(1);
         if self.auto_pad.is_same() {
+            if self.stride == 1 {
+                return Ok(input);
+            }
             let symbol = input.symbol().and_then(|symbol| symbols.windows(symbol, -1, self.stride));
-            return Ok(if self.stride == 1 { input } else { input.div_ceil(self.stride).with_symbol(symbol) });
+            return Ok(input.div_ceil(self.stride).with_symbol(symbol));
         }
         let max = match input.max() {
             INFINITE => INFINITE,
@@ -375,6 +378,40 @@ mod tests {
 
     fn rule(stride: i64, dilation: i64, pads: (i64, i64), auto_pad: AutoPad, rounding: RoundingType) -> WindowRule {
         WindowRule { stride, dilation, pad_begin: pads.0, pad_end: pads.1, auto_pad, rounding }
+    }
+
+    /// Equal numbers of windows over one unknown size have equal symbols, and only these.
+    #[test]
+    fn numbers_of_windows_are_told_apart() {
+        use {AutoPad::*, RoundingType::*};
+        let mut symbols = SymbolSource::default();
+        let input = Dim::DYNAMIC.with_symbol(symbols.fresh());
+        let mut of = |rule: WindowRule, kernel: usize| {
+            let windows = rule.infer(&mut symbols, input, Dim::fixed(kernel)).unwrap();
+            // The sizes behind a symbol are those of the formula, whatever the input is.
+            let sizes = [7, 8, 9, 30].map(|n| rule.infer(&mut symbols, Dim::fixed(n), Dim::fixed(kernel)).unwrap());
+            (windows.symbol(), sizes)
+        };
+        let rules = [
+            of(rule(1, 1, (1, 1), Explicit, Floor), 3),
+            of(rule(1, 1, (0, 0), SameUpper, Floor), 5),
+            of(rule(2, 1, (1, 1), Explicit, Floor), 3),
+            of(rule(2, 1, (0, 0), Explicit, Floor), 1),
+            of(rule(2, 1, (0, 0), SameLower, Floor), 4),
+            of(rule(2, 1, (0, 0), Valid, Floor), 3),
+            of(rule(2, 1, (0, 0), Explicit, Ceil), 3),
+            of(rule(2, 1, (0, 0), Explicit, Ceil), 2),
+            of(rule(2, 1, (0, 0), Explicit, Floor), 2),
+            of(rule(3, 1, (0, 0), Explicit, Floor), 1),
+            of(rule(1, 2, (0, 0), Explicit, Floor), 3),
+            of(rule(1, 1, (0, 0), Explicit, Floor), 5),
+        ];
+        assert_eq!(rules[0].0, input.symbol());
+        for (a, b) in rules.iter().flat_map(|a| rules.iter().map(move |b| (a, b))) {
+            assert!(a.0.is_some());
+            assert_eq!(a.0 == b.0, a.1 == b.1, "{a:?} {b:?}");
+        }
+        assert_eq!(of(rule(2, 1, (0, 0), Explicit, CeilTorch), 3).0, None);
     }
 
     #[test]

@@ -743,7 +743,8 @@ fn blocks(shape: &Shape) -> OpResult<[usize; 3]> {
     Ok([batch, channels.div_ceil(BLOCK), positions * BLOCK * size_of::<f32>()])
 }
 
-fn moved_nanoseconds(shapes: &StepShapes<'_>) -> u64 {
+/// The estimated nanoseconds that one core takes to write the outputs of a layer that only moves values.
+pub(super) fn moved_nanoseconds(shapes: &StepShapes<'_>) -> u64 {
     let elements: usize = shapes.outputs.iter().map(|s| s.elements()).sum();
     nanoseconds_for_bytes(elements.saturating_mul(8))
 }

@@ -3,14 +3,13 @@
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{from_rows, to_rows};
-use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_ops::movement::transpose::Transpose;
 use ovir_ops::{OpResult, ValueFacts};
 use ovir_tensor::{ElementType, SmallVec};
 
 use crate::layout::{Layout, nominal_elements, sizes};
 
-use super::blocked::{Candidate, channels, misfit};
+use super::blocked::{Candidate, channels, misfit, moved_nanoseconds};
 use super::parts::kernel_error;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
@@ -71,7 +70,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 
 impl Kernel for RowsKernel {
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        shapes.outputs.first().map_or(0, |output| nanoseconds_for_bytes(output.elements().saturating_mul(8)))
+        moved_nanoseconds(shapes)
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
