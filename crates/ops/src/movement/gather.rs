@@ -10,9 +10,10 @@
 //! | in 2 | axis | any integer type | scalar or `[1]` |
 //! | out 0 | | that of `data` | `data[:axis] + indices[batch_dims:] + data[axis + 1:]` |
 //!
-//! Version 7 added `batch_dims`, version 8 negative indices, counted from the end, and zeros for indices that are out of
-//! range. Before version 8 an index outside of `[0, size - 1]` is an error (the specification forbids it; OpenVINO
-//! gives zeros).
+//! Version 7 added `batch_dims`, version 8 zeros for indices that are out of range. Negative indices count from the end in
+//! all versions: the specification has them from version 8 on, but OpenVINO's converters write them in version 7 too, and
+//! `Model.evaluate` counts so (the CPU plugin gives zeros). Before version 8 an index outside of `[-size, size - 1]` is an
+//! error, which the specification forbids.
 
 use std::sync::Arc;
 
@@ -210,17 +211,18 @@ fn check_batch_before_axis(batch: usize, axis: usize) -> OpResult {
 }
 
 fn check_indices(indices: &[i64], size: usize) -> OpResult {
-    match indices.iter().position(|index| usize::try_from(*index).map_or(true, |index| index >= size)) {
+    let size = size as i64;
+    match indices.iter().position(|index| !(-size..size).contains(index)) {
         None => Ok(()),
-        Some(position) => {
-            let message = format!(
-                "index {} at position {position} is out of range [0, {}] (indices are not counted from the end before version 8)",
-                indices[position],
-                size as i64 - 1
-            );
-            Err(OpError::index(Blame::Input(1), message))
-        }
+        Some(position) => Err(out_of_range(indices[position], position, size)),
     }
+}
+
+/// The error of an index out of range, which versions before 8 have no value for. `size` is that of the axis.
+#[must_use]
+pub fn out_of_range(index: i64, position: usize, size: i64) -> OpError {
+    let message = format!("index {index} at position {position} is out of range [{}, {}]", -size, size - 1);
+    OpError::index(Blame::Input(1), message)
 }
 
 /// Copies the picked slices; an index out of `[-size, size - 1]` gives `zero`.
@@ -308,10 +310,17 @@ mod tests {
     #[test]
     fn old_versions_refuse_what_is_out_of_range() {
         let case = Case::new("Gather", "opset1");
-        assert_eq!(
-            case.infer_error(&["f32[3]", "i64[1]=-1", "i64[]=0"]),
-            "input 1: index -1 at position 0 is out of range [0, 2] (indices are not counted from the end before version 8)"
-        );
+        for index in [-4, 3] {
+            assert_eq!(
+                case.infer_error(&["f32[3]", &format!("i64[2]=0,{index}"), "i64[]=0"]),
+                format!("input 1: index {index} at position 1 is out of range [-3, 2]")
+            );
+        }
+        // OpenVINO's converters write Gather-7 with indices that count from the end.
+        let data = || tensor(&[1f32, 2.0, 3.0], [3]);
+        let picked = case.run(&[data(), tensor(&[-1i64, 0, -3], [3]), tensor(&[0i64], [])]).unwrap();
+        assert_eq!(picked[0], tensor(&[3f32, 1.0, 1.0], [3]));
+        assert!(case.run(&[data(), tensor(&[-4i64], [1]), tensor(&[0i64], [])]).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use ovir_ops::matrix::einsum::Einsum;
 use ovir_ops::movement::{
     concat::Concat,
     depth_to_space::DepthToSpace,
-    gather::{Gather, GatherGeometry},
+    gather::{Gather, GatherGeometry, out_of_range},
     pad::{Pad, PadMode},
     shuffle_channels::ShuffleChannels,
     space_to_depth::SpaceToDepth,
@@ -304,20 +304,13 @@ impl GatherKernel {
         output: &mut [u8],
         geometry: &GatherGeometry,
     ) -> OpResult {
-        let from_end = self.operation.class_version >= 8;
         let inner = geometry.inner * self.width;
-        let fits = |index: &I| index.position(geometry.size).is_some() && (from_end || value(*index) >= 0);
-        let Some(position) = indices.iter().position(|index| !fits(index)) else {
+        let Some(position) = indices.iter().position(|index| index.position(geometry.size).is_none()) else {
             let sizes = [geometry.batches, geometry.outer, geometry.size, geometry.indices];
             return gather(sizes, inner, data.bytes(), indices, output).map_err(kernel_error);
         };
-        if !from_end {
-            let message = format!(
-                "index {} at position {position} is out of range [0, {}] (indices are not counted from the end before version 8)",
-                value(indices[position]),
-                geometry.size as i64 - 1
-            );
-            return Err(OpError::index(Blame::Input(1), message));
+        if self.operation.class_version < 8 {
+            return Err(out_of_range(value(indices[position]), position, geometry.size as i64));
         }
         self.gather_with_zeros(data.bytes(), indices, output, geometry);
         Ok(())

@@ -1,8 +1,8 @@
 //! Gather of rows of a compressed constant: only the rows that are picked are widened.
 
 use ovir_kernels::widen::widen;
-use ovir_ops::movement::gather::Gather;
-use ovir_ops::{Blame, OpError, OpResult};
+use ovir_ops::OpResult;
+use ovir_ops::movement::gather::{Gather, out_of_range};
 use ovir_tensor::{ElementType, SmallVec};
 
 use crate::decompression::{Stored, StoredCodes};
@@ -56,20 +56,15 @@ impl StoredGather {
             return Ok(());
         }
         let size = self.stored.shape.first().copied().unwrap_or(0) as i64;
-        let from_end = self.class_version >= 8;
         for (position, (index, target)) in indices.zip(output.chunks_mut(self.inner)).enumerate() {
-            let at = if index < 0 && from_end { index + size } else { index };
+            let at = if index < 0 { index + size } else { index };
             if (0..size).contains(&at) {
                 self.row(at as usize, target)?;
-            } else if from_end {
+            } else if self.class_version >= 8 {
                 // From version 8 on an index out of range picks zeros.
                 target.fill(0.0);
             } else {
-                let message = format!(
-                    "index {index} at position {position} is out of range [0, {}] (indices are not counted from the end before version 8)",
-                    size - 1
-                );
-                return Err(OpError::index(Blame::Input(1), message));
+                return Err(out_of_range(index, position, size));
             }
         }
         Ok(())
