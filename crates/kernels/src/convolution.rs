@@ -293,26 +293,68 @@ pub fn convolution(
     output: &mut [f32],
     epilogue: &ConvolutionEpilogue<'_>,
 ) -> Result<(), KernelError> {
-    check_exact("input", input.len(), geometry.input_len())?;
-    check_exact("output", output.len(), geometry.output_len())?;
-    epilogue.check(geometry.output_channels, output.len())?;
     if weights.isa != isa || weights.weights != weights_shape(geometry) {
         return Err(KernelError::invalid("weights", "packed for another instruction set or shape"));
     }
+    check(geometry, input, output, epilogue)?;
     if output.is_empty() {
         return Ok(());
     }
+    let rows = geometry.output_channels / geometry.groups;
     match &weights.form {
         Form::Depthwise(values) => depthwise::run(isa, geometry, values, input, output, epilogue),
-        Form::Groups(groups) => run_groups(isa, geometry, groups, input, output, epilogue),
+        Form::Groups(groups) => {
+            let left = |group: usize| Left::packed(isa, groups[group].values(), rows);
+            run_groups(isa, geometry, left, input, output, epilogue);
+        }
     }
     Ok(())
 }
 
-fn run_groups(
+/// As [`convolution`], with weights `[groups * output channels per group, input channels per group, depth, height, width]`
+/// that are read where they lie: those that are known only when the layer runs.
+///
+/// # Errors
+/// A slice has the wrong length.
+pub fn unpacked_convolution(
     isa: Isa,
     geometry: &ConvolutionGeometry,
-    groups: &[PackedA],
+    weights: &[f32],
+    input: &[f32],
+    output: &mut [f32],
+    epilogue: &ConvolutionEpilogue<'_>,
+) -> Result<(), KernelError> {
+    check_exact("weights", weights.len(), geometry.weights_len())?;
+    check(geometry, input, output, epilogue)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    if geometry.is_depthwise() {
+        depthwise::run(isa, geometry, weights, input, output, epilogue);
+        return Ok(());
+    }
+    let rows = geometry.output_channels / geometry.groups;
+    let columns = geometry.input_channels / geometry.groups * volume(geometry.kernel);
+    let left = |group: usize| Left::in_place(isa, &weights[group * rows * columns..][..rows * columns], rows, columns);
+    run_groups(isa, geometry, left, input, output, epilogue);
+    Ok(())
+}
+
+fn check(
+    geometry: &ConvolutionGeometry,
+    input: &[f32],
+    output: &[f32],
+    epilogue: &ConvolutionEpilogue<'_>,
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), geometry.input_len())?;
+    check_exact("output", output.len(), geometry.output_len())?;
+    epilogue.check(geometry.output_channels, output.len())
+}
+
+fn run_groups<'a>(
+    isa: Isa,
+    geometry: &ConvolutionGeometry,
+    left: impl Fn(usize) -> Left<'a> + Sync,
     input: &[f32],
     output: &mut [f32],
     epilogue: &ConvolutionEpilogue<'_>,
@@ -333,7 +375,7 @@ fn run_groups(
             let right = Patches { input: &input[part * channels * plane..][..channels * plane], axes };
             let offset = part * m * n;
             let epilogue = epilogue.part(group * m, m, offset, n);
-            let left = Left::packed(isa, groups[group].values(), m);
+            let left = left(group);
             // SAFETY: the part lies in the output.
             let c = unsafe { shared.pointer().add(offset) };
             let block = Block { isa, k, left, right: &right, c, c_row: n, accumulate: false, epilogue: &epilogue };

@@ -381,6 +381,33 @@ fn transposed_convolutions() {
     });
 }
 
+/// Convolutions whose filter is a value of the model.
+#[test]
+fn convolutions_of_given_filters() {
+    many(71, 24, |random, round| {
+        let axes = random.between(1, 3);
+        let mut list =
+            |low: usize, high: usize| -> Vec<usize> { (0..axes).map(|_| random.between(low, high)).collect() };
+        let (stride, kernel, dilation, pads) = (list(1, 2), list(1, 3), list(1, 2), list(0, 1));
+        let spatial = list(5, 9);
+        let text = |items: &[usize]| items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let (groups, inputs, outputs) = (random.between(2, 3), random.between(1, 4), random.between(1, 33));
+        let (groups, outputs) = if round % 3 == 0 { (groups * 8, 1) } else { (groups, outputs) };
+        let groups = if round % 2 == 1 { groups } else { 1 };
+        let inputs = if outputs == 1 { 1 } else { inputs };
+        let data: Vec<usize> = [random.between(1, 2), groups * inputs].into_iter().chain(spatial).collect();
+        let head = if round % 2 == 1 { vec![groups, outputs, inputs] } else { vec![outputs, inputs] };
+        let filter: Vec<usize> = head.into_iter().chain(kernel).collect();
+        Case::new("opset1", if round % 2 == 1 { "GroupConvolution" } else { "Convolution" })
+            .attribute("strides", text(&stride))
+            .attribute("dilations", text(&dilation))
+            .attribute("pads_begin", text(&pads))
+            .attribute("pads_end", text(&pads))
+            .input(random.tensor(ElementType::F32, &data))
+            .input(random.tensor(ElementType::F32, &filter))
+    });
+}
+
 /// i32 values up to a magnitude.
 fn integers(random: &mut Random, shape: &[usize], largest: i64) -> Tensor {
     let shape = Shape::from_slice(shape);
@@ -699,7 +726,7 @@ fn refused_indices_are_named() {
         .input(Tensor::from_slice(&[0i64, 3], [2]).unwrap())
         .integer(0);
     let error = case.run(false).unwrap_err();
-    assert!(error.contains("index 3 at position 1 is out of range [0, 2]"), "{error}");
+    assert!(error.contains("index 3 at position 1 is out of range [-3, 2]"), "{error}");
 }
 
 /// A tensor of indices in `[-size, size - 1]`, or in `[0, size - 1]`.

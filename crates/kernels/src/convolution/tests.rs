@@ -89,6 +89,9 @@ proptest! {
                 let epilogue = ConvolutionEpilogue { bias: Some(&bias), residual: Some(&residual), accumulates: false, activation };
                 let mut output = vec![f32::NAN; geometry.output_len()];
                 convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+                let mut again = vec![f32::NAN; geometry.output_len()];
+                unpacked_convolution(isa, &geometry, &weights, &input, &mut again, &epilogue).unwrap();
+                assert_close(&again, &output.iter().map(|value| f64::from(*value)).collect::<Vec<_>>(), 30, "unpacked");
                 output
             };
             let what = format!("{isa} {geometry:?}");

@@ -1,4 +1,4 @@
-//! Convolutions with constant filters, f32.
+//! Convolutions of plain f32 data.
 
 use std::sync::Arc;
 
@@ -8,19 +8,26 @@ use ovir_kernels::parallel::nanoseconds_for_flops;
 use ovir_ops::common::convolution::ConvolutionGeometry;
 use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
 use ovir_ops::{OpResult, Operation};
-use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
+use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use super::parts::{EpilogueParts, Parts, kernel_error};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
-/// A convolution whose filter is packed.
+/// A convolution of plain data.
 struct ConvolutionKernel {
     isa: Isa,
     form: Form,
-    filter: Shape,
-    weights: Arc<kernels::PackedConvolution>,
+    filter: Filter,
     epilogue: EpilogueParts,
     data_port: usize,
+}
+
+/// The filter of a convolution.
+enum Filter {
+    /// A constant, packed, and its shape.
+    Packed(Shape, Arc<kernels::PackedConvolution>),
+    /// The value of a port.
+    Port(usize),
 }
 
 /// How the geometry is found.
@@ -41,6 +48,14 @@ impl Form {
         Some(Form::Grouped(GroupConvolution { attributes: grouped.attributes.clone() }))
     }
 
+    /// The channels that a filter gives.
+    fn output_channels(&self, filter: &Shape) -> Option<usize> {
+        match self {
+            Form::Plain(_) => filter.first().copied(),
+            Form::Grouped(_) => filter.first()?.checked_mul(*filter.get(1)?),
+        }
+    }
+
     /// The geometry for the shapes at hand.
     pub fn geometry(&self, data: &Shape, filter: &Shape) -> OpResult<ConvolutionGeometry> {
         match self {
@@ -50,7 +65,7 @@ impl Form {
     }
 }
 
-/// Claims convolutions with a constant f32 filter.
+/// Claims convolutions with an f32 filter.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let parts = Parts::of(context.node)?;
     let form = Form::of(parts.root)?;
@@ -58,17 +73,21 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     if context.inputs.get(data_port)?.element_type != ElementType::F32 {
         return None;
     }
-    let filter: Tensor = (context.constant)(filter_port)?;
+    let isa = isa::detect();
+    let Some(filter) = (context.constant)(filter_port) else {
+        let facts = context.inputs.get(filter_port)?;
+        let channels = form.output_channels(&facts.shape.to_shape()?)?;
+        (facts.element_type == ElementType::F32).then_some(())?;
+        let epilogue = parts.epilogue(context, channels)?;
+        let packed_inputs = parts.packed_ports(&epilogue).into_iter().collect();
+        let kernel = ConvolutionKernel { isa, form, filter: Filter::Port(filter_port), epilogue, data_port };
+        return Some(Claim { kernel: Box::new(kernel), packed_inputs });
+    };
     if filter.element_type() != ElementType::F32 {
         return None;
     }
     let filter_shape = filter.shape().clone();
-    let channels = match form {
-        Form::Plain(_) => *filter_shape.first()?,
-        Form::Grouped(_) => filter_shape.first()? * filter_shape.get(1)?,
-    };
-    let epilogue = parts.epilogue(context, channels)?;
-    let isa = isa::detect();
+    let epilogue = parts.epilogue(context, form.output_channels(&filter_shape)?)?;
     let any_size = smallest_data(&form, &filter_shape)?;
     let geometry = kernel_geometry(&form.geometry(&any_size, &filter_shape).ok()?).ok()?;
     let values = filter.aligned().ok()?;
@@ -78,7 +97,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     })?;
     let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);
     packed_inputs.extend(parts.packed_ports(&epilogue));
-    let kernel = ConvolutionKernel { isa, form, filter: filter_shape, weights, epilogue, data_port };
+    let kernel = ConvolutionKernel { isa, form, filter: Filter::Packed(filter_shape, weights), epilogue, data_port };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
@@ -130,7 +149,11 @@ pub(crate) fn kernel_geometry(
 impl ConvolutionKernel {
     fn geometry(&self, shapes: &StepShapes<'_>) -> Option<kernels::ConvolutionGeometry> {
         let data = shapes.inputs.get(self.data_port)?;
-        let geometry = self.form.geometry(data, &self.filter).ok()?;
+        let filter = match &self.filter {
+            Filter::Packed(shape, _) => shape,
+            Filter::Port(port) => shapes.inputs.get(*port)?,
+        };
+        let geometry = self.form.geometry(data, filter).ok()?;
         let kernel = kernel_geometry(&geometry).ok()?;
         let same_output = shapes.outputs.first()?.elements() == kernel.output_len();
         let same_residual = self
@@ -153,7 +176,11 @@ impl Kernel for ConvolutionKernel {
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
         let data = &io.inputs[self.data_port];
-        let geometry = kernel_geometry(&self.form.geometry(data.shape(), &self.filter)?).map_err(kernel_error)?;
+        let filter = match &self.filter {
+            Filter::Packed(shape, _) => shape,
+            Filter::Port(port) => io.inputs[*port].shape(),
+        };
+        let geometry = kernel_geometry(&self.form.geometry(data.shape(), filter)?).map_err(kernel_error)?;
         let residual = match self.epilogue.residual {
             Some(port) => Some(io.inputs[port].slice::<f32>()?),
             None => None,
@@ -164,8 +191,14 @@ impl Kernel for ConvolutionKernel {
             accumulates: false,
             activation: self.epilogue.activation.view(true),
         };
-        let target = output.slice_mut::<f32>()?;
-        kernels::convolution(self.isa, &geometry, &self.weights, data.slice::<f32>()?, target, &epilogue)
-            .map_err(kernel_error)
+        let (isa, values, target) = (self.isa, data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        match &self.filter {
+            Filter::Packed(_, weights) => kernels::convolution(isa, &geometry, weights, values, target, &epilogue),
+            Filter::Port(port) => {
+                let weights = io.inputs[*port].slice::<f32>()?;
+                kernels::unpacked_convolution(isa, &geometry, weights, values, target, &epilogue)
+            }
+        }
+        .map_err(kernel_error)
     }
 }
