@@ -9,6 +9,9 @@ use crate::simd::{Kernel, Simd, dispatch};
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
 
+/// The lanes of the widest vector.
+const MOST_LANES: usize = 16;
+
 /// Where a scale or bias varies.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Affine<'a> {
@@ -199,21 +202,27 @@ impl Line<'_> {
 fn sum<S: Simd>(s: S, values: &[f32], mean: f32, squares: bool) -> f32 {
     let mut sums = [s.splat(0.0); 4];
     let center = s.splat(mean);
-    let blocks = values.chunks_exact(4 * S::LANES);
-    let rest = blocks.remainder();
-    for block in blocks {
-        for (part, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: the block holds four vectors.
-            let value = s.sub(unsafe { s.load(block.as_ptr().add(part * S::LANES)) }, center);
-            *sum = if squares { s.fma(value, value, *sum) } else { s.add(*sum, value) };
+    let (pointer, len) = (values.as_ptr(), values.len());
+    let mut index = 0;
+    while index < len {
+        for part in 0..4 {
+            if index + S::LANES <= len {
+                // SAFETY: the vector lies in the values.
+                let value = s.sub(unsafe { s.load(pointer.add(index)) }, center);
+                sums[part] = if squares { s.fma(value, value, sums[part]) } else { s.add(sums[part], value) };
+                index += S::LANES;
+            } else if index < len {
+                let (count, means) = (len - index, [mean; MOST_LANES]);
+                // SAFETY: so many values are left, and a vector has no more lanes than there are means. Lanes beyond the last
+                // value are zero in both.
+                let value =
+                    unsafe { s.sub(s.load_partial(pointer.add(index), count), s.load_partial(means.as_ptr(), count)) };
+                sums[part] = if squares { s.fma(value, value, sums[part]) } else { s.add(sums[part], value) };
+                index = len;
+            }
         }
     }
-    let mut total = s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
-    for value in rest {
-        let value = value - mean;
-        total += if squares { value * value } else { value };
-    }
-    total
+    s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }
 
 /// Local response normalisation across channels of `input` `[batch, channels, positions]`:
@@ -301,7 +310,7 @@ mod tests {
     fn rows_agree_with_the_definition() {
         let mut random = Random::new(9);
         for (rows, groups, channels, positions) in
-            [(1, 1, 1, 1), (4, 2, 3, 7), (3, 3, 1, 100), (2, 1, 5, 64), (0, 1, 1, 3)]
+            [(1, 1, 1, 1), (4, 2, 3, 7), (3, 3, 1, 100), (2, 1, 6, 16), (2, 1, 5, 64), (0, 1, 1, 3)]
         {
             let columns = channels * positions;
             let input: Vec<f32> = random.values(rows * columns).iter().map(|x| x * 3.0 + 1.0).collect();

@@ -2,7 +2,7 @@
 
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
-use crate::math::{exp, log};
+use crate::math::{exp_of_negative, log};
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 
@@ -88,6 +88,14 @@ impl SharedConst {
     }
 }
 
+/// The product, zero where it is no normal number: products of such values take a hundred times as long, and masks that are
+/// added before a softmax leave many of them.
+#[inline(always)]
+fn scaled<S: Simd>(s: S, value: S::F, factor: S::F) -> S::F {
+    let product = s.mul(value, factor);
+    s.select(s.lt(product, s.splat(f32::MIN_POSITIVE)), s.splat(0.0), product)
+}
+
 /// A contiguous row.
 pub(crate) struct Row {
     pub(crate) logarithm: bool,
@@ -121,7 +129,7 @@ impl Kernel for Row {
             let mut index = 0;
             while index < whole {
                 let moved = s.sub(s.load(self.input.add(index)), shift);
-                let power = exp(s, moved);
+                let power = exp_of_negative(s, moved);
                 s.store(self.output.add(index), if self.logarithm { moved } else { power });
                 sums = s.add(sums, power);
                 index += S::LANES;
@@ -129,7 +137,7 @@ impl Kernel for Row {
             let mut sum = s.reduce_add(sums);
             if rest > 0 {
                 let moved = s.sub(s.load_partial(self.input.add(whole), rest), shift);
-                let power = exp(s, moved);
+                let power = exp_of_negative(s, moved);
                 let mut powers = [0.0f32; 16];
                 s.store(powers.as_mut_ptr(), power);
                 for value in &powers[..rest] {
@@ -139,7 +147,7 @@ impl Kernel for Row {
             }
             let factor = if self.logarithm { log(s, s.splat(sum)) } else { s.splat(1.0 / sum) };
             let finish = |value: S::F| {
-                if self.logarithm { s.sub(value, factor) } else { s.mul(value, factor) }
+                if self.logarithm { s.sub(value, factor) } else { scaled(s, value, factor) }
             };
             let mut index = 0;
             while index < whole {
@@ -183,14 +191,14 @@ impl Kernel for Columns {
                 let mut sum = s.splat(0.0);
                 for index in 0..self.axis {
                     let moved = s.sub(s.load_partial(at(index), count), top);
-                    let power = exp(s, moved);
+                    let power = exp_of_negative(s, moved);
                     s.store_partial(to(index), if self.logarithm { moved } else { power }, count);
                     sum = s.add(sum, power);
                 }
                 let factor = if self.logarithm { log(s, sum) } else { s.div(s.splat(1.0), sum) };
                 for index in 0..self.axis {
                     let value = s.load_partial(to(index), count);
-                    let value = if self.logarithm { s.sub(value, factor) } else { s.mul(value, factor) };
+                    let value = if self.logarithm { s.sub(value, factor) } else { scaled(s, value, factor) };
                     s.store_partial(to(index), value, count);
                 }
             }
@@ -228,6 +236,22 @@ mod tests {
                 let mut data = input.clone();
                 softmax_in_place(isa, logarithm, sizes, &mut data).unwrap();
                 assert_eq!(data, output);
+            }
+        }
+    }
+
+    /// Probabilities that are no normal numbers are zero, along any axis.
+    #[test]
+    fn vanishing_probabilities_are_zero() {
+        let lines = [0.0, 0.0, -86.5, -87.0, -88.0, -95.0, -104.0, -1e30].map(|x: f32| [x; 3]);
+        for isa in Isa::available() {
+            for inner in [1, 3] {
+                let input: Vec<f32> = lines.iter().flat_map(|line| line[..inner].to_vec()).collect();
+                let mut output = vec![f32::NAN; input.len()];
+                softmax(isa, false, [1, 8, inner], &input, &mut output).unwrap();
+                assert_eq!(output[..inner], [0.5; 3][..inner]);
+                assert!(output[2 * inner] > 0.0 && output[2 * inner..].iter().all(|x| *x == 0.0 || x.is_normal()));
+                assert!(output[3 * inner..].iter().all(|x| *x < 1e-37), "{output:?}");
             }
         }
     }
