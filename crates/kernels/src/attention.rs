@@ -343,6 +343,8 @@ impl Task<'_> {
                 a_row: g.query_strides[2],
                 a_step: 1,
                 b: packed,
+                next: packed,
+                next_step: 0,
                 c: scores,
                 c_row: SCORES_ROW,
                 columns: panels.width,

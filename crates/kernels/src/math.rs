@@ -10,6 +10,43 @@ pub(crate) trait UnaryMath: Copy + Sync {
     fn apply<S: Simd>(self, s: S, x: S::F) -> S::F;
 }
 
+/// A divisor of many values, whose reciprocal is known.
+#[derive(Clone, Copy)]
+pub(crate) struct Divisor<S: Simd> {
+    value: S::F,
+    reciprocal: S::F,
+    /// Whether its lanes are so far from the limits of f32 that remainders are exact.
+    is_usual: bool,
+}
+
+impl<S: Simd> Divisor<S> {
+    #[inline(always)]
+    pub(crate) fn new(s: S, value: S::F) -> Self {
+        let magnitude = s.abs(value);
+        let is_small = s.any(s.lt(magnitude, s.splat(f32::from_bits((127 - 64) << 23))));
+        let is_large = s.any(s.lt(s.splat(f32::from_bits((127 + 64) << 23)), magnitude));
+        let is_usual = S::FUSED && !is_small && !is_large && !s.any(s.is_nan(value));
+        Self { value, reciprocal: s.div(s.splat(1.0), value), is_usual }
+    }
+
+    /// `a / divisor`, rounded as the division is if `a` is finite and at least 2^-100 or zero; a quotient of smaller values
+    /// may differ in its last bits, one of infinities is NaN.
+    #[inline(always)]
+    pub(crate) fn divide(self, s: S, a: S::F) -> S::F {
+        if !self.is_usual {
+            return s.div(a, self.value);
+        }
+        // The first correction leaves less than a unit in the last place, and the second rounds correctly: the remainder is
+        // exact then (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", theorem 1).
+        let mut quotient = s.mul(a, self.reciprocal);
+        for _ in 0..2 {
+            let remainder = s.fma(s.neg(quotient), self.value, a);
+            quotient = s.fma(remainder, self.reciprocal, quotient);
+        }
+        quotient
+    }
+}
+
 /// Reads `[c0, c1, ...]` as the polynomial with the highest power first.
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(s: S, x: S::F, coefficients: [f32; N]) -> S::F {
@@ -279,8 +316,9 @@ functions! {
     /// The nearest of `steps + 1` levels between the input limits, laid between the output limits; rounded as the
     /// expression of the specification is.
     FakeQuantize { input_low, input_high, output_low, output_high, steps } |s, x| {
-        let part = s.div(s.sub(x, input_low), s.sub(input_high, input_low));
-        let level = s.div(s.round(s.mul(part, steps)), steps);
+        // What the divisions do with infinities and the smallest values makes no difference: these are at a limit.
+        let part = Divisor::new(s, s.sub(input_high, input_low)).divide(s, s.sub(x, input_low));
+        let level = Divisor::new(s, steps).divide(s, s.round(s.mul(part, steps)));
         let inside = s.add(s.mul(level, s.sub(output_high, output_low)), output_low);
         let below = s.select(s.le(x, s.min(input_low, input_high)), output_low, inside);
         s.select(s.lt(s.max(input_low, input_high), x), output_high, below)
@@ -324,4 +362,51 @@ functions! {
     Sin {} |s, x| sine(s, x, 0);
     /// The cosine.
     Cos {} |s, x| sine(s, x, 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+    use crate::simd::{Kernel, dispatch};
+    use crate::testing::Random;
+    use pretty_assertions::assert_eq;
+
+    struct Quotients<'a>(f32, &'a [f32], &'a mut [f32]);
+
+    impl Kernel for Quotients<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            let divisor = Divisor::new(s, s.splat(self.0));
+            for (from, to) in self.1.chunks(S::LANES).zip(self.2.chunks_mut(S::LANES)) {
+                // SAFETY: so many values lie in both.
+                unsafe {
+                    let value = s.load_partial(from.as_ptr(), from.len());
+                    s.store_partial(to.as_mut_ptr(), divisor.divide(s, value), to.len());
+                }
+            }
+        }
+    }
+
+    /// Quotients by a known divisor are those of the division, to the last bit.
+    #[test]
+    fn known_divisors_divide() {
+        let mut random = Random::new(5);
+        let divisors = [1.0, 3.0, 255.0, -0.1, 1e-15, 7e12, 1e-30, 3e35, f32::MIN_POSITIVE, f32::INFINITY, 1.999_999_9];
+        let more: Vec<f32> = random.values(60).iter().map(|value| value * 10.0).collect();
+        for divisor in divisors.into_iter().chain(more).filter(|divisor| *divisor != 0.0) {
+            let mut values: Vec<f32> = (0..=255).map(|i| i as f32).collect();
+            for scale in [1.0, 255.0, 1e-20, 1e18, divisor.clamp(-1e30, 1e30)] {
+                values.extend(random.values(400).iter().map(|value| value * scale));
+            }
+            let expected: Vec<u32> = values.iter().map(|value| (value / divisor).to_bits()).collect();
+            for isa in Isa::available() {
+                let mut quotients = vec![0.0; values.len()];
+                dispatch(isa, Quotients(divisor, &values, &mut quotients));
+                let quotients: Vec<u32> = quotients.iter().map(|value| value.to_bits()).collect();
+                assert_eq!(quotients, expected, "{divisor} {isa}");
+            }
+        }
+    }
 }

@@ -11,10 +11,11 @@ use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use crate::epilogue::{Activation, Channelwise};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
+use crate::math::Divisor;
 use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::stream::prefetch_tile;
+use crate::stream::{prefetch_far, prefetch_tile};
 use crate::unary;
 use dots::{DotKernel, Dots, dispatch_dots, tile_size};
 use std::ops::Range;
@@ -279,7 +280,8 @@ impl Kernel for Line<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Quantizer { low, high, steps } = self.quantizer;
-        let (offset, width, last) = (s.splat(low), s.splat(high - low), s.splat(steps));
+        let (offset, top, last) = (s.splat(low), s.splat(high), s.splat(steps));
+        let width = Divisor::new(s, s.sub(top, offset));
         let len = self.output.len().min(self.input.len());
         let (from, to) = (self.input.as_ptr(), self.output.as_mut_ptr());
         let mut at = 0;
@@ -289,9 +291,9 @@ impl Kernel for Line<'_> {
             unsafe {
                 let whole = count == S::LANES;
                 let value = if whole { s.load(from.add(at)) } else { s.load_partial(from.add(at), count) };
-                let level = s.round(s.mul(s.div(s.sub(value, offset), width), last));
                 // The order makes zero of NaN.
-                let level = s.to_i(s.min(s.max(level, s.splat(0.0)), last));
+                let value = s.min(s.max(value, offset), top);
+                let level = s.to_i(s.round(s.mul(width.divide(s, s.sub(value, offset)), last)));
                 if whole {
                     s.store_u8(to.add(at), level);
                 } else {
@@ -465,6 +467,14 @@ impl Job<'_> {
         let mut position = span.start;
         while position < span.end {
             let count = tile.min(span.end - position);
+            // The tiles of all positions together ask for the weights of the next blocks.
+            let steps = high * wide * inputs.next_multiple_of(self.weights.lanes) / QUAD;
+            let next_step = (blocks * BLOCK * QUAD).div_ceil(self.positions.div_ceil(tile));
+            let next = (block + blocks) * block_bytes + position / tile * steps * next_step;
+            let (next, next_step) = match self.weights.values.get(next..next + steps * next_step) {
+                Some(next) => (next.as_ptr(), next_step),
+                None => (self.weights.values[block * block_bytes..].as_ptr(), 0),
+            };
             let offset = image * self.image_stride + block * self.block_stride + position * self.position_stride;
             let tile = Tile {
                 input: self.input[image * self.image_bytes..].as_ptr(),
@@ -486,6 +496,8 @@ impl Job<'_> {
                 position,
                 stored: self.channels - channel,
                 limits: part.limits(),
+                next,
+                next_step,
             };
             // SAFETY: the tile lies inside the output, and everything it reads inside the slices that were checked.
             unsafe { dispatch_dots(self.isa, count, blocks, &tile) };
@@ -526,6 +538,10 @@ struct Tile<'a> {
     /// Channels that are stored, from the tile's first on.
     stored: usize,
     limits: (f32, f32),
+    /// Weights of the next blocks, of which each step asks for some: where they begin for this tile.
+    next: *const i8,
+    /// Bytes from one step's to the next step's.
+    next_step: usize,
 }
 
 /// The way through the quads of a window: those of one run of lanes, of all runs, of all taps across, of all taps down.
@@ -631,11 +647,13 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                 (y, x) = (y + 1, 0);
             }
         }
-        let mut weights = tile.weights;
+        let (mut weights, mut next) = (tile.weights, tile.next);
         let mut walk = tile.walk;
         let mut offset = 0;
         // One loop over everything keeps the sums in registers throughout.
         for _ in 0..tile.taps[0] * tile.taps[1] * tile.groups * (tile.lanes / QUAD) {
+            prefetch_far(next);
+            next = next.wrapping_add(tile.next_step);
             // SAFETY: windows lie inside the planes, so each pointer leads to the codes of a position.
             unsafe {
                 sums = self.step(d, weights, &pointers, offset, sums);

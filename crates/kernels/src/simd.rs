@@ -33,6 +33,8 @@ pub(crate) trait Kernel {
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The number of lanes.
     const LANES: usize;
+    /// Whether [`Simd::fma`] rounds once.
+    const FUSED: bool;
     /// The most rows of a matrix-multiplication tile whose accumulators, two vectors wide, stay in registers.
     const TILE_ROWS: usize;
     /// A vector of f32.
@@ -101,7 +103,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a / b`
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b + c`, fused where the tier can.
+    /// `a * b + c`, rounded once if [`Simd::FUSED`].
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a > b ? a : b`, thus `b` where either is NaN.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;

@@ -25,6 +25,11 @@ pub(crate) trait PanelSource: Sync {
     /// `column` is a multiple of the panel width inside the operand, the steps lie in it and number at most [`STEP`],
     /// and the buffer has room for [`STEP`] lines and one more.
     unsafe fn panel(&self, isa: Isa, first: usize, steps: usize, column: usize, buffer: *mut f32) -> *const f32;
+
+    /// Where the panel that begins at `column` and the step `first` lies, if it is in the operand and read in place.
+    fn place(&self, _first: usize, _column: usize) -> Option<*const f32> {
+        None
+    }
 }
 
 /// The left operand: in place with contiguous columns, or in packed tiles.
@@ -216,7 +221,11 @@ impl<P: PanelSource> Block<'_, P> {
                     } else {
                         self.right.panel(self.isa, first, steps, column, buffer).cast_mut()
                     };
-                    self.column(&rows, column, (columns.end - column).min(width), first, steps, panel);
+                    let next = match index + 1 < parts {
+                        true => self.right.place(first + steps, column),
+                        false => self.right.place(0, column + width),
+                    };
+                    self.column(&rows, column, (columns.end - column).min(width), first, steps, panel, next);
                 }
             }
             column += width;
@@ -237,7 +246,8 @@ impl<P: PanelSource> Block<'_, P> {
         }
     }
 
-    /// Multiplies all tiles of the rows with one panel.
+    /// Multiplies all tiles of the rows with one panel. Together they call the next one: constants of a whole model lie in
+    /// no near cache.
     ///
     /// # Safety
     /// As of [`Block::run`], and the panel has the steps.
@@ -249,6 +259,7 @@ impl<P: PanelSource> Block<'_, P> {
         first: usize,
         steps: usize,
         panel: *const f32,
+        next: Option<*const f32>,
     ) {
         let last = first + steps == self.k;
         let (row_bias, column_bias) = match last {
@@ -256,6 +267,9 @@ impl<P: PanelSource> Block<'_, P> {
             false => (std::ptr::null(), std::ptr::null()),
         };
         let limits = if last { self.epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) };
+        let mut next = next.unwrap_or(panel);
+        let next_step =
+            if next == panel { 0 } else { panel_width(self.isa).div_ceil(rows.len().div_ceil(self.left.tile)) };
         let mut row = rows.start;
         while row < rows.end {
             let height = self.left.tile.min(rows.end - row);
@@ -288,7 +302,10 @@ impl<P: PanelSource> Block<'_, P> {
                 residual,
                 residual_row,
                 limits,
+                next,
+                next_step,
             };
+            next = next.wrapping_add(steps * next_step);
             // SAFETY: the tile lies inside the operands and the result by the caller's promise.
             unsafe { micro::run(self.isa, height, tile) };
             row += height;

@@ -2,7 +2,7 @@
 
 use crate::isa::{Isa, Tier};
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::stream::prefetch_tile;
+use crate::stream::{prefetch_far, prefetch_tile};
 
 /// Columns of one packed panel of the right operand: two vectors.
 #[must_use]
@@ -61,6 +61,10 @@ pub(crate) struct Tile {
     pub(crate) residual_row: usize,
     /// The limits of what is stored.
     pub(crate) limits: (f32, f32),
+    /// What is wanted after the tile: each step asks for a line of it. It need not be valid.
+    pub(crate) next: *const f32,
+    /// Elements from what one step asks for to what the next one does.
+    pub(crate) next_step: usize,
 }
 
 /// A tile with its number of rows and vectors known to the compiler.
@@ -145,10 +149,12 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
     mut sums: [[S::F; VECTORS]; ROWS],
 ) -> [[S::F; VECTORS]; ROWS] {
     let width = 2 * S::LANES;
-    let mut b = tile.b;
+    let (mut b, mut next) = (tile.b, tile.next);
     if PACKED {
         let mut a = tile.a;
         for _ in 0..tile.k {
+            prefetch_far(next);
+            next = next.wrapping_add(tile.next_step);
             // SAFETY: the panel has `width` values and packed A `a_step >= ROWS` values for each step.
             unsafe {
                 let mut right = [s.splat(0.0); VECTORS];
@@ -174,6 +180,8 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
         rows[row] = tile.a.wrapping_add((row - row % 3) * tile.a_row);
     }
     for _ in 0..tile.k {
+        prefetch_far(next);
+        next = next.wrapping_add(tile.next_step);
         // SAFETY: the panel has `width` values and each row of A one value for each step.
         unsafe {
             let mut right = [s.splat(0.0); VECTORS];

@@ -134,6 +134,14 @@ impl PanelSource for PackedB {
         // SAFETY: the column begins a panel of the operand and the step lies in it.
         unsafe { self.values.as_ptr().add(column * self.k + first * width) }
     }
+
+    #[inline]
+    fn place(&self, first: usize, column: usize) -> Option<*const f32> {
+        self.values
+            .get(column * self.k + first * panel_width(self.isa)..)
+            .filter(|v| !v.is_empty())
+            .map(<[f32]>::as_ptr)
+    }
 }
 
 /// A constant left operand `A[m, k]`, packed for one tier: tiles of about equally many rows follow each other, each

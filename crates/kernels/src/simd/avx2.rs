@@ -42,6 +42,7 @@ macro_rules! operations {
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
+    const FUSED: bool = true;
     const TILE_ROWS: usize = 6;
     type F = __m256;
     type I = __m256i;

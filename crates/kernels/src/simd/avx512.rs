@@ -39,6 +39,7 @@ macro_rules! operations {
 
 impl Simd for Avx512 {
     const LANES: usize = 16;
+    const FUSED: bool = true;
     const TILE_ROWS: usize = 14;
     type F = __m512;
     type I = __m512i;

@@ -44,6 +44,7 @@ macro_rules! operations {
 
 impl Simd for Portable {
     const LANES: usize = 4;
+    const FUSED: bool = cfg!(any(target_feature = "fma", target_arch = "aarch64"));
     const TILE_ROWS: usize = 4;
     type F = F;
     type I = I;
@@ -156,5 +157,5 @@ impl Simd for Portable {
 /// roundings.
 #[inline(always)]
 fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
-    if cfg!(any(target_feature = "fma", target_arch = "aarch64")) { a.mul_add(b, c) } else { a * b + c }
+    if Portable::FUSED { a.mul_add(b, c) } else { a * b + c }
 }
