@@ -54,19 +54,9 @@ impl Phases {
         place: impl Fn([usize; 2], usize, usize) -> usize,
     ) -> Result<Self, KernelError> {
         check_exact("weights", weights.len(), geometry.weights_len())?;
+        Self::check_steps(geometry)?;
         let (channels, steps) = (geometry.channels(), geometry.plane_steps());
-        let ([groups, outputs, inputs], [[high, wide], stride, dilation]) = (channels, steps);
-        if geometry.has_depth() {
-            return Err(KernelError::invalid("geometry", "has a depth"));
-        }
-        if stride[0].checked_mul(stride[1]).is_none_or(|phases| phases > MOST_PHASES) {
-            return Err(KernelError::invalid("stride", "is too large"));
-        }
-        let is_near =
-            |axis: usize| (steps[0][axis] - 1).checked_mul(dilation[axis]).is_some_and(|far| far < FARTHEST_TAP);
-        if !is_near(0) || !is_near(1) {
-            return Err(KernelError::invalid("dilation", "is too large"));
-        }
+        let ([groups, outputs, inputs], [[high, wide], stride, _]) = (channels, steps);
         let (inputs, outputs) = (inputs / groups, outputs / groups);
         let classes = stride[0] * stride[1];
         let mut starts = Vec::with_capacity(classes + 1);
@@ -95,6 +85,24 @@ impl Phases {
         Ok(Self { channels, steps, starts, values })
     }
 
+    /// Checks that there are phases of planes, and not too many.
+    fn check_steps(geometry: &TransposedConvolutionGeometry) -> Result<(), KernelError> {
+        let [kernel, stride, dilation] = geometry.plane_steps();
+        if geometry.has_depth() {
+            return Err(KernelError::invalid("geometry", "has a depth"));
+        }
+        if stride[0].checked_mul(stride[1]).is_none_or(|phases| phases > MOST_PHASES) {
+            return Err(KernelError::invalid("stride", "is too large"));
+        }
+        let is_near = |axis: usize| {
+            (kernel[axis] - 1).checked_mul(dilation[axis]).is_some_and(|farthest| farthest < FARTHEST_TAP)
+        };
+        if !is_near(0) || !is_near(1) {
+            return Err(KernelError::invalid("dilation", "is too large"));
+        }
+        Ok(())
+    }
+
     /// Checks that the weights are those of the geometry.
     fn check(&self, geometry: &TransposedConvolutionGeometry) -> Result<(), KernelError> {
         let is_same = self.channels == geometry.channels() && self.steps == geometry.plane_steps();
@@ -119,17 +127,26 @@ pub struct BlockedTransposed {
 }
 
 impl BlockedTransposed {
-    /// Packs the weights `[input channels, output channels per group, height, width]`
-    /// (GroupConvolutionBackpropData's `[G, I, O, ...]` is the same memory).
+    /// Whether weights can be packed for a geometry. Its batch, image size and padding do not matter.
     ///
     /// # Errors
-    /// The number of weights is wrong, or the geometry has a depth, a stride or dilation that is too large, or groups
-    /// whose channels are no whole blocks.
-    pub fn pack<T: Value>(geometry: &TransposedConvolutionGeometry, weights: &[T]) -> Result<Self, KernelError> {
+    /// It has a depth, a stride or dilation that is too large, or groups whose channels are no whole blocks.
+    pub fn check(geometry: &TransposedConvolutionGeometry) -> Result<(), KernelError> {
         let [groups, outputs, inputs] = geometry.channels();
         if groups > 1 && !(outputs.is_multiple_of(groups * BLOCK) && inputs.is_multiple_of(groups * BLOCK)) {
             return Err(KernelError::invalid("groups", "are no whole blocks"));
         }
+        Phases::check_steps(geometry)
+    }
+
+    /// Packs the weights `[input channels, output channels per group, height, width]`
+    /// (GroupConvolutionBackpropData's `[G, I, O, ...]` is the same memory).
+    ///
+    /// # Errors
+    /// The number of weights is wrong, or [`BlockedTransposed::check`] fails.
+    pub fn pack<T: Value>(geometry: &TransposedConvolutionGeometry, weights: &[T]) -> Result<Self, KernelError> {
+        Self::check(geometry)?;
+        let [groups, outputs, inputs] = geometry.channels();
         let (blocks, inputs) = (outputs.div_ceil(BLOCK), inputs / groups);
         let phases = Phases::pack(geometry, weights, blocks * inputs * BLOCK, |[tap, taps], channel, output| {
             ((output / BLOCK * taps + tap) * inputs + channel) * BLOCK + output % BLOCK
@@ -527,16 +544,25 @@ pub struct NarrowTransposed {
 }
 
 impl NarrowTransposed {
-    /// Packs the weights `[input channels, output channels, height, width]`.
+    /// Whether weights can be packed for a geometry. Its batch, image size and padding do not matter.
     ///
     /// # Errors
-    /// The number of weights is wrong, or the geometry has groups, a depth, a stride or dilation that is too large, or more
-    /// than [`MOST_NARROW`] output channels.
-    pub fn pack<T: Value>(geometry: &TransposedConvolutionGeometry, weights: &[T]) -> Result<Self, KernelError> {
-        let [groups, outputs, inputs] = geometry.channels();
+    /// It has groups, a depth, a stride or dilation that is too large, or more than [`MOST_NARROW`] output channels.
+    pub fn check(geometry: &TransposedConvolutionGeometry) -> Result<(), KernelError> {
+        let [groups, outputs, _] = geometry.channels();
         if groups != 1 || outputs > MOST_NARROW {
             return Err(KernelError::invalid("geometry", "has groups or too many output channels"));
         }
+        Phases::check_steps(geometry)
+    }
+
+    /// Packs the weights `[input channels, output channels, height, width]`.
+    ///
+    /// # Errors
+    /// The number of weights is wrong, or [`NarrowTransposed::check`] fails.
+    pub fn pack<T: Value>(geometry: &TransposedConvolutionGeometry, weights: &[T]) -> Result<Self, KernelError> {
+        Self::check(geometry)?;
+        let [_, outputs, inputs] = geometry.channels();
         let blocks = inputs.div_ceil(BLOCK);
         let phases = Phases::pack(geometry, weights, blocks * outputs * BLOCK, |[tap, _], channel, output| {
             ((tap * blocks + channel / BLOCK) * outputs + output) * BLOCK + channel % BLOCK
