@@ -13,6 +13,7 @@ mod pad;
 mod planes;
 mod regions;
 mod rows;
+mod transposed;
 
 pub use depthwise::{BlockedDepthwise, blocked_depthwise};
 pub(crate) use direct::PlaneView;
@@ -24,6 +25,7 @@ pub(crate) use planes::window;
 pub use planes::{BlockedPooling, PoolingKind, blocked_pooling};
 pub use regions::{MOST_BINS, RegionPool, RegionTable, blocked_regions};
 pub use rows::{from_rows, to_rows};
+pub use transposed::{BlockedTransposed, NarrowTransposed, blocked_transposed, narrow_transposed};
 
 use crate::error::{KernelError, check_exact, product};
 use crate::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};

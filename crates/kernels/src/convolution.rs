@@ -12,6 +12,7 @@ pub use transposed::{
     PackedTransposedConvolution, TransposedConvolutionGeometry, transposed_convolution,
     transposed_convolution_scratch_len,
 };
+pub(crate) use transposed::{PlanePhase, Taps};
 
 use crate::blocked::PlaneView;
 use crate::epilogue::{Activation, Channelwise, Epilogue, Residual};

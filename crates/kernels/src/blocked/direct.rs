@@ -19,16 +19,16 @@ use crate::unary;
 use std::ops::Range;
 
 /// The most positions of a tile of any number of blocks; tiles of one block that hold more hold an even number.
-const ANY_POSITIONS: usize = 14;
+pub(super) const ANY_POSITIONS: usize = 14;
 
 /// The most output blocks of a tile.
-const MOST_BLOCKS: usize = 3;
+pub(super) const MOST_BLOCKS: usize = 3;
 
 /// The most sums of a tile, in vectors.
-const MOST_SUMS: usize = 28;
+pub(super) const MOST_SUMS: usize = 28;
 
 /// How far apart neighbouring positions of a tile read, where that is a matter of the geometry.
-const APART: usize = 0;
+pub(super) const APART: usize = 0;
 
 /// The same, where the channels of a block belong to several groups, whole.
 const SHARED: usize = usize::MAX;
@@ -37,25 +37,25 @@ const SHARED: usize = usize::MAX;
 const STRADDLING: usize = usize::MAX - 1;
 
 /// The same, where the positions of a blocked input lie side by side and every tap lies inside.
-const SIDE_BY_SIDE: usize = usize::MAX - 2;
+pub(super) const SIDE_BY_SIDE: usize = usize::MAX - 2;
 
 /// The same, where the positions of a blocked input lie side by side and some taps in the padding.
-const IN_LINE: usize = usize::MAX - 3;
+pub(super) const IN_LINE: usize = usize::MAX - 3;
 
 /// The narrowest lines of a blocked input with which tiles end.
-const NARROWEST: usize = 12;
+pub(super) const NARROWEST: usize = 12;
 
 /// How many input channels before their turn weights are asked for: those of a layer seldom lie in the first cache.
 const AHEAD: usize = 12;
 
 /// How many tasks a layer is cut into, if each has at least [`SHORTEST_TASK`] floating-point operations.
-const TASKS: u64 = 32;
+pub(super) const TASKS: u64 = 32;
 
 /// The floating-point operations of a task of a small layer: some microseconds.
-const SHORTEST_TASK: u64 = 400_000;
+pub(super) const SHORTEST_TASK: u64 = 400_000;
 
 /// The floating-point operations of a task of a large layer.
-const LONGEST_TASK: u64 = 2_500_000;
+pub(super) const LONGEST_TASK: u64 = 2_500_000;
 
 /// Shorter windows are read where they lie.
 const SHORTEST_PATCH: usize = 32;
@@ -84,7 +84,7 @@ pub struct BlockedConvolution {
 
 /// The groups that an output block of straddling groups has channels of.
 #[derive(Debug, Clone, Copy)]
-struct Mixture {
+pub(super) struct Mixture {
     /// The first of them.
     first_group: usize,
     /// How many there are.
@@ -390,14 +390,14 @@ pub fn blocked_convolution(
 
 /// How the output blocks of a group are cut into those that tiles hold together.
 #[derive(Debug, Clone, Copy)]
-struct Parts {
+pub(super) struct Parts {
     tier: Tier,
     blocks: usize,
-    count: usize,
+    pub(super) count: usize,
 }
 
 impl Parts {
-    fn new(isa: Isa, blocks: usize) -> Self {
+    pub(super) fn new(isa: Isa, blocks: usize) -> Self {
         let tier = isa.tier();
         // Pairs, of which the last one takes in a block that is left over.
         let count = if tier == Tier::Avx512 { (blocks / 2).max(1) } else { blocks };
@@ -405,14 +405,14 @@ impl Parts {
     }
 
     /// The blocks of a part.
-    fn of(&self, part: usize) -> Range<usize> {
+    pub(super) fn of(&self, part: usize) -> Range<usize> {
         let each = self.blocks / self.count;
         let end = if part + 1 == self.count { self.blocks } else { (part + 1) * each };
         part * each..end
     }
 
     /// The positions of a tile with so many blocks: as many as registers hold, evenly over a span.
-    fn tile(&self, span: usize, blocks: usize) -> usize {
+    pub(super) fn tile(&self, span: usize, blocks: usize) -> usize {
         let most = match self.tier {
             Tier::Portable => 2,
             Tier::Avx2 => 6,
@@ -618,36 +618,36 @@ impl Job<'_> {
 
 /// Everything one tile needs.
 #[derive(Clone, Copy)]
-struct Call {
-    input: *const f32,
-    view: PlaneView,
-    taps: [usize; 2],
+pub(super) struct Call {
+    pub(super) input: *const f32,
+    pub(super) view: PlaneView,
+    pub(super) taps: [usize; 2],
     /// Channels that lie next to each other at one position.
-    lanes: usize,
-    channels: usize,
+    pub(super) lanes: usize,
+    pub(super) channels: usize,
     /// Where the channels begin in the first run of `lanes`.
-    first_lane: usize,
+    pub(super) first_lane: usize,
     /// Elements from one run of `lanes` channels to the next.
-    channel_step: usize,
-    weights: *const f32,
-    weights_block: usize,
-    bias: *const f32,
-    slopes: *const f32,
-    residual: *const f32,
-    output: *mut f32,
-    block_stride: usize,
+    pub(super) channel_step: usize,
+    pub(super) weights: *const f32,
+    pub(super) weights_block: usize,
+    pub(super) bias: *const f32,
+    pub(super) slopes: *const f32,
+    pub(super) residual: *const f32,
+    pub(super) output: *mut f32,
+    pub(super) block_stride: usize,
     /// For each lane of a block, the first input lane of its group.
-    group_lanes: *const u32,
+    pub(super) group_lanes: *const u32,
     /// Output channels of one group.
-    group_outputs: usize,
+    pub(super) group_outputs: usize,
     /// The groups of the block, if they straddle blocks.
-    mixture: *const Mixture,
-    position: usize,
-    limits: (f32, f32),
+    pub(super) mixture: *const Mixture,
+    pub(super) position: usize,
+    pub(super) limits: (f32, f32),
     /// Weights of the next task, of which each step asks for some: where they begin for this tile.
-    next: *const f32,
+    pub(super) next: *const f32,
     /// Elements from one step's to the next step's.
-    next_step: usize,
+    pub(super) next_step: usize,
 }
 
 /// A tile with its number of positions and output blocks known to the compiler; `VECTORS` is the number of vectors
@@ -659,7 +659,7 @@ struct Fixed<const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(Ca
 ///
 /// # Safety
 /// The call's pointers cover what the geometry asks for.
-unsafe fn run_tile<const STEP: usize>(isa: Isa, positions: usize, blocks: usize, call: Call) {
+pub(super) unsafe fn run_tile<const STEP: usize>(isa: Isa, positions: usize, blocks: usize, call: Call) {
     macro_rules! call {
         ($vectors:literal: $($positions:literal)*) => {
             match positions {

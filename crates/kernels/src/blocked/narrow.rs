@@ -13,6 +13,7 @@ use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::unary;
+use std::ops::Range;
 
 /// The most output channels.
 pub const MOST_NARROW: usize = 4;
@@ -86,6 +87,7 @@ pub fn narrow_convolution(
                 view,
                 taps: [high, wide],
                 y,
+                columns: 0..view.output[1],
                 inputs,
                 outputs,
                 weights: &weights.values,
@@ -97,6 +99,7 @@ pub fn narrow_convolution(
                 },
                 limits: part.limits(),
                 output: shared.pointer().wrapping_add(first),
+                step: 1,
                 stride: positions,
             };
             // SAFETY: lengths were checked, and lines of an image are disjoint.
@@ -113,21 +116,27 @@ pub fn narrow_convolution(
     Ok(())
 }
 
-/// One line of all output channels.
-struct Line<'a> {
-    view: PlaneView,
-    taps: [usize; 2],
-    y: usize,
-    inputs: usize,
-    outputs: usize,
-    weights: &'a [f32],
-    input: &'a [f32],
-    bias: Option<&'a [f32]>,
-    slopes: Option<&'a [f32]>,
-    limits: (f32, f32),
-    output: *mut f32,
+/// One line of all output channels, or a part of it.
+pub(super) struct Line<'a> {
+    pub(super) view: PlaneView,
+    /// Taps of height and width; with none, the sums are zero.
+    pub(super) taps: [usize; 2],
+    pub(super) y: usize,
+    /// The positions of the line that are computed.
+    pub(super) columns: Range<usize>,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    pub(super) weights: &'a [f32],
+    pub(super) input: &'a [f32],
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) slopes: Option<&'a [f32]>,
+    pub(super) limits: (f32, f32),
+    /// Where the first position goes.
+    pub(super) output: *mut f32,
+    /// Elements from one position to the next.
+    pub(super) step: usize,
     /// Elements from one output channel to the next.
-    stride: usize,
+    pub(super) stride: usize,
 }
 
 impl Kernel for Line<'_> {
@@ -148,10 +157,10 @@ impl Line<'_> {
     /// Computes the line in tiles of neighbouring positions.
     #[inline(always)]
     fn tiles<S: Simd, const OUTPUTS: usize, const POSITIONS: usize>(&self, s: S) {
-        let (view, wide) = (&self.view, self.view.output[1]);
-        let reach = (self.taps[1] - 1) * view.dilation[1] + (POSITIONS - 1) * view.stride[1];
-        for x in (0..wide).step_by(POSITIONS) {
-            let count = POSITIONS.min(wide - x);
+        let view = &self.view;
+        let reach = self.taps[1].saturating_sub(1) * view.dilation[1] + (POSITIONS - 1) * view.stride[1];
+        for x in self.columns.clone().step_by(POSITIONS) {
+            let count = POSITIONS.min(self.columns.end - x);
             let first = x * view.stride[1];
             let is_inside = count == POSITIONS && first >= view.pad[1] && first + reach < view.input[1] + view.pad[1];
             // SAFETY: the positions lie in the line and, where `is_inside`, all their taps in the width.
@@ -179,13 +188,14 @@ impl Line<'_> {
         let view = &self.view;
         let plane = view.input[0] * view.input[1];
         let blocks = self.inputs.div_ceil(BLOCK);
+        let first = x - self.columns.start;
         let mut sums = [[s.splat(0.0); POSITIONS]; OUTPUTS];
         for ky in 0..self.taps[0] {
             let Some(row) = view.at(0, self.y, ky) else { continue };
             for index in 0..self.taps[1] * blocks {
                 let (kx, block) = (index / blocks, index % blocks);
                 let tap = ky * self.taps[1] + kx;
-                let first = if EDGE { 0 } else { x * view.stride[1] + kx * view.dilation[1] - view.pad[1] };
+                let left = if EDGE { 0 } else { x * view.stride[1] + kx * view.dilation[1] - view.pad[1] };
                 let channels = BLOCK.min(self.inputs - block * BLOCK);
                 for lane in (0..channels).step_by(S::LANES) {
                     let lanes = S::LANES.min(channels - lane);
@@ -200,7 +210,7 @@ impl Line<'_> {
                     for position in 0..POSITIONS {
                         let column = match EDGE {
                             true => view.at(1, x + position, kx),
-                            false => Some(first + position * view.stride[1]),
+                            false => Some(left + position * view.stride[1]),
                         };
                         let Some(column) = column else { continue };
                         // SAFETY: the tap lies inside the input, and lanes beyond the last channel are not read.
@@ -231,7 +241,7 @@ impl Line<'_> {
             }
             for (position, result) in results.iter().enumerate().take(count) {
                 // SAFETY: the position lies in the line of the output channel.
-                unsafe { *self.output.add(output * self.stride + x + position) = *result };
+                unsafe { *self.output.add(output * self.stride + (first + position) * self.step) = *result };
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use super::patches::{Axis, Patches};
 use super::{ConvolutionEpilogue, check_groups, check_positive, extent, volume};
+use crate::blocked::PlaneView;
 use crate::epilogue::Epilogue;
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::gemm::{Block, Left, PackedA, Value, flops, plan_tasks};
@@ -84,6 +85,61 @@ impl TransposedConvolutionGeometry {
         self.input_channels * (self.output_channels / self.groups) * volume(self.kernel)
     }
 
+    /// Floating-point operations, those on what lies outside of the output included.
+    #[must_use]
+    pub fn flops(&self) -> u64 {
+        flops(self.batch, self.weights_len(), 1, volume(self.input))
+    }
+
+    /// Whether there is more than one position along the depth anywhere.
+    pub(crate) fn has_depth(&self) -> bool {
+        self.input[0] != 1 || self.kernel[0] != 1 || self.output[0] != 1 || self.pad_begin[0] != 0
+    }
+
+    /// `[groups, output channels, input channels]`.
+    pub(crate) fn channels(&self) -> [usize; 3] {
+        [self.groups, self.output_channels, self.input_channels]
+    }
+
+    /// Kernel, stride and dilation of height and width.
+    pub(crate) fn plane_steps(&self) -> [[usize; 2]; 3] {
+        [self.kernel, self.stride, self.dilation].map(|sizes| [sizes[1], sizes[2]])
+    }
+
+    /// Images, and height and width of input and output.
+    pub(crate) fn plane_sizes(&self) -> (usize, [[usize; 2]; 2]) {
+        (self.batch, [self.input, self.output].map(|sizes| [sizes[1], sizes[2]]))
+    }
+
+    /// The taps that reach the phases of a class of height and width, of which there are as many as strides.
+    pub(crate) fn plane_taps(&self, class: usize) -> [Taps; 2] {
+        [self.taps(1, class / self.stride[2]), self.taps(2, class % self.stride[2])]
+    }
+
+    /// The phase of height and width that begins at `start`, as a convolution with the taps in reverse order.
+    pub(crate) fn plane_phase(&self, start: [usize; 2]) -> PlanePhase {
+        let axes = [0, 1].map(|axis| self.phase(axis + 1, start[axis]));
+        let size = axes.map(|(_, axis)| axis.output);
+        let taps = axes.map(|(_, axis)| axis.taps);
+        let dilation = axes.map(|(_, axis)| axis.increment.unsigned_abs());
+        let input = axes.map(|(_, axis)| axis.input);
+        let class = axes[0].0 * self.stride[2] + axes[1].0;
+        let (mut pad, mut first, mut is_reached) = ([0; 2], [0; 2], true);
+        for axis in 0..2 {
+            // The last tap, which comes first, lies so far before the first position.
+            let reach = taps[axis].saturating_sub(1) * dilation[axis];
+            let before = reach as isize - axes[axis].1.base;
+            (pad[axis], first[axis]) = (before.max(0).unsigned_abs(), before.min(0).unsigned_abs());
+            is_reached &= taps[axis] > 0 && first[axis] < input[axis];
+        }
+        if !is_reached {
+            (pad, first) = ([0; 2], [0; 2]);
+        }
+        let output = [size[0] + first[0], size[1] + first[1]];
+        let view = PlaneView { batch: self.batch, input, output, stride: [1; 2], dilation, pad };
+        PlanePhase { class, size, taps: if is_reached { taps } else { [0; 2] }, first, view }
+    }
+
     /// The number of distinct residues of `tap * dilation` that have taps, at most the taps; others only hold bias.
     fn taps(&self, axis: usize, class: usize) -> Taps {
         let (kernel, stride, dilation) = (self.kernel[axis], self.stride[axis], self.dilation[axis]);
@@ -120,10 +176,26 @@ const MOST_PHASES: usize = 1 << 10;
 
 /// Taps that reach one phase: an arithmetic progression.
 #[derive(Clone, Copy)]
-struct Taps {
-    first: usize,
-    step: usize,
-    count: usize,
+pub(crate) struct Taps {
+    pub(crate) first: usize,
+    pub(crate) step: usize,
+    pub(crate) count: usize,
+}
+
+/// One phase of height and width as a convolution.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlanePhase {
+    /// The class of its taps.
+    pub(crate) class: usize,
+    /// Its lines and columns.
+    pub(crate) size: [usize; 2],
+    /// Its taps; none where nothing reaches it.
+    pub(crate) taps: [usize; 2],
+    /// The position of the convolution that is its first one: where the output begins inside of the windows, the
+    /// convolution has positions before it.
+    pub(crate) first: [usize; 2],
+    /// The convolution.
+    pub(crate) view: PlaneView,
 }
 
 /// Weights of a transposed convolution, packed for one tier, stride and dilation.
@@ -171,7 +243,7 @@ impl PackedTransposedConvolution {
                 matrices.push(PackedA::pack(isa, outputs, inputs * count, &values, inputs * count, 1)?);
             }
         }
-        Ok(Self { isa, channels: channels(geometry), spatial: spatial_key(geometry), matrices })
+        Ok(Self { isa, channels: geometry.channels(), spatial: spatial_key(geometry), matrices })
     }
 
     /// Bytes the packed form holds.
@@ -208,7 +280,7 @@ pub fn transposed_convolution(
     check_exact("output", output.len(), geometry.output_len())?;
     epilogue.check(geometry.output_channels, output.len())?;
     check_len("scratch", scratch.len(), transposed_convolution_scratch_len(geometry))?;
-    if weights.isa != isa || weights.channels != channels(geometry) || weights.spatial != spatial_key(geometry) {
+    if weights.isa != isa || weights.channels != geometry.channels() || weights.spatial != spatial_key(geometry) {
         return Err(KernelError::invalid("weights", "packed for another instruction set, shape, stride or dilation"));
     }
     if output.is_empty() {
@@ -320,10 +392,6 @@ fn unfold(index: usize, sizes: [usize; 3]) -> [usize; 3] {
 
 fn divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { divisor(b, a % b) }
-}
-
-fn channels(geometry: &TransposedConvolutionGeometry) -> [usize; 3] {
-    [geometry.groups, geometry.input_channels, geometry.output_channels]
 }
 
 fn spatial_key(geometry: &TransposedConvolutionGeometry) -> [[usize; 3]; 3] {

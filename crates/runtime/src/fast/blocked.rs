@@ -43,18 +43,18 @@ const BLOCKED_FLOP: f64 = 1.0 / 110.0;
 
 /// Nanoseconds an operation takes in a plain convolution that sums `taps` products for each of `channels`: products of
 /// matrices with few rows or short sums do not fill their tiles.
-fn plain_flop(taps: f64, channels: f64) -> f64 {
+pub(super) fn plain_flop(taps: f64, channels: f64) -> f64 {
     PLAIN_FLOP * (1.0 + 24.0 / taps) * (1.0 + 8.0 / channels)
 }
 
 /// The same in a blocked convolution, whose tiles have sixteen channels.
-fn blocked_flop(taps: f64, channels: usize) -> f64 {
+pub(super) fn blocked_flop(taps: f64, channels: usize) -> f64 {
     BLOCKED_FLOP * (1.0 + 8.0 / taps) / use_of_lanes(channels)
 }
 
 /// Nanoseconds of a tap, and of the sum over the lanes, of a convolution into few plain channels.
-const NARROW_TAP: f64 = 1.0 / 40.0;
-const NARROW_SUM: f64 = 3.0;
+pub(super) const NARROW_TAP: f64 = 1.0 / 40.0;
+pub(super) const NARROW_SUM: f64 = 3.0;
 
 /// How many times as long an operation takes where the channels of a block belong to several groups.
 const SHARED_BLOCKS: f64 = 2.0;
@@ -118,6 +118,7 @@ pub(crate) fn candidate(
     channels(outputs.first()?)?;
     quantized_candidate(node, inputs, outputs, is_constant)
         .or_else(|| convolution_candidate(node, inputs, outputs, is_constant))
+        .or_else(|| super::transposed::candidate(node, inputs, outputs, is_constant))
         .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
         .or_else(|| plane_candidate(node, inputs, outputs, is_constant))
         .or_else(|| channel_candidate(node, inputs, outputs, is_constant))
@@ -128,6 +129,7 @@ pub(crate) fn candidate(
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     super::quantized::claim_blocked(context)
         .or_else(|| claim_convolution(context))
+        .or_else(|| super::transposed::claim_blocked(context))
         .or_else(|| super::chain::claim(context))
         .or_else(|| super::unary::claim(context))
         .or_else(|| super::fake_quantize::claim(context))

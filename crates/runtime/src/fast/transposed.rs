@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use ovir_graph::Node;
 use ovir_kernels::KernelError;
+use ovir_kernels::blocked::{BlockedTransposed, NarrowTransposed, blocked_transposed, narrow_transposed};
 use ovir_kernels::convolution as kernels;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
@@ -10,11 +12,17 @@ use ovir_ops::common::convolution::{ConvolutionGeometry, TransposedAttributes};
 use ovir_ops::convolution::{
     convolution_backprop_data::ConvolutionBackpropData, group_convolution_backprop_data::GroupConvolutionBackpropData,
 };
-use ovir_ops::{Blame, OpError, OpResult, Operation};
+use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
+use crate::layout::{Layout, nominal_elements};
+
+use super::blocked::{Candidate, NARROW_SUM, NARROW_TAP, blocked_flop, plain_flop};
 use super::parts::{EpilogueParts, Parts, kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+
+/// Nanoseconds an element takes from its phase to its place in a plain output, and once more when it is finished there.
+const SPREAD: f64 = 1.25;
 
 /// A transposed convolution whose filter is packed.
 struct TransposedKernel {
@@ -22,9 +30,27 @@ struct TransposedKernel {
     form: Form,
     filter: Shape,
     output_shape: Option<SmallVec<[i64; 8]>>,
-    weights: Arc<kernels::PackedTransposedConvolution>,
+    weights: Weights,
     epilogue: EpilogueParts,
     data_port: usize,
+}
+
+/// Packed filters, one form for each way.
+enum Weights {
+    Plain(Arc<kernels::PackedTransposedConvolution>),
+    Blocked(Arc<BlockedTransposed>),
+    Narrow(Arc<NarrowTransposed>),
+}
+
+/// How a transposed convolution runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// From plain values into plain ones.
+    Plain,
+    /// From blocks into blocks.
+    Blocked,
+    /// From blocks into few plain channels.
+    Narrow,
 }
 
 /// How the geometry is found.
@@ -59,6 +85,18 @@ impl Form {
 
 /// Claims transposed convolutions with a constant f32 filter and, where it is given, a constant output shape.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    claim_way(context, |_, _| Some(Way::Plain))
+}
+
+/// The same where the plan has put the layer on blocks.
+pub(super) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    claim_way(context, blocked_way)
+}
+
+fn claim_way(
+    context: &mut ClaimContext<'_>,
+    way: impl Fn(&kernels::TransposedConvolutionGeometry, bool) -> Option<Way>,
+) -> Option<Claim> {
     let parts = Parts::of(context.node)?;
     let form = Form::of(parts.root)?;
     let (data_port, filter_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
@@ -70,46 +108,118 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         None => None,
     };
     let filter = (context.constant)(filter_port)?;
-    if filter.element_type() != ElementType::F32 || filter.shape().contains(&0) {
+    if filter.element_type() != ElementType::F32 {
         return None;
     }
     let filter_shape = filter.shape().clone();
-    let (groups, inputs, outputs, kernel) = match (&form, &filter_shape[..]) {
+    let (any, [groups, _, outputs]) = smallest_geometry(&form, &filter_shape)?;
+    let epilogue = parts.epilogue(context, groups.checked_mul(outputs)?)?;
+    let isa = isa::detect();
+    let values = filter.aligned().ok()?;
+    let way = way(&any, epilogue.residual.is_some())?;
+    let attributes = form.attributes();
+    let steps = (&attributes.strides, &attributes.dilations);
+    let format = format!("{way:?} transposed convolution {filter_shape} {groups} {steps:?}");
+    let key = context.key(filter_port, &filter);
+    let weights = match way {
+        Way::Plain => Weights::Plain(context.packed.get(key, format, || {
+            kernels::PackedTransposedConvolution::pack(isa, &any, values.slice::<f32>().ok()?).ok()
+        })?),
+        Way::Blocked => Weights::Blocked(
+            context.packed.get(key, format, || BlockedTransposed::pack(&any, values.slice::<f32>().ok()?).ok())?,
+        ),
+        Way::Narrow => Weights::Narrow(
+            context.packed.get(key, format, || NarrowTransposed::pack(&any, values.slice::<f32>().ok()?).ok())?,
+        ),
+    };
+    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);
+    packed_inputs.extend(parts.packed_ports(&epilogue));
+    let kernel = TransposedKernel { isa, form, filter: filter_shape, output_shape, weights, epilogue, data_port };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+/// Packing depends on channels, filter and steps only, so a geometry of one position will do; and groups, and the input and
+/// output channels of one.
+fn smallest_geometry(form: &Form, filter: &Shape) -> Option<(kernels::TransposedConvolutionGeometry, [usize; 3])> {
+    let (groups, inputs, outputs, kernel) = match (form, &filter[..]) {
         (Form::Plain(_), [inputs, outputs, kernel @ ..]) => (1, *inputs, *outputs, kernel),
         (Form::Grouped(_), [groups, inputs, outputs, kernel @ ..]) => (*groups, *inputs, *outputs, kernel),
         _ => return None,
     };
-    let (channels_in, channels_out) = (groups.checked_mul(inputs)?, groups.checked_mul(outputs)?);
-    let epilogue = parts.epilogue(context, channels_out)?;
+    if filter.contains(&0) {
+        return None;
+    }
     let (stride, dilation) = (spatial(&form.attributes().strides)?, spatial(&form.attributes().dilations)?);
     let mut taps = [1; 3];
     for (at, size) in kernel.iter().enumerate() {
         *taps.get_mut((3usize.checked_sub(kernel.len())?) + at)? = *size;
     }
-    let any = kernels::TransposedConvolutionGeometry::new(
+    let geometry = kernels::TransposedConvolutionGeometry::new(
         1,
         groups,
-        channels_in,
-        channels_out,
+        groups.checked_mul(inputs)?,
+        groups.checked_mul(outputs)?,
         [1; 3],
         taps,
         stride,
         dilation,
         [0; 3],
         [1; 3],
-    )
-    .ok()?;
-    let isa = isa::detect();
-    let values = filter.aligned().ok()?;
-    let format = format!("transposed convolution {filter_shape} {groups} {stride:?} {dilation:?}");
-    let key = context.key(filter_port, &filter);
-    let weights = context
-        .packed
-        .get(key, format, || kernels::PackedTransposedConvolution::pack(isa, &any, values.slice::<f32>().ok()?).ok())?;
-    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);
-    packed_inputs.extend(parts.packed_ports(&epilogue));
-    let kernel = TransposedKernel { isa, form, filter: filter_shape, output_shape, weights, epilogue, data_port };
-    Some(Claim { kernel: Box::new(kernel), packed_inputs })
+    );
+    Some((geometry.ok()?, [groups, inputs, outputs]))
+}
+
+/// How a transposed convolution runs on blocks, if it can.
+fn blocked_way(geometry: &kernels::TransposedConvolutionGeometry, has_residual: bool) -> Option<Way> {
+    if !has_residual && NarrowTransposed::check(geometry).is_ok() {
+        return Some(Way::Narrow);
+    }
+    BlockedTransposed::check(geometry).is_ok().then_some(Way::Blocked)
+}
+
+/// A transposed convolution of images or lines that can run on blocks.
+pub(super) fn candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    let parts = Parts::of(node)?;
+    let form = Form::of(parts.root)?;
+    let (data, filter) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
+    let has_shape = match parts.inputs.get(2) {
+        Some(port) => inputs.get(*port)?.integers().is_some(),
+        None => true,
+    };
+    let is_fixed = is_constant(filter) && inputs.get(filter)?.element_type == ElementType::F32 && !is_constant(data);
+    let filter_shape = inputs.get(filter)?.shape.to_shape().filter(|_| is_fixed && has_shape)?;
+    let (geometry, [groups, of_group, outputs_of_group]) = smallest_geometry(&form, &filter_shape)?;
+    let facts = inputs.get(data)?;
+    let dims = facts.shape.dims()?;
+    let channels = groups * of_group;
+    let fits = facts.element_type == ElementType::F32
+        && matches!(dims.len(), 3 | 4)
+        && dims[1].contains(channels)
+        && super::blocked::channels(outputs.first()?) == Some(groups * outputs_of_group);
+    let added = parts.residual.or(parts.bias.filter(|port| !is_constant(*port)));
+    let way = blocked_way(&geometry, added.is_some()).filter(|_| fits)?;
+    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
+    layouts[data] = Layout::Blocked;
+    if let Some(port) = added {
+        (!is_constant(port) && super::blocked::channels(inputs.get(port)?).is_some()).then_some(())?;
+        layouts[port] = Layout::Blocked;
+    }
+    // The products that one output takes, in the mean of all phases.
+    let strides: i64 = form.attributes().strides.iter().product();
+    let taps = geometry.weights_len() as f64 / (groups * outputs_of_group) as f64 / strides.max(1) as f64;
+    let elements = nominal_elements(&outputs.first()?.shape);
+    let plain = 2.0 * taps * plain_flop(taps, outputs_of_group as f64) + if strides > 1 { SPREAD } else { 0.0 };
+    let (own, output) = match way {
+        Way::Narrow => (taps * NARROW_TAP + NARROW_SUM, Layout::Plain),
+        _ => (2.0 * taps * blocked_flop(taps, groups * outputs_of_group), Layout::Blocked),
+    };
+    let gain = elements * (plain - own);
+    Some(Candidate { output, gain, channels: Some(channels), ..Candidate::carrier(layouts) })
 }
 
 /// A list of numbers, one a spatial axis, as the kernels take it.
@@ -132,7 +242,8 @@ impl TransposedKernel {
         let output = shapes.outputs.first()?;
         let same_residual =
             self.epilogue.residual.is_none_or(|port| shapes.inputs.get(port).is_some_and(|s| s == output));
-        (output.elements() == kernel.output_len() && same_residual).then_some(kernel)
+        let is_plane = matches!(self.weights, Weights::Plain(_)) || matches!(output.rank(), 3 | 4);
+        (output.elements() == kernel.output_len() && same_residual && is_plane).then_some(kernel)
     }
 }
 
@@ -171,7 +282,20 @@ impl Kernel for TransposedKernel {
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        self.of_shapes(shapes).map_or(0, |g| 4 * kernels::transposed_convolution_scratch_len(&g))
+        match self.weights {
+            Weights::Plain(_) => {
+                self.of_shapes(shapes).map_or(0, |g| 4 * kernels::transposed_convolution_scratch_len(&g))
+            }
+            // Phases are written to where they belong.
+            Weights::Blocked(_) | Weights::Narrow(_) => 0,
+        }
+    }
+
+    fn in_place_inputs(&self, _shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
+        match self.weights {
+            Weights::Blocked(_) => self.epilogue.residual.into_iter().filter(|port| *port != self.data_port).collect(),
+            Weights::Plain(_) | Weights::Narrow(_) => SmallVec::new(),
+        }
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -186,19 +310,25 @@ impl Kernel for TransposedKernel {
         let [output] = io.outputs else { return Ok(()) };
         let data = io.inputs.get(self.data_port).ok_or_else(|| OpError::shape(Blame::Node, "the data are missing"))?;
         let geometry = self.geometry(data.shape())?;
-        let residual = match self.epilogue.residual {
+        let residual = match self.epilogue.residual.filter(|port| io.in_place != Some(*port)) {
             Some(port) => Some(io.inputs[port].slice::<f32>()?),
             None => None,
         };
         let epilogue = kernels::ConvolutionEpilogue {
             bias: self.epilogue.bias.as_deref(),
             residual,
-            accumulates: false,
+            accumulates: io.in_place.is_some(),
             activation: self.epilogue.activation.view(true),
         };
         let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
-        let scratch = scratch_f32(io.scratch);
-        kernels::transposed_convolution(self.isa, &geometry, &self.weights, values, target, &epilogue, scratch)
-            .map_err(kernel_error)
+        match &self.weights {
+            Weights::Plain(weights) => {
+                let scratch = scratch_f32(io.scratch);
+                kernels::transposed_convolution(self.isa, &geometry, weights, values, target, &epilogue, scratch)
+            }
+            Weights::Blocked(weights) => blocked_transposed(self.isa, &geometry, weights, values, target, &epilogue),
+            Weights::Narrow(weights) => narrow_transposed(self.isa, &geometry, weights, values, target, &epilogue),
+        }
+        .map_err(kernel_error)
     }
 }

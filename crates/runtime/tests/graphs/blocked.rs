@@ -328,3 +328,98 @@ fn residual_sums_of_unknown_sizes_are_fused() {
         assert_eq!([alone("Add"), alone("ReLU")], [0, 0], "{high}x{wide}");
     }
 }
+
+impl Text {
+    fn transposed(&mut self, x: Value, filter: &[usize], data: &str) -> Value {
+        let fan: usize = filter.iter().product::<usize>() / filter[filter.len() - if filter.len() > 4 { 3 } else { 1 }];
+        let weights = self.floats(filter, |i| ((i * 31 % 89) as f32 / 44.0 - 1.0) / (fan as f32).sqrt());
+        let grouped = filter.len() == 5;
+        let kind = if grouped { "GroupConvolutionBackpropData" } else { "ConvolutionBackpropData" };
+        self.layer(kind, data, &[x, weights], "FP32")
+    }
+}
+
+/// The decoders of networks for images: bias and activation behind, a shortcut added, channels joined, an output shape given,
+/// groups, and few channels at the end.
+#[test]
+fn transposed_convolutions_on_blocks() {
+    let data = |stride: &str, begin: &str, end: &str, more: &str| {
+        format!(
+            "strides=\"{stride}\" dilations=\"1,1\" pads_begin=\"{begin}\" pads_end=\"{end}\" output_padding=\"{more}\" auto_pad=\"explicit\""
+        )
+    };
+    for declared in ["1,3,20,24", "?,3,?,?"] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", declared);
+        let first = text.convolution(x, &[40, 3, 3, 3], STEP);
+        let deep = text.convolution(first, &[64, 40, 3, 3], STEP);
+        let up = text.transposed(deep, &[64, 40, 4, 4], &data("2,2", "1,1", "1,1", "0,0"));
+        let bias = text.floats(&[1, 40, 1, 1], |i| i as f32 / 20.0 - 1.0);
+        let up = text.binary("Add", up, bias);
+        let slope = text.floats(&[40], |i| i as f32 / 40.0);
+        let up = text.layer("PReLU", "", &[up, slope], "FP32");
+        let wide = text.transposed(up, &[40, 48, 3, 2], &data("2,1", "1,0", "0,1", "1,0"));
+        let wide = text.unary("Sigmoid", wide);
+        let grouped = text.transposed(wide, &[3, 16, 32, 2, 3], &data("1,2", "0,1", "1,1", "0,1"));
+        let near = text.transposed(grouped, &[96, 19, 3, 3], &data("1,1", "1,1", "1,1", "0,0"));
+        let near = text.unary("Tanh", near);
+        let few = text.transposed(near, &[19, 3, 4, 4], &data("2,2", "1,1", "1,1", "0,0"));
+        let end = text.unary("Tanh", few);
+        text.layer("Result", "", &[end], "");
+        for shape in [[1, 3, 20, 24], [2, 3, 9, 50], [1, 3, 4, 4]] {
+            if declared.starts_with('1') && shape != [1, 3, 20, 24] {
+                continue;
+            }
+            let what = format!("{declared} {shape:?}");
+            let (expected, _) = text.run(&[image(&shape)], true);
+            let (actual, entries) = text.run(&[image(&shape)], false);
+            compare(&expected, &actual, &what);
+            assert!(entries.iter().all(|entry| entry.is_kernel), "{what}");
+            // The image goes into blocks as it is, and comes out of them as it is.
+            assert!(entries.iter().all(|entry| entry.type_name != "Reorder"), "{what}: there are reorders");
+        }
+    }
+}
+
+/// A sum behind a transposed convolution, and an output shape of its own.
+#[test]
+fn transposed_convolutions_that_add() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,3,?,30");
+    let first = text.convolution(x, &[32, 3, 3, 3], PLANE);
+    let deep = text.convolution(first, &[64, 32, 2, 2], HALF);
+    let halves = "strides=\"2,2\" dilations=\"1,1\" pads_begin=\"0,0\" pads_end=\"0,0\" auto_pad=\"explicit\"";
+    let up = text.transposed(deep, &[64, 32, 2, 2], halves);
+    let summed = text.binary("Add", up, first);
+    let summed = text.unary("ReLU", summed);
+    let sizes = text.integers(&[21, 61]);
+    let weights = text.floats(&[32, 24, 3, 3], |i| (i * 31 % 89) as f32 / 440.0 - 0.1);
+    let same = "strides=\"2,2\" dilations=\"1,1\" pads_begin=\"0,0\" pads_end=\"0,0\" auto_pad=\"same_upper\"";
+    let shaped = text.layer("ConvolutionBackpropData", same, &[summed, weights, sizes], "FP32");
+    let end = text.convolution(shaped, &[24, 24, 1, 1], POINT);
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 3, 10, 30], [3, 3, 10, 30]] {
+        text.check(&[image(&shape)], &format!("{shape:?}"));
+    }
+}
+
+/// Lines, with a stride of eight.
+#[test]
+fn transposed_convolutions_of_lines() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,40,?");
+    let near = "strides=\"1\" dilations=\"1\" pads_begin=\"1\" pads_end=\"1\" auto_pad=\"explicit\"";
+    let far = "strides=\"8\" dilations=\"1\" pads_begin=\"4\" pads_end=\"4\" auto_pad=\"explicit\"";
+    let a = text.convolution(x, &[64, 40, 3], near);
+    let a = text.transposed(a, &[64, 32, 16], far);
+    let slope = text.floats(&[1], |_| 0.1);
+    let a = text.layer("PReLU", "", &[a, slope], "FP32");
+    let end = text.convolution(a, &[32, 32, 3], near);
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 40, 100], [3, 40, 7]] {
+        let (expected, _) = text.run(&[image(&shape)], true);
+        let (actual, entries) = text.run(&[image(&shape)], false);
+        compare(&expected, &actual, &format!("{shape:?}"));
+        assert_eq!(entries.iter().filter(|entry| entry.type_name == "Reorder").count(), 2);
+    }
+}
