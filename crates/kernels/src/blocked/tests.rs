@@ -275,6 +275,22 @@ fn misfitting_rows_are_errors() {
     assert!(to_rows(0, 4, 4, &[], &mut []).is_ok());
 }
 
+/// A kernel of one tap reads padding too, where that lies behind the planes only.
+#[test]
+fn points_padded_behind() {
+    let mut random = Random::new(5);
+    for (size, pad_end) in [([5, 9], [0, 2]), ([4, 20], [3, 1]), ([1, 1], [2, 30])] {
+        let ([high, wide], [below, right]) = (size, pad_end);
+        for outputs in [7, 40] {
+            let (size, pad) = ([1, high, wide], [0, below, right]);
+            let geometry =
+                ConvolutionGeometry::new(2, 1, 20, outputs, size, [1; 3], [1; 3], [1; 3], [0; 3], pad).unwrap();
+            check(&mut random, &geometry, Some(BlockedInput::Blocked));
+            check(&mut random, &geometry, Some(BlockedInput::Plain));
+        }
+    }
+}
+
 /// Tiles in a line, at its ends and both at once.
 #[test]
 fn tiles_in_lines() {
