@@ -8,6 +8,7 @@
 mod depthwise;
 mod direct;
 mod grid;
+mod mean_variance;
 mod narrow;
 mod pad;
 mod planes;
@@ -18,6 +19,7 @@ pub use depthwise::{BlockedDepthwise, blocked_depthwise};
 pub(crate) use direct::PlaneView;
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample};
+pub use mean_variance::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;

@@ -133,6 +133,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .or_else(|| super::fake_quantize::claim(context))
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
+        .or_else(|| super::normalization::claim_blocked(context))
         .or_else(|| claim_pad(context))
         .or_else(|| super::regions::claim(context))
         .or_else(|| super::interpolate::claim_blocked(context))
@@ -522,7 +523,7 @@ impl Side {
     }
 }
 
-// Layers over planes: poolings, reductions over all positions, interpolations.
+// Layers over planes: poolings, reductions and normalisations over all positions, interpolations.
 
 fn plane_candidate(
     node: &Node,
@@ -538,6 +539,7 @@ fn plane_candidate(
     let is_pooling = outputs.len() == 1 && super::pooling::kind(node).is_some();
     let is_plane = is_pooling
         || is_reduction(node, inputs, &data.shape, outputs)
+        || super::normalization::is_of_channels(node, inputs)
         || super::interpolate::keeps_channels(node, inputs, is_constant);
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
     if let (true, Some(taps)) = (is_pooling, super::pooling::taps(node)) {
