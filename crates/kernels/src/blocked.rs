@@ -1,6 +1,7 @@
 //! Kernels over channels in blocks of sixteen (`nChw16c`).
 //!
-//! A blocked tensor of shape `[N, C, H, W]` is stored as `[N, ceil(C / 16), H, W, 16]`. Lanes beyond the last channel
+//! A blocked tensor of shape `[N, C, H, W]` is stored as `[N, ceil(C / 16), H, W, 16]`, and one with a depth as
+//! `[N, ceil(C / 16), D, H, W, 16]`. Lanes beyond the last channel
 //! hold anything and are never used; [`to_plain`] drops them. Elementwise kernels therefore run over a blocked tensor
 //! as over a plain one, and concatenation along channels is a concatenation of blocks where all inputs but the last
 //! have multiples of sixteen channels. The layout is the same for every tier.
@@ -8,6 +9,7 @@
 mod depthwise;
 mod direct;
 mod grid;
+mod mean_variance;
 mod narrow;
 mod pad;
 mod planes;
@@ -16,9 +18,10 @@ mod rows;
 mod transposed;
 
 pub use depthwise::{BlockedDepthwise, blocked_depthwise};
-pub(crate) use direct::PlaneView;
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
+pub(crate) use direct::{DepthView, PlaneView};
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample};
+pub use mean_variance::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;

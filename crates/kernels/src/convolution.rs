@@ -14,7 +14,7 @@ pub use transposed::{
 };
 pub(crate) use transposed::{PlanePhase, Taps};
 
-use crate::blocked::PlaneView;
+use crate::blocked::{DepthView, PlaneView};
 use crate::epilogue::{Activation, Channelwise, Epilogue, Residual};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::gemm::{Block, Left, PackedA, Value, flops, plan_tasks};
@@ -121,8 +121,22 @@ impl ConvolutionGeometry {
     }
 
     /// Whether there is more than one position along the depth anywhere.
-    pub(crate) fn has_depth(&self) -> bool {
+    #[must_use]
+    pub fn has_depth(&self) -> bool {
         self.input[0] != 1 || self.kernel[0] != 1 || self.output[0] != 1 || self.pad_begin[0] != 0
+    }
+
+    /// The same convolution with the depth as part of the height, where every output position has products of the input
+    /// position at its place only; otherwise this one.
+    #[must_use]
+    pub fn flattened(self) -> Self {
+        let is_of_points = self.kernel == [1; 3] && self.stride == [1; 3] && self.pad_begin == [0; 3];
+        if !is_of_points || self.input != self.output {
+            return self;
+        }
+        let [deep, high, wide] = self.input;
+        let plane = [1, deep * high, wide];
+        Self { input: plane, output: plane, ..self }
     }
 
     /// `[groups, output channels, input channels, kernel height, kernel width]`.
@@ -143,16 +157,27 @@ impl ConvolutionGeometry {
         }
     }
 
-    /// The height and width that all windows together cover; `None` if that is far more than the input, as hostile pads make
-    /// it.
-    pub(crate) fn covered_plane(&self) -> Option<[usize; 2]> {
-        let (view, [_, _, _, high, wide]) = (self.plane(), self.channels_and_kernel());
-        let reach = |axis: usize, taps: usize| {
-            view.output[axis].saturating_sub(1) * view.stride[axis] + (taps - 1) * view.dilation[axis] + 1
-        };
-        let covered = [reach(0, high), reach(1, wide)];
-        let is_small = covered[0].saturating_mul(covered[1]) <= 4 * view.input[0] * view.input[1] + MOST_PADDING;
-        is_small.then_some(covered)
+    /// The depth alone.
+    pub(crate) fn depth(&self) -> DepthView {
+        DepthView {
+            input: self.input[0],
+            output: self.output[0],
+            taps: self.kernel[0],
+            stride: self.stride[0],
+            dilation: self.dilation[0],
+            pad: self.pad_begin[0],
+        }
+    }
+
+    /// The depth, height and width that all windows together cover; `None` if that is far more than the input, as hostile
+    /// pads make it.
+    pub(crate) fn covered(&self) -> Option<[usize; 3]> {
+        let covered = [0, 1, 2].map(|axis| {
+            let last = self.output[axis].saturating_sub(1) * self.stride[axis];
+            last + (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        });
+        let positions = covered.iter().fold(1, |total: usize, size| total.saturating_mul(*size));
+        (positions <= volume(self.input).saturating_mul(4).saturating_add(MOST_PADDING)).then_some(covered)
     }
 
     fn is_depthwise(&self) -> bool {

@@ -159,7 +159,7 @@ pub fn quantize(isa: Isa, quantizer: &Quantizer, input: &[f32], output: &mut [u8
 /// `None` where that is far larger than the input.
 #[must_use]
 pub fn code_plane(geometry: &ConvolutionGeometry) -> Option<[usize; 2]> {
-    geometry.covered_plane()
+    geometry.covered().map(|[_, high, wide]| [high, wide])
 }
 
 /// Bytes of the codes that a convolution reads; `None` where [`code_plane`] is.

@@ -3,8 +3,12 @@
 //! A tile holds the sums of neighbouring output positions (flattened, so that it may span lines) for one to three blocks
 //! of output channels in registers. For each tap every position has a pointer into the input, or to zeros where the tap
 //! lies in the padding; the tile then walks the input channels.
+//!
+//! A kernel with a depth is a sum of kernels of planes: each tap along the depth adds the products of one input plane to what
+//! the output holds, and the last one that lies inside the input applies bias and activation. A plain input is copied with
+//! its channels inside of its depth, so that the taps along the depth are channels.
 
-use super::{BLOCK, blocked_len};
+use super::{BLOCK, blocked_len, window};
 use crate::convolution::ConvolutionEpilogue;
 use crate::convolution::ConvolutionGeometry;
 use crate::epilogue::{Activation, Channelwise};
@@ -63,20 +67,21 @@ const SHORTEST_PATCH: usize = 32;
 /// The layout of a convolution's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockedInput {
-    /// `[N, C, H, W]`; meant for first layers with few channels.
+    /// `[N, C, D, H, W]`; meant for first layers with few channels.
     Plain,
-    /// `[N, ceil(C / 16), H, W, 16]`.
+    /// `[N, ceil(C / 16), D, H, W, 16]`.
     Blocked,
 }
 
 /// Weights of a convolution into the blocked layout, packed once. They serve every tier, image size, stride, dilation
-/// and padding.
+/// and padding that [`BlockedConvolution::can_be`] allows.
 #[derive(Debug, Clone)]
 pub struct BlockedConvolution {
     input: BlockedInput,
-    shape: [usize; 5],
+    shape: [usize; 6],
     /// `[output block, tap, input channel, 16 output channels]`, input channels those of one group; of straddling groups
-    /// `[output block, group in it, tap, input channel, 16 output channels]`.
+    /// `[output block, group in it, tap, input channel, 16 output channels]`. Taps along the depth are the outermost ones; of
+    /// a plain input they are part of the channels, as the outer ones.
     values: Packed<f32>,
     /// For each output block of straddling groups, what it is made of.
     straddling: Vec<Mixture>,
@@ -96,10 +101,10 @@ pub(super) struct Mixture {
 }
 
 impl BlockedConvolution {
-    /// Packs the weights `[output channels, input channels per group, height, width]` for this layout of the input.
+    /// Packs the weights `[output channels, input channels per group, depth, height, width]` for this layout of the input.
     ///
     /// # Errors
-    /// The number of weights is wrong, the geometry has a depth, or it has groups and a plain input.
+    /// The number of weights is wrong, or [`BlockedConvolution::can_be`] does not allow the geometry.
     pub fn pack<T: Value>(
         geometry: &ConvolutionGeometry,
         input: BlockedInput,
@@ -107,24 +112,23 @@ impl BlockedConvolution {
     ) -> Result<Self, KernelError> {
         check_exact("weights", weights.len(), geometry.weights_len())?;
         let shape = shape(geometry);
-        let [groups, outputs, inputs, high, wide] = shape;
-        if groups > 1 && input == BlockedInput::Plain {
-            return Err(KernelError::invalid("groups", "are more than one, and the input is plain"));
-        }
-        if geometry.has_depth() {
-            return Err(KernelError::invalid("geometry", "has a depth"));
-        }
+        let [groups, outputs, inputs, deep, high, wide] = shape;
+        check_geometry(geometry, input)?;
         let whole = outputs.is_multiple_of(groups * BLOCK) && inputs.is_multiple_of(groups * BLOCK);
         if groups > 1 && !whole && !Self::shares_blocks(outputs / groups, inputs / groups) {
             return Ok(Self::pack_straddling(input, shape, weights));
         }
-        let (inputs, taps) = (inputs / groups, high * wide);
+        let (inputs, plane, taps) = (inputs / groups, high * wide, deep * high * wide);
         let blocks = outputs.div_ceil(BLOCK);
         let mut values = Packed::zeroed(blocks * taps * inputs * BLOCK);
         for output in 0..outputs {
             for channel in 0..inputs {
                 for tap in 0..taps {
-                    let place = ((output / BLOCK * taps + tap) * inputs + channel) * BLOCK + output % BLOCK;
+                    let step = match input {
+                        BlockedInput::Plain => (tap % plane * deep + tap / plane) * inputs + channel,
+                        BlockedInput::Blocked => tap * inputs + channel,
+                    };
+                    let place = (output / BLOCK * taps * inputs + step) * BLOCK + output % BLOCK;
                     values[place] = weights[(output * inputs + channel) * taps + tap].widen();
                 }
             }
@@ -132,9 +136,16 @@ impl BlockedConvolution {
         Ok(Self { input, shape, values, straddling: Vec::new() })
     }
 
-    fn pack_straddling<T: Value>(input: BlockedInput, shape: [usize; 5], weights: &[T]) -> Self {
-        let [groups, outputs, inputs, high, wide] = shape;
-        let (of_group, inputs, taps) = (outputs / groups, inputs / groups, high * wide);
+    /// Whether convolutions of a geometry can be computed from this layout of the input: a plain input cannot have groups,
+    /// a dilation along the depth, or a depth with padding that is far more than the input.
+    #[must_use]
+    pub fn can_be(geometry: &ConvolutionGeometry, input: BlockedInput) -> bool {
+        check_geometry(geometry, input).is_ok()
+    }
+
+    fn pack_straddling<T: Value>(input: BlockedInput, shape: [usize; 6], weights: &[T]) -> Self {
+        let [groups, outputs, inputs, deep, high, wide] = shape;
+        let (of_group, inputs, taps) = (outputs / groups, inputs / groups, deep * high * wide);
         let mut values = Vec::new();
         let mut straddling = Vec::with_capacity(outputs.div_ceil(BLOCK));
         for first in (0..outputs).step_by(BLOCK) {
@@ -197,26 +208,45 @@ pub fn blocked_convolution_scratch_len(geometry: &ConvolutionGeometry, input: Bl
         return blocked_len(view.batch, patch_len(geometry), view.output[0].saturating_mul(view.output[1]));
     }
     match (input, padded(geometry)) {
-        (BlockedInput::Plain, Some([high, wide])) => {
+        (BlockedInput::Plain, Some(covered)) => {
             let [_, _, inputs, ..] = geometry.channels_and_kernel();
-            [geometry.plane().batch, inputs, high, wide]
+            covered
                 .iter()
-                .fold(1, |total: usize, size| total.saturating_mul(*size))
+                .fold(geometry.plane().batch.saturating_mul(inputs), |total, size| total.saturating_mul(*size))
         }
         _ => 0,
     }
 }
 
-/// Whether all windows lie inside the input.
-fn is_inside(geometry: &ConvolutionGeometry) -> bool {
-    let view = geometry.plane();
-    let fits = |covered: [usize; 2]| (0..2).all(|axis| view.pad[axis] == 0 && covered[axis] <= view.input[axis]);
-    geometry.covered_plane().is_some_and(fits)
+/// An error if a convolution cannot be computed from this layout of the input.
+fn check_geometry(geometry: &ConvolutionGeometry, input: BlockedInput) -> Result<(), KernelError> {
+    let [groups, ..] = geometry.channels_and_kernel();
+    let depth = geometry.depth();
+    match input {
+        BlockedInput::Plain if groups > 1 => {
+            Err(KernelError::invalid("groups", "are more than one, and the input is plain"))
+        }
+        BlockedInput::Plain if geometry.has_depth() && depth.taps > 1 && depth.dilation > 1 => {
+            Err(KernelError::invalid("geometry", "has a dilation along the depth, and the input is plain"))
+        }
+        BlockedInput::Plain if geometry.has_depth() && geometry.covered().is_none() => {
+            Err(KernelError::invalid("geometry", "has a depth and far more padding than the plain input"))
+        }
+        _ => Ok(()),
+    }
 }
 
-/// The size of the copy of a plane that all windows lie in, if they leave the input and the copy is not far larger.
-fn padded(geometry: &ConvolutionGeometry) -> Option<[usize; 2]> {
-    geometry.covered_plane().filter(|_| !is_inside(geometry))
+/// Whether all windows lie inside the input, as far as planes go.
+fn is_inside(geometry: &ConvolutionGeometry) -> bool {
+    let view = geometry.plane();
+    let fits = |[_, high, wide]: [usize; 3]| view.pad == [0, 0] && high <= view.input[0] && wide <= view.input[1];
+    geometry.covered().is_some_and(fits)
+}
+
+/// The size `[depth, height, width]` of the copy of a plain input that all windows lie in, if there has to be one and it is
+/// not far larger. With a depth there always has to be, since channels come inside of it.
+fn padded(geometry: &ConvolutionGeometry) -> Option<[usize; 3]> {
+    geometry.covered().filter(|_| geometry.has_depth() || !is_inside(geometry))
 }
 
 /// Values of one window.
@@ -266,14 +296,29 @@ fn copy_patches(geometry: &ConvolutionGeometry, input: &[f32], output: &mut [f32
     });
 }
 
-/// Copies each plane into zeros of the size `[high, wide]`, behind the padding before its axes.
-fn pad_planes(view: &PlaneView, [high, wide]: [usize; 2], input: &[f32], output: &mut [f32]) {
+/// Copies each plane into zeros of the size `[high, wide]`, behind the padding before its axes, and puts the channels inside
+/// of a depth of the size `deep`.
+fn pad_planes(
+    view: &PlaneView,
+    depth: &DepthView,
+    channels: usize,
+    [deep, high, wide]: [usize; 3],
+    input: &[f32],
+    output: &mut [f32],
+) {
     let ([lines, columns], [top, left]) = (view.input, view.pad);
     let (first, last) = (left.min(wide), (left + columns).min(wide));
     let work = nanoseconds_for_bytes(output.len().saturating_mul(8));
     parallel_chunks_mut(output, high * wide, work, |first_plane, planes| {
         for (offset, plane) in planes.chunks_exact_mut(high * wide).enumerate() {
-            let source = &input[(first_plane + offset) * lines * columns..][..lines * columns];
+            let (rest, channel) = ((first_plane + offset) / channels, (first_plane + offset) % channels);
+            let (image, z) = (rest / deep, rest % deep);
+            let Some(z) = z.checked_sub(depth.pad).filter(|z| *z < depth.input) else {
+                plane.fill(0.0);
+                continue;
+            };
+            let index = (image * channels + channel) * depth.input + z;
+            let source = &input[index * lines * columns..][..lines * columns];
             for (y, line) in plane.chunks_exact_mut(wide).enumerate() {
                 let Some(row) = y.checked_sub(top).filter(|row| *row < lines) else {
                     line.fill(0.0);
@@ -292,7 +337,8 @@ fn pad_planes(view: &PlaneView, [high, wide]: [usize; 2], input: &[f32], output:
 /// [`blocked_convolution_scratch_len`] elements.
 ///
 /// # Errors
-/// A slice has the wrong length, or the weights were packed for another shape.
+/// A slice has the wrong length, the weights were packed for another shape, or [`BlockedConvolution::can_be`] does not allow
+/// the geometry.
 pub fn blocked_convolution(
     isa: Isa,
     geometry: &ConvolutionGeometry,
@@ -302,25 +348,26 @@ pub fn blocked_convolution(
     epilogue: &ConvolutionEpilogue<'_>,
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    let mut view = geometry.plane();
-    let [groups, outputs, inputs, high, wide] = weights.shape;
-    if weights.shape != shape(geometry) || geometry.has_depth() {
+    let (mut view, mut depth) = (geometry.plane(), geometry.depth());
+    let [groups, outputs, inputs, _, high, wide] = weights.shape;
+    if weights.shape != shape(geometry) {
         return Err(KernelError::invalid("weights", "packed for another shape"));
     }
+    check_geometry(geometry, weights.input)?;
     let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
     let input_len = match weights.input {
         BlockedInput::Plain => geometry.input_len(),
-        BlockedInput::Blocked => blocked_len(view.batch, inputs, plane),
+        BlockedInput::Blocked => blocked_len(view.batch, inputs, depth.input.saturating_mul(plane)),
     };
     check_exact("input", input.len(), input_len)?;
-    check_exact("output", output.len(), blocked_len(view.batch, outputs, positions))?;
+    check_exact("output", output.len(), blocked_len(view.batch, outputs, depth.output.saturating_mul(positions)))?;
     epilogue.check_accumulating(outputs, output.len())?;
     check_len("scratch", scratch.len(), blocked_convolution_scratch_len(geometry, weights.input))?;
     if output.is_empty() {
         return Ok(());
     }
     let (mut input, mut layout, mut taps) = (input, weights.input, [high, wide]);
-    let mut inputs = inputs;
+    let (mut inputs, mut plane_step) = (inputs, 0);
     let mut is_dense = layout == BlockedInput::Plain && is_inside(geometry);
     if layout == BlockedInput::Plain && has_patches(geometry) {
         // A convolution of windows is a product of each position with channels that are the values of its window.
@@ -330,14 +377,21 @@ pub fn blocked_convolution(
         view = PlaneView { input: view.output, stride: [1, 1], dilation: [1, 1], pad: [0, 0], ..view };
         is_dense = false;
     } else if let (BlockedInput::Plain, Some(covered)) = (layout, padded(geometry)) {
-        let copy = &mut scratch[..view.batch * inputs * covered[0] * covered[1]];
-        pad_planes(&view, covered, input, copy);
-        (input, view.input, view.pad) = (copy, covered, [0, 0]);
+        let copy = &mut scratch[..blocked_convolution_scratch_len(geometry, layout)];
+        pad_planes(&view, &depth, inputs, covered, input, copy);
+        (input, view.input, view.pad) = (copy, [covered[1], covered[2]], [0, 0]);
         is_dense = true;
+        // Taps along the depth are channels now, since the channels of a plane lie beside those of the next one.
+        plane_step = inputs * covered[1] * covered[2];
+        inputs *= depth.taps;
+        depth = DepthView { input: covered[0], taps: 1, pad: 0, ..depth };
     }
+    let (lanes, plane) = (if layout == BlockedInput::Plain { 1 } else { BLOCK }, view.input[0] * view.input[1]);
+    let channel_step = if plane_step == 0 { depth.input * plane * lanes } else { plane };
+    let plane_step = if plane_step == 0 { plane * lanes } else { plane_step };
     let shares_blocks = groups > 1 && BlockedConvolution::shares_blocks(outputs / groups, inputs / groups);
     let is_straddling = !weights.straddling.is_empty();
-    let (input_blocks, inputs, group_outputs) = (inputs.div_ceil(BLOCK), inputs / groups, outputs / groups);
+    let (inputs, group_outputs) = (inputs / groups, outputs / groups);
     // Groups that lie in one block, and those that straddle blocks, are one task a block.
     let groups = if shares_blocks || is_straddling { outputs.div_ceil(BLOCK) } else { groups };
     let ends_with_lines = layout == BlockedInput::Plain
@@ -348,12 +402,15 @@ pub fn blocked_convolution(
         layout,
         epilogue,
         input,
+        image_step: input.len() / view.batch.max(1),
+        channel_step,
+        plane_step,
         view,
+        depth,
         is_dense,
         ends_with_lines,
         shares_blocks,
         group_outputs,
-        input_blocks,
         inputs,
         taps,
         blocks: outputs.div_ceil(BLOCK),
@@ -364,25 +421,33 @@ pub fn blocked_convolution(
     let span = if ends_with_lines { view.output[1] } else { positions };
     let parts = Parts::new(isa, job.per_group);
     let tile = parts.tile(span, parts.of(0).len());
-    let tile_flops = 2 * tile * parts.of(0).len() * BLOCK * inputs * taps[0] * taps[1];
+    let tile_flops = 2 * tile * parts.of(0).len() * BLOCK * inputs * depth.taps * taps[0] * taps[1];
     let tiles = positions.div_ceil(tile);
     // Enough tasks to share evenly, each far longer than what it takes to hand it out.
-    let task_flops = (geometry.flops() / TASKS).clamp(SHORTEST_TASK, LONGEST_TASK);
-    let run = (task_flops as usize / tile_flops.max(1)).clamp(1, tiles);
+    // With a depth they are longer, so that the weights of one tap along it serve several tiles.
+    let longest = LONGEST_TASK.saturating_mul(depth.taps as u64);
+    let task_flops = (geometry.flops() / TASKS).clamp(SHORTEST_TASK, longest) as usize;
+    let run = (task_flops / tile_flops.max(1)).clamp(1, tiles);
     let run = tiles.div_ceil(tiles.div_ceil(run));
     let runs = tiles.div_ceil(run);
-    let count = view.batch * groups * parts.count * runs;
+    // Small planes are computed several at a time.
+    let planes = (task_flops / tile_flops.saturating_mul(tiles).max(1)).clamp(1, depth.output);
+    let planes = depth.output.div_ceil(depth.output.div_ceil(planes));
+    let layers = depth.output.div_ceil(planes);
+    let count = view.batch * groups * parts.count * layers * runs;
     parallel_for(count, 1, nanoseconds_for_flops(geometry.flops()), |range| {
         for task in range {
             let (rest, run_index) = (task / runs, task % runs);
+            let (rest, layer) = (rest / layers, rest % layers);
             let (rest, part) = (rest / parts.count, rest % parts.count);
             let (image, group) = (rest / groups, rest % groups);
             let blocks = parts.of(part);
             let span_of_task = run_index * run * tile..positions.min((run_index + 1) * run * tile);
+            let planes_of_task = layer * planes..depth.output.min((layer + 1) * planes);
             let tile = parts.tile(span, blocks.len());
             let first = group * job.per_group + blocks.start;
             // SAFETY: lengths were checked, and tasks write disjoint parts of the output.
-            unsafe { job.run(image, group, first, blocks.len(), span_of_task, tile) };
+            unsafe { job.run(image, group, first, blocks.len(), planes_of_task, span_of_task, tile) };
         }
     });
     Ok(())
@@ -444,6 +509,25 @@ impl PlaneView {
     }
 }
 
+/// The depth of a geometry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DepthView {
+    pub(crate) input: usize,
+    pub(crate) output: usize,
+    pub(crate) taps: usize,
+    pub(crate) stride: usize,
+    pub(crate) dilation: usize,
+    pub(crate) pad: usize,
+}
+
+impl DepthView {
+    /// The taps of an output plane that lie inside the input.
+    fn inside(&self, output: usize) -> Range<usize> {
+        let (first, end, _) = window(output * self.stride, self.taps, self.dilation, self.pad, self.input, 0);
+        first..end
+    }
+}
+
 struct Job<'a> {
     isa: Isa,
     weights: &'a BlockedConvolution,
@@ -451,7 +535,14 @@ struct Job<'a> {
     layout: BlockedInput,
     epilogue: &'a ConvolutionEpilogue<'a>,
     input: &'a [f32],
+    /// Elements from one image to the next.
+    image_step: usize,
+    /// Elements from one run of channels that lie next to each other at one position to the next run.
+    channel_step: usize,
+    /// Elements from one plane to the next along the depth.
+    plane_step: usize,
     view: PlaneView,
+    depth: DepthView,
     /// Whether every tap lies inside a plain input.
     is_dense: bool,
     /// Whether tiles end with lines, so that neighbouring positions read at one distance.
@@ -460,8 +551,6 @@ struct Job<'a> {
     shares_blocks: bool,
     /// Output channels of one group.
     group_outputs: usize,
-    /// Input blocks of one image.
-    input_blocks: usize,
     /// Input channels of one group.
     inputs: usize,
     taps: [usize; 2],
@@ -469,6 +558,7 @@ struct Job<'a> {
     blocks: usize,
     /// Output blocks of one group.
     per_group: usize,
+    /// Positions of one output plane.
     positions: usize,
     output: SharedMut<'a, f32>,
 }
@@ -476,33 +566,43 @@ struct Job<'a> {
 /// Zeros that taps in the padding read.
 static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
 
+/// The bias of sums that are not complete.
+static NO_BIAS: [f32; MOST_BLOCKS * BLOCK] = [0.0; MOST_BLOCKS * BLOCK];
+
 impl Job<'_> {
-    /// Computes a span of positions for one to three output blocks.
+    /// Computes a span of positions of some output planes for one to three output blocks.
     ///
     /// # Safety
     /// The lengths were checked, and nobody else touches this part of the output.
-    unsafe fn run(&self, image: usize, group: usize, block: usize, blocks: usize, span: Range<usize>, tile: usize) {
-        let plane = self.view.input[0] * self.view.input[1];
+    unsafe fn run(
+        &self,
+        image: usize,
+        group: usize,
+        block: usize,
+        blocks: usize,
+        planes: Range<usize>,
+        span: Range<usize>,
+        tile: usize,
+    ) {
         let channel = block * BLOCK;
         let mixture = self.weights.straddling.get(block);
         // For each lane of a block, the first input lane of its group.
         let first_channel = channel / self.group_outputs * self.inputs;
         let mut group_lanes = [0u32; BLOCK];
-        let (lanes, source) = match self.layout {
-            BlockedInput::Plain => (1, image * self.inputs * plane),
+        let (lanes, input_block) = match self.layout {
+            BlockedInput::Plain => (1, 0),
             BlockedInput::Blocked if self.shares_blocks => {
                 group_lanes = std::array::from_fn(|lane| {
                     (first_channel % BLOCK + lane / self.group_outputs * self.inputs) as u32
                 });
-                (BLOCK, (image * self.input_blocks + first_channel / BLOCK) * plane * BLOCK)
+                (BLOCK, first_channel / BLOCK)
             }
-            BlockedInput::Blocked if mixture.is_some() => (BLOCK, image * self.input_blocks * plane * BLOCK),
-            BlockedInput::Blocked => {
-                let per_group = self.inputs.div_ceil(BLOCK);
-                (BLOCK, (image * self.input_blocks + group * per_group) * plane * BLOCK)
-            }
+            BlockedInput::Blocked if mixture.is_some() => (BLOCK, 0),
+            BlockedInput::Blocked => (BLOCK, group * self.inputs.div_ceil(BLOCK)),
         };
-        let weights = mixture.map_or(block * self.taps[0] * self.taps[1] * self.inputs * BLOCK, |found| found.weights);
+        // The weights of one tap along the depth, and those of all of them.
+        let plane_weights = self.taps[0] * self.taps[1] * self.inputs * BLOCK;
+        let block_weights = self.depth.taps * plane_weights;
         let outputs = self.weights.shape[1];
         let vector = |values: &[f32]| {
             let mut lanes = [0.0f32; MOST_BLOCKS * BLOCK];
@@ -515,8 +615,60 @@ impl Job<'_> {
             Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
             _ => None,
         };
-        let part = self.epilogue.part(0, 0, 0, 0);
-        let block_stride = self.positions * BLOCK;
+        let part = Part {
+            blocks,
+            tile,
+            lanes,
+            source: image * self.image_step + input_block * self.channel_step,
+            weights: mixture.map_or(block * block_weights, |found| found.weights),
+            plane_weights,
+            block_weights,
+            target: (image * self.blocks + block) * self.depth.output * self.positions * BLOCK,
+            bias: bias.as_ptr(),
+            slopes: slopes.as_ref().map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
+            group_lanes: group_lanes.as_ptr(),
+            mixture: mixture.map_or(std::ptr::null(), std::ptr::from_ref),
+        };
+        // The weights of a tap serve all planes before those of the next one are read.
+        for tap in 0..self.depth.taps {
+            for z in planes.clone() {
+                let inside = self.depth.inside(z);
+                let pass = match inside.is_empty() {
+                    // Such a plane has no products at all.
+                    true if tap == 0 => Pass { z, tap, starts: true, ends: true, channels: 0, plane: 0 },
+                    false if inside.contains(&tap) => Pass {
+                        z,
+                        tap,
+                        starts: tap == inside.start,
+                        ends: tap + 1 == inside.end,
+                        channels: self.inputs,
+                        plane: z * self.depth.stride + tap * self.depth.dilation - self.depth.pad,
+                    },
+                    _ => continue,
+                };
+                // SAFETY: the caller's promise; the plane lies in the input, or nothing is read of it.
+                unsafe { self.run_plane(&part, pass, span.clone()) };
+            }
+        }
+    }
+
+    /// Adds the products of one tap along the depth to a span of positions of one output plane.
+    ///
+    /// # Safety
+    /// As of [`Job::run`]; the part's pointers lead to what they are for.
+    unsafe fn run_plane(&self, part: &Part, pass: Pass, span: Range<usize>) {
+        let &Part { blocks, tile, .. } = part;
+        let finish = self.epilogue.part(0, 0, 0, 0);
+        let limits = if pass.ends { finish.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) };
+        let block_stride = self.depth.output * self.positions * BLOCK;
+        let source = part.source + pass.plane * self.plane_step;
+        let weights = part.weights + pass.tap * part.plane_weights;
+        let steps = part.plane_weights / BLOCK;
+        let tiles = self.positions.div_ceil(tile);
+        // The tiles of a task together ask for all weights of the next one.
+        let next_step = (blocks * BLOCK).div_ceil(self.depth.output * tiles);
+        let first_next = part.weights + blocks * part.block_weights;
+        let first_tile = (pass.tap * self.depth.output + pass.z) * tiles;
         let mut position = span.start;
         while position < span.end {
             let mut count = tile.min(span.end - position);
@@ -526,17 +678,16 @@ impl Job<'_> {
             if count > ANY_POSITIONS && count % 2 == 1 {
                 count = count.div_ceil(2);
             }
-            let offset = (image * self.blocks + block) * block_stride + position * BLOCK;
-            // The tiles of a task together ask for all weights of the next one.
-            let steps = self.taps[0] * self.taps[1] * self.inputs;
-            let next_step = (blocks * BLOCK).div_ceil(self.positions.div_ceil(tile));
-            let next = weights + blocks * steps * BLOCK + position / tile * steps * next_step;
+            let offset = part.target + (pass.z * self.positions + position) * BLOCK;
+            let next = first_next + (first_tile + position / tile) * steps * next_step;
             let (next, next_step) = match next + steps * next_step <= self.weights.values.len() {
                 true => (self.weights.values[next..].as_ptr(), next_step),
                 false => (self.weights.values[weights..].as_ptr(), 0),
             };
             let target = self.output.pointer().wrapping_add(offset);
             let residual = match self.epilogue.residual {
+                // The products of the taps before are in the output.
+                _ if !pass.starts => target.cast_const(),
                 Some(values) => values[offset..].as_ptr(),
                 None if self.epilogue.accumulates => target.cast_const(),
                 None => std::ptr::null(),
@@ -545,29 +696,29 @@ impl Job<'_> {
                 input: self.input[source..].as_ptr(),
                 view: self.view,
                 taps: self.taps,
-                lanes,
-                channels: self.inputs,
+                lanes: part.lanes,
+                channels: pass.channels,
                 first_lane: 0,
-                channel_step: plane * lanes,
+                channel_step: self.channel_step,
                 weights: self.weights.values[weights..].as_ptr(),
-                weights_block: self.taps[0] * self.taps[1] * self.inputs * BLOCK,
-                bias: bias.as_ptr(),
-                slopes: slopes.as_ref().map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
+                weights_block: part.block_weights,
+                bias: if pass.ends { part.bias } else { NO_BIAS.as_ptr() },
+                slopes: if pass.ends { part.slopes } else { std::ptr::null() },
                 residual,
                 output: target,
                 block_stride,
-                group_lanes: group_lanes.as_ptr(),
+                group_lanes: part.group_lanes,
                 group_outputs: self.group_outputs,
-                mixture: mixture.map_or(std::ptr::null(), std::ptr::from_ref),
+                mixture: part.mixture,
                 position,
-                limits: part.limits(),
+                limits,
                 next,
                 next_step,
             };
             // SAFETY: the tile lies inside the output, and everything it reads inside the slices that were checked.
             unsafe {
                 match (self.is_dense, self.view.stride[1]) {
-                    _ if mixture.is_some() => run_tile::<STRADDLING>(self.isa, count, blocks, call),
+                    _ if !part.mixture.is_null() => run_tile::<STRADDLING>(self.isa, count, blocks, call),
                     _ if self.shares_blocks => run_tile::<SHARED>(self.isa, count, blocks, call),
                     _ if self.lies_side_by_side(position, count) => {
                         run_tile::<SIDE_BY_SIDE>(self.isa, count, blocks, call);
@@ -580,7 +731,7 @@ impl Job<'_> {
                     _ => run_tile::<APART>(self.isa, count, blocks, call),
                 }
             }
-            if let (Activation::Unary(op), true) = (self.epilogue.activation, part.needs_pass()) {
+            if let (Activation::Unary(op), true) = (self.epilogue.activation, pass.ends && finish.needs_pass()) {
                 for block in 0..blocks {
                     let line = call.output.wrapping_add(block * block_stride);
                     // SAFETY: the tile's lines lie in the output.
@@ -599,9 +750,9 @@ impl Job<'_> {
         if self.layout == BlockedInput::Plain || view.stride != [1, 1] {
             return false;
         }
-        if self.taps == [1, 1] && view.pad == [0, 0] {
+        if self.taps == [1, 1] && view.pad == [0, 0] && view.input == view.output {
             // One line is as good as another, if they follow each other.
-            return view.input == view.output || self.is_in_line(position, count);
+            return true;
         }
         let at = [position / view.output[1], position % view.output[1]];
         let is_inside = |axis: usize, count: usize| {
@@ -614,6 +765,45 @@ impl Job<'_> {
     fn is_in_line(&self, position: usize, count: usize) -> bool {
         position % self.view.output[1] + count <= self.view.output[1]
     }
+}
+
+/// What all tiles of a task have in common.
+struct Part {
+    /// Output blocks.
+    blocks: usize,
+    /// Positions of a tile.
+    tile: usize,
+    lanes: usize,
+    /// Where the input of the group begins.
+    source: usize,
+    /// Where the weights begin.
+    weights: usize,
+    /// The weights of an output block for one tap along the depth.
+    plane_weights: usize,
+    /// The weights of an output block, or of each of its groups if they straddle blocks.
+    block_weights: usize,
+    /// Where the output blocks begin.
+    target: usize,
+    bias: *const f32,
+    slopes: *const f32,
+    group_lanes: *const u32,
+    mixture: *const Mixture,
+}
+
+/// One tap along the depth of an output plane.
+#[derive(Clone, Copy)]
+struct Pass {
+    /// The output plane.
+    z: usize,
+    tap: usize,
+    /// Whether it is the first one inside the input, which does not add to the output.
+    starts: bool,
+    /// Whether it is the last one, which completes the sums.
+    ends: bool,
+    /// The channels that there are products of.
+    channels: usize,
+    /// The input plane.
+    plane: usize,
 }
 
 /// Everything one tile needs.
@@ -630,6 +820,7 @@ pub(super) struct Call {
     /// Elements from one run of `lanes` channels to the next.
     pub(super) channel_step: usize,
     pub(super) weights: *const f32,
+    /// Elements from the weights of one output block, or of one straddling group, to those of the next.
     pub(super) weights_block: usize,
     pub(super) bias: *const f32,
     pub(super) slopes: *const f32,
@@ -957,7 +1148,7 @@ unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
             let part = Call {
                 input: call.input.add(channel / BLOCK * call.channel_step),
                 first_lane: channel % BLOCK,
-                weights: call.weights.add(group * call.taps[0] * call.taps[1] * call.channels * BLOCK),
+                weights: call.weights.add(group * call.weights_block),
                 ..*call
             };
             let own = accumulate::<S, POSITIONS, VECTORS, STRADDLING>(s, &part);
@@ -1229,6 +1420,8 @@ unsafe fn finish<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     }
 }
 
-fn shape(geometry: &ConvolutionGeometry) -> [usize; 5] {
-    geometry.channels_and_kernel()
+/// `[groups, output channels, input channels, kernel depth, kernel height, kernel width]`.
+fn shape(geometry: &ConvolutionGeometry) -> [usize; 6] {
+    let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
+    [groups, outputs, inputs, geometry.depth().taps, high, wide]
 }

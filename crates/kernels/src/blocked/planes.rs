@@ -1,8 +1,7 @@
 //! Pooling in the blocked layout: a vector is sixteen channels of one position.
 
-use super::direct::PlaneView;
 use super::{BLOCK, blocked_len};
-use crate::error::{KernelError, check_exact};
+use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
@@ -21,27 +20,27 @@ pub enum PoolingKind {
     AverageWithPadding,
 }
 
-/// A pooling over planes.
+/// A pooling over volumes; planes have a depth of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockedPooling {
     /// Images.
     pub batch: usize,
     /// Channels; the tensors hold whole blocks.
     pub channels: usize,
-    /// Height and width of the input.
-    pub input: [usize; 2],
-    /// Height and width of the output, whichever way they were rounded.
-    pub output: [usize; 2],
-    /// Height and width of the window.
-    pub kernel: [usize; 2],
+    /// Depth, height and width of the input.
+    pub input: [usize; 3],
+    /// Depth, height and width of the output, whichever way they were rounded.
+    pub output: [usize; 3],
+    /// Depth, height and width of the window.
+    pub kernel: [usize; 3],
     /// Steps between windows.
-    pub stride: [usize; 2],
+    pub stride: [usize; 3],
     /// Steps inside a window.
-    pub dilation: [usize; 2],
+    pub dilation: [usize; 3],
     /// Padding before each axis.
-    pub pad_begin: [usize; 2],
+    pub pad_begin: [usize; 3],
     /// Padding after each axis.
-    pub pad_end: [usize; 2],
+    pub pad_end: [usize; 3],
 }
 
 /// Pools blocked tensors.
@@ -56,8 +55,7 @@ pub fn blocked_pooling(
     output: &mut [f32],
 ) -> Result<(), KernelError> {
     let BlockedPooling { batch, channels, kernel, stride, dilation, pad_begin, pad_end, .. } = *pooling;
-    let view = PlaneView { batch, input: pooling.input, output: pooling.output, stride, dilation, pad: pad_begin };
-    for axis in 0..2 {
+    for axis in 0..3 {
         if kernel[axis] == 0 || stride[axis] == 0 || dilation[axis] == 0 {
             return Err(KernelError::invalid("kernel", "kernel, stride or dilation is zero"));
         }
@@ -70,27 +68,25 @@ pub fn blocked_pooling(
             return Err(KernelError::invalid("kernel", "sizes overflow"));
         }
     }
-    let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
-    check_exact("input", input.len(), blocked_len(batch, channels, plane))?;
+    let (volume, positions) = (product("input", &pooling.input)?, product("output", &pooling.output)?);
+    check_exact("input", input.len(), blocked_len(batch, channels, volume))?;
     check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
     if output.is_empty() {
         return Ok(());
     }
     let shared = SharedMut::new(output);
-    let taps = kernel[0].saturating_mul(kernel[1]) as u64;
+    let taps = kernel.iter().fold(1, |total: usize, size| total.saturating_mul(*size)) as u64;
     let work = (shared.len() as u64).saturating_mul(taps) / 16;
-    let (lines, line) = (view.output[0], view.output[1] * BLOCK);
-    let planes = batch * channels.div_ceil(BLOCK);
-    parallel_for(planes * lines, CHUNK.div_ceil(line), work, |range| {
+    let (lines, line) = (pooling.output[0] * pooling.output[1], pooling.output[2] * BLOCK);
+    let volumes = batch * channels.div_ceil(BLOCK);
+    parallel_for(volumes * lines, CHUNK.div_ceil(line), work, |range| {
         for index in range {
-            let (plane_index, y) = (index / lines, index % lines);
+            let (block, y) = (index / lines, index % lines);
             let call = Pool {
                 kind,
-                view,
-                kernel,
-                pad_end,
-                y,
-                input: &input[plane_index * plane * BLOCK..][..plane * BLOCK],
+                pooling: *pooling,
+                at: [y / pooling.output[1], y % pooling.output[1]],
+                input: &input[block * volume * BLOCK..][..volume * BLOCK],
                 // SAFETY: lines are disjoint and within the output.
                 output: unsafe { shared.slice(index * line..(index + 1) * line) },
             };
@@ -100,12 +96,12 @@ pub fn blocked_pooling(
     Ok(())
 }
 
+/// One line of the output.
 struct Pool<'a> {
     kind: PoolingKind,
-    view: PlaneView,
-    kernel: [usize; 2],
-    pad_end: [usize; 2],
-    y: usize,
+    pooling: BlockedPooling,
+    /// The plane and the line in it.
+    at: [usize; 2],
     input: &'a [f32],
     output: &'a mut [f32],
 }
@@ -114,24 +110,32 @@ impl Kernel for Pool<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let rows = self.window(0, self.y);
+        let BlockedPooling { input, stride, dilation, pad_begin, .. } = self.pooling;
+        let planes = self.window(0, self.at[0]);
+        let rows = self.window(1, self.at[1]);
         let max = self.kind == PoolingKind::Max;
-        for x in 0..self.view.output[1] {
-            let columns = self.window(1, x);
+        for x in 0..self.pooling.output[2] {
+            let columns = self.window(2, x);
             let divisor = match self.kind {
-                PoolingKind::AverageWithPadding => rows.2 * columns.2,
-                _ => (rows.1 - rows.0) * (columns.1 - columns.0),
+                PoolingKind::AverageWithPadding => planes.2 * rows.2 * columns.2,
+                _ => (planes.1 - planes.0) * (rows.1 - rows.0) * (columns.1 - columns.0),
             };
             for part in (0..BLOCK).step_by(S::LANES) {
                 let mut sum = s.splat(if max { f32::NEG_INFINITY } else { 0.0 });
-                for ky in rows.0..rows.1 {
-                    let y = self.y * self.view.stride[0] + ky * self.view.dilation[0] - self.view.pad[0];
-                    for kx in columns.0..columns.1 {
-                        let column = x * self.view.stride[1] + kx * self.view.dilation[1] - self.view.pad[1];
-                        let place = (y * self.view.input[1] + column) * BLOCK + part;
-                        // SAFETY: `window` keeps the taps inside the input.
-                        let value = unsafe { s.load(self.input.as_ptr().add(place)) };
-                        sum = if max { s.select(s.is_nan(value), value, s.max(value, sum)) } else { s.add(sum, value) };
+                for kz in planes.0..planes.1 {
+                    let z = self.at[0] * stride[0] + kz * dilation[0] - pad_begin[0];
+                    for ky in rows.0..rows.1 {
+                        let y = self.at[1] * stride[1] + ky * dilation[1] - pad_begin[1];
+                        for kx in columns.0..columns.1 {
+                            let column = x * stride[2] + kx * dilation[2] - pad_begin[2];
+                            let place = ((z * input[1] + y) * input[2] + column) * BLOCK + part;
+                            // SAFETY: `window` keeps the taps inside the input.
+                            let value = unsafe { s.load(self.input.as_ptr().add(place)) };
+                            sum = match max {
+                                true => s.select(s.is_nan(value), value, s.max(value, sum)),
+                                false => s.add(sum, value),
+                            };
+                        }
                     }
                 }
                 if !max {
@@ -149,12 +153,12 @@ impl Pool<'_> {
     #[inline(always)]
     fn window(&self, axis: usize, output: usize) -> (usize, usize, usize) {
         window(
-            output * self.view.stride[axis],
-            self.kernel[axis],
-            self.view.dilation[axis],
-            self.view.pad[axis],
-            self.view.input[axis],
-            self.pad_end[axis],
+            output * self.pooling.stride[axis],
+            self.pooling.kernel[axis],
+            self.pooling.dilation[axis],
+            self.pooling.pad_begin[axis],
+            self.pooling.input[axis],
+            self.pooling.pad_end[axis],
         )
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
 use crate::epilogue::{Activation, Channelwise};
-use crate::isa::Isa;
+use crate::isa::{self, Isa};
 use crate::testing::{Random, assert_close, in_pool};
 use crate::unary::UnaryOp;
 use pretty_assertions::assert_eq;
@@ -49,11 +49,36 @@ fn random_geometry(random: &mut Random, groups: usize, inputs: usize, outputs: u
     }
 }
 
+fn random_volume(random: &mut Random, groups: usize, inputs: usize, outputs: usize) -> ConvolutionGeometry {
+    loop {
+        let three = |random: &mut Random, low: usize, high: usize, [first, last]: [usize; 2]| {
+            [random.between(first, last), random.between(low, high), random.between(low, high)]
+        };
+        let geometry = ConvolutionGeometry::new(
+            random.between(1, 2),
+            groups,
+            inputs,
+            outputs,
+            three(random, 1, 15, [1, 6]),
+            three(random, 1, 3, [1, 3]),
+            three(random, 1, 2, [1, 3]),
+            three(random, 1, 2, [1, 2]),
+            // Windows may miss the input altogether.
+            three(random, 0, 2, [0, 4]),
+            three(random, 0, 2, [0, 4]),
+        );
+        if let Ok(geometry) = geometry {
+            return geometry;
+        }
+    }
+}
+
 /// Compares with the plain convolution, which has a reference of its own.
 fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Option<BlockedInput>) {
     let (inputs, outputs) = (geometry.channels_and_kernel()[2], geometry.channels_and_kernel()[1]);
-    let view = geometry.plane();
-    let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
+    let (view, depth) = (geometry.plane(), geometry.depth());
+    let plane = depth.input * view.input[0] * view.input[1];
+    let positions = depth.output * view.output[0] * view.output[1];
     let weights = random.values(geometry.weights_len());
     let input = random.values(geometry.input_len());
     let (bias, slopes) = (random.values(outputs), random.values(outputs));
@@ -120,6 +145,28 @@ proptest! {
     }
 
     #[test]
+    fn any_convolution_with_a_depth(seed: u64) {
+        let mut random = Random::new(seed);
+        let (inputs, outputs) = (random.between(1, 40), random.between(1, 70));
+        let geometry = random_volume(&mut random, 1, inputs, outputs);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        let geometry = random_volume(&mut random, 3, 48, 96);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        let (groups, inputs, outputs) = (random.between(2, 11), [1, 2, 4][random.between(0, 2)], [4, 8][random.between(0, 1)]);
+        let geometry = random_volume(&mut random, groups, groups * inputs, groups * outputs);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        let (groups, inputs, outputs) = (random.between(2, 5), random.between(1, 20), random.between(3, 20));
+        let geometry = random_volume(&mut random, groups, groups * inputs, groups * outputs);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        for inputs in [1, 3, 7] {
+            let geometry = random_volume(&mut random, 1, inputs, outputs);
+            if BlockedConvolution::can_be(&geometry, BlockedInput::Plain) {
+                check(&mut random, &geometry, Some(BlockedInput::Plain));
+            }
+        }
+    }
+
+    #[test]
     fn depthwise_convolutions_in_tiles(seed: u64) {
         let mut random = Random::new(seed);
         let (channels, kernel) = (random.between(2, 40), [3, 5, 7][random.between(0, 2)]);
@@ -156,25 +203,27 @@ proptest! {
     #[test]
     fn any_pooling(seed: u64) {
         let mut random = Random::new(seed);
-        let mut pair = |low, high| [random.between(low, high), random.between(low, high)];
-        let (input, kernel, stride, dilation) = (pair(1, 12), pair(1, 4), pair(1, 3), pair(1, 2));
-        let (pad_begin, pad_end, output) = (pair(0, 2), pair(0, 2), pair(1, 7));
+        let depth = random.between(1, 4);
+        let mut three = |low: usize, high| [random.between(low, low.max(depth)), random.between(low, high), random.between(low, high)];
+        let (input, kernel, stride, dilation) = (three(1, 12), three(1, 4), three(1, 3), three(1, 2));
+        let (pad_begin, pad_end, output) = (three(0, 2), three(0, 2), three(1, 7));
         let pooling = BlockedPooling { batch: 2, channels: 19, input, output, kernel, stride, dilation, pad_begin, pad_end };
-        let values = random.values(2 * 19 * input[0] * input[1]);
-        let blocked = block(2, 19, input[0] * input[1], &values);
+        let (volume, positions) = (input.iter().product::<usize>(), output.iter().product::<usize>());
+        let values = random.values(2 * 19 * volume);
+        let blocked = block(2, 19, volume, &values);
         for kind in [PoolingKind::Max, PoolingKind::Average, PoolingKind::AverageWithPadding] {
             let mut expected = Vec::new();
-            for index in 0..2 * 19 * output[0] * output[1] {
-                let (plane, at) = (index / (output[0] * output[1]), index % (output[0] * output[1]));
-                let at = [at / output[1], at % output[1]];
+            for index in 0..2 * 19 * positions {
+                let (plane, at) = (index / positions, index % positions);
+                let at = [at / output[2] / output[1], at / output[2] % output[1], at % output[2]];
                 let (mut max, mut sum, mut inside, mut padded) = (f64::NEG_INFINITY, 0.0, 0, 0);
-                for tap in 0..kernel[0] * kernel[1] {
-                    let taps = [tap / kernel[1], tap % kernel[1]];
-                    let from = [0, 1].map(|a| at[a] * stride[a] + taps[a] * dilation[a]);
-                    let place = [0, 1].map(|a| from[a].checked_sub(pad_begin[a]).filter(|&x| x < input[a]));
-                    padded += usize::from((0..2).all(|a| from[a] < pad_begin[a] + input[a] + pad_end[a]));
-                    if let [Some(y), Some(x)] = place {
-                        let value = f64::from(values[(plane * input[0] + y) * input[1] + x]);
+                for tap in 0..kernel.iter().product() {
+                    let taps = [tap / kernel[2] / kernel[1], tap / kernel[2] % kernel[1], tap % kernel[2]];
+                    let from = [0, 1, 2].map(|a| at[a] * stride[a] + taps[a] * dilation[a]);
+                    let place = [0, 1, 2].map(|a| from[a].checked_sub(pad_begin[a]).filter(|&x| x < input[a]));
+                    padded += usize::from((0..3).all(|a| from[a] < pad_begin[a] + input[a] + pad_end[a]));
+                    if let [Some(z), Some(y), Some(x)] = place {
+                        let value = f64::from(values[((plane * input[0] + z) * input[1] + y) * input[2] + x]);
                         (max, sum, inside) = (max.max(value), sum + value, inside + 1);
                     }
                 }
@@ -185,9 +234,9 @@ proptest! {
                 });
             }
             for isa in Isa::available() {
-                let mut result = vec![0.0; blocked_len(2, 19, output[0] * output[1])];
+                let mut result = vec![0.0; blocked_len(2, 19, positions)];
                 blocked_pooling(isa, kind, &pooling, &blocked, &mut result).unwrap();
-                let result = plain(2, 19, output[0] * output[1], &result);
+                let result = plain(2, 19, positions, &result);
                 let infinite = |x: &f64| if x.is_infinite() { -1e30 } else { *x };
                 let result: Vec<f32> = result.iter().map(|&x| if x.is_infinite() { -1e30 } else { x }).collect();
                 let expected: Vec<f64> = expected.iter().map(infinite).collect();
@@ -219,6 +268,51 @@ fn groups_do_not_see_each_other() {
 }
 
 #[test]
+fn misfitting_volumes_are_errors() {
+    let geometry = |size: usize, dilation: usize, pad: usize, groups: usize| {
+        let (input, kernel) = ([size, 4, 4], [3, 3, 3]);
+        let (dilation, pad) = ([dilation, 1, 1], [pad, 1, 1]);
+        ConvolutionGeometry::new(1, groups, 2, 2, input, kernel, [1; 3], dilation, pad, pad).unwrap()
+    };
+    let usual = geometry(8, 1, 1, 1);
+    let weights = vec![0.5; usual.weights_len()];
+    for (wrong, weights) in [
+        (geometry(8, 2, 2, 1), &weights[..]),
+        (geometry(8, 1, 4000, 1), &weights),
+        (geometry(8, 1, 1, 2), &weights[..54]),
+    ] {
+        assert!(!BlockedConvolution::can_be(&wrong, BlockedInput::Plain));
+        assert!(BlockedConvolution::can_be(&wrong, BlockedInput::Blocked));
+        assert!(BlockedConvolution::pack(&wrong, BlockedInput::Plain, weights).is_err());
+        assert!(BlockedConvolution::pack(&wrong, BlockedInput::Blocked, weights).is_ok());
+    }
+    let flat =
+        ConvolutionGeometry::new(1, 1, 2, 2, [8, 4, 4], [1, 3, 3], [1; 3], [1; 3], [0, 1, 1], [0, 1, 1]).unwrap();
+    for input in [BlockedInput::Plain, BlockedInput::Blocked] {
+        let packed = BlockedConvolution::pack(&usual, input, &weights).unwrap();
+        let run = |geometry: &ConvolutionGeometry, values: usize, scratch: usize, output: usize| {
+            let (values, mut scratch, mut output) = (vec![1.0; values], vec![0.0; scratch], vec![0.0; output]);
+            let epilogue = ConvolutionEpilogue::default();
+            blocked_convolution(isa::detect(), geometry, &packed, &values, &mut output, &epilogue, &mut scratch)
+        };
+        let values = if input == BlockedInput::Plain { 256 } else { 2048 };
+        let scratch = blocked_convolution_scratch_len(&usual, input);
+        run(&usual, values, scratch, 2048).unwrap();
+        assert!(run(&usual, values - 1, scratch, 2048).is_err());
+        assert!(run(&usual, values, scratch, 2047).is_err());
+        assert!(scratch == 0 || run(&usual, values, scratch - 1, 2048).is_err());
+        assert!(run(&flat, values, scratch, 2048).is_err());
+    }
+    // What cannot be copied is not computed either, even though its weights are the same.
+    let packed = BlockedConvolution::pack(&usual, BlockedInput::Plain, &weights).unwrap();
+    let far = geometry(8, 1, 4000, 1);
+    let mut output = vec![0.0; blocked_len(1, 2, far.output().iter().product())];
+    let epilogue = ConvolutionEpilogue::default();
+    let values = vec![1.0; 256];
+    assert!(blocked_convolution(isa::detect(), &far, &packed, &values, &mut output, &epilogue, &mut []).is_err());
+}
+
+#[test]
 fn layouts_and_threads() {
     let mut random = Random::new(8);
     for (batch, channels, positions) in [(1, 1, 1), (2, 16, 70), (3, 37, 130), (0, 4, 4)] {
@@ -230,15 +324,21 @@ fn layouts_and_threads() {
         ConvolutionGeometry::new(1, 1, 64, 96, [1, 30, 30], [1, 3, 3], [1; 3], [1; 3], [0, 1, 1], [0, 1, 1]).unwrap();
     let packed =
         BlockedConvolution::pack(&geometry, BlockedInput::Blocked, &random.values(geometry.weights_len())).unwrap();
+    let (size, pad) = ([9, 10, 10], [1, 1, 1]);
+    let volume = ConvolutionGeometry::new(1, 1, 64, 96, size, [3; 3], [1; 3], [1; 3], pad, pad).unwrap();
+    let packed_volume =
+        BlockedConvolution::pack(&volume, BlockedInput::Blocked, &random.values(volume.weights_len())).unwrap();
     let input = random.values(64 * 900);
     for isa in Isa::available() {
-        let run = || {
-            let mut output = vec![0.0; 96 * 900];
-            let epilogue = ConvolutionEpilogue::default();
-            blocked_convolution(isa, &geometry, &packed, &input, &mut output, &epilogue, &mut []).unwrap();
-            output
-        };
-        assert_eq!(run(), in_pool(3, run));
+        for (geometry, packed) in [(&geometry, &packed), (&volume, &packed_volume)] {
+            let run = || {
+                let mut output = vec![0.0; 96 * 900];
+                let epilogue = ConvolutionEpilogue::default();
+                blocked_convolution(isa, geometry, packed, &input, &mut output, &epilogue, &mut []).unwrap();
+                output
+            };
+            assert_eq!(run(), in_pool(3, run));
+        }
     }
 }
 
@@ -273,6 +373,22 @@ fn misfitting_rows_are_errors() {
     assert!(to_rows(1, 4, 4, &[0.0; 63], &mut values.clone()).is_err());
     assert!(to_rows(usize::MAX, 4, 4, &[0.0; 64], &mut values.clone()).is_err());
     assert!(to_rows(0, 4, 4, &[], &mut []).is_ok());
+}
+
+/// A kernel of one tap reads padding too, where that lies behind the planes only.
+#[test]
+fn points_padded_behind() {
+    let mut random = Random::new(5);
+    for (size, pad_end) in [([5, 9], [0, 2]), ([4, 20], [3, 1]), ([1, 1], [2, 30])] {
+        let ([high, wide], [below, right]) = (size, pad_end);
+        for outputs in [7, 40] {
+            let (size, pad) = ([1, high, wide], [0, below, right]);
+            let geometry =
+                ConvolutionGeometry::new(2, 1, 20, outputs, size, [1; 3], [1; 3], [1; 3], [0; 3], pad).unwrap();
+            check(&mut random, &geometry, Some(BlockedInput::Blocked));
+            check(&mut random, &geometry, Some(BlockedInput::Plain));
+        }
+    }
 }
 
 /// Tiles in a line, at its ends and both at once.

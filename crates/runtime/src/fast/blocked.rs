@@ -135,6 +135,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .or_else(|| super::fake_quantize::claim(context))
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
+        .or_else(|| super::normalization::claim_blocked(context))
         .or_else(|| claim_pad(context))
         .or_else(|| super::regions::claim(context))
         .or_else(|| super::interpolate::claim_blocked(context))
@@ -148,10 +149,10 @@ pub(crate) fn claim_reorder(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel: Box::new(ReorderKernel { to }), packed_inputs: SmallVec::new() })
 }
 
-/// The channels of an f32 value of images or lines.
+/// The channels of an f32 value of lines, images or volumes.
 pub(crate) fn channels(facts: &ValueFacts) -> Option<usize> {
     let dims = facts.shape.dims()?;
-    let is_image = facts.element_type == ElementType::F32 && matches!(dims.len(), 3 | 4);
+    let is_image = facts.element_type == ElementType::F32 && matches!(dims.len(), 3..=5);
     is_image.then(|| dims[1].get())?.filter(|channels| *channels > 0)
 }
 
@@ -175,15 +176,30 @@ enum Way {
     Narrow,
 }
 
-fn way(form: &Form, filter: &[usize], data_channels: usize, has_residual: bool) -> Option<Way> {
+/// How a convolution of any size runs; `geometry` is the one of the smallest data.
+fn way(
+    form: &Form,
+    filter: &[usize],
+    data_channels: usize,
+    has_residual: bool,
+    geometry: &ConvolutionGeometry,
+) -> Option<Way> {
+    let is_plane = !geometry.has_depth();
     match form {
-        Form::Plain(_) if *filter.first()? <= MOST_NARROW && data_channels > FEW_CHANNELS && !has_residual => {
+        Form::Plain(_)
+            if *filter.first()? <= MOST_NARROW && data_channels > FEW_CHANNELS && !has_residual && is_plane =>
+        {
             Some(Way::Narrow)
         }
-        Form::Plain(_) if data_channels <= FEW_CHANNELS => Some(Way::Dense(BlockedInput::Plain)),
+        Form::Plain(_)
+            if data_channels <= FEW_CHANNELS && BlockedConvolution::can_be(geometry, BlockedInput::Plain) =>
+        {
+            Some(Way::Dense(BlockedInput::Plain))
+        }
         Form::Plain(_) => Some(Way::Dense(BlockedInput::Blocked)),
         Form::Grouped(_) => match filter {
             [1, _, _, ..] if data_channels > FEW_CHANNELS => Some(Way::Dense(BlockedInput::Blocked)),
+            [_, 1, 1, ..] if !is_plane => None,
             [_, 1, 1, taps @ ..] if taps.iter().product::<usize>() <= MOST_TAPS => Some(Way::Depthwise),
             [_, outputs, inputs, ..] if outputs.is_multiple_of(BLOCK) && inputs.is_multiple_of(BLOCK) => {
                 Some(Way::Dense(BlockedInput::Blocked))
@@ -212,7 +228,8 @@ fn convolution_candidate(
     let data_channels = data_channels(&form, inputs.get(data)?, &filter_shape)?;
     let is_fixed = is_constant(filter) && inputs.get(filter)?.element_type == ElementType::F32 && !is_constant(data);
     let has_residual = parts.residual.is_some() || parts.bias.is_some_and(|port| !is_constant(port));
-    let way = way(&form, &filter_shape, data_channels, has_residual).filter(|_| is_fixed)?;
+    let geometry = smallest_geometry(&form, &filter_shape)?;
+    let way = way(&form, &filter_shape, data_channels, has_residual, &geometry).filter(|_| is_fixed)?;
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
     if way != Way::Dense(BlockedInput::Plain) {
         layouts[data] = Layout::Blocked;
@@ -267,7 +284,7 @@ fn data_channels(form: &Form, data: &ValueFacts, filter: &Shape) -> Option<usize
         _ => return None,
     };
     let dims = data.shape.dims()?;
-    let is_image = data.element_type == ElementType::F32 && matches!(dims.len(), 3 | 4);
+    let is_image = data.element_type == ElementType::F32 && matches!(dims.len(), 3..=5);
     is_image.then(|| dims[1].get().or(Some(of_filter)))?.filter(|channels| *channels > 0)
 }
 
@@ -317,10 +334,10 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let filter_shape = filter.shape().clone();
     let data_channels = data_channels(&form, context.inputs.get(data_port)?, &filter_shape)?;
     let epilogue = parts.epilogue(context, channels(context.outputs.first()?)?)?;
-    let way = way(&form, &filter_shape, data_channels, epilogue.residual.is_some())?;
+    let geometry = smallest_geometry(&form, &filter_shape)?;
+    let way = way(&form, &filter_shape, data_channels, epilogue.residual.is_some(), &geometry)?;
     let key = context.key(filter_port, &filter);
     let values = filter.aligned().ok()?;
-    let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter_shape)?, &filter_shape).ok()?).ok()?;
     let weights = match way {
         Way::Depthwise => {
             Weights::Depthwise(context.packed.get(key, format!("blocked depthwise {filter_shape}"), || {
@@ -344,9 +361,22 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
+/// The geometry of a convolution for the smallest data, which is what packing needs to know.
+fn smallest_geometry(form: &Form, filter: &Shape) -> Option<ConvolutionGeometry> {
+    Some(kernel_geometry(&form.geometry(&smallest_data(form, filter)?, filter).ok()?).ok()?.flattened())
+}
+
 impl ConvolutionKernel {
     fn geometry(&self, data: &Shape) -> Option<ConvolutionGeometry> {
-        kernel_geometry(&self.form.geometry(data, &self.filter).ok()?).ok()
+        Some(kernel_geometry(&self.form.geometry(data, &self.filter).ok()?).ok()?.flattened())
+    }
+
+    /// Whether the kernel has what a geometry asks for.
+    fn can_be(&self, geometry: &ConvolutionGeometry) -> bool {
+        match &self.weights {
+            Weights::Dense(weights) => BlockedConvolution::can_be(geometry, weights.input()),
+            Weights::Narrow(_) | Weights::Depthwise(_) => !geometry.has_depth(),
+        }
     }
 }
 
@@ -354,8 +384,10 @@ impl Kernel for ConvolutionKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let geometry = shapes.inputs.get(self.data_port).and_then(|data| self.geometry(data));
         let is_output = |port: usize| shapes.inputs.get(port) == shapes.outputs.first();
-        geometry.is_some_and(|g| shapes.outputs.first().is_some_and(|output| g.output_len() == output.elements()))
-            && self.epilogue.residual.is_none_or(is_output)
+        let fits = |g: &ConvolutionGeometry| {
+            shapes.outputs.first().is_some_and(|output| g.output_len() == output.elements()) && self.can_be(g)
+        };
+        geometry.as_ref().is_some_and(fits) && self.epilogue.residual.is_none_or(is_output)
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
@@ -524,7 +556,7 @@ impl Side {
     }
 }
 
-// Layers over planes: poolings, reductions over all positions, interpolations.
+// Layers over planes: poolings, reductions and normalisations over all positions, interpolations.
 
 fn plane_candidate(
     node: &Node,
@@ -540,6 +572,7 @@ fn plane_candidate(
     let is_pooling = outputs.len() == 1 && super::pooling::kind(node).is_some();
     let is_plane = is_pooling
         || is_reduction(node, inputs, &data.shape, outputs)
+        || super::normalization::is_of_channels(node, inputs)
         || super::interpolate::keeps_channels(node, inputs, is_constant);
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
     if let (true, Some(taps)) = (is_pooling, super::pooling::taps(node)) {
@@ -566,6 +599,7 @@ fn pads(node: &Node, inputs: &[&ValueFacts], is_constant: &dyn Fn(usize) -> bool
     let (begin, end) = (inputs.get(1)?.integers()?, inputs.get(2)?.integers()?);
     let fits = pad.attributes.pad_mode == PadMode::Constant
         && (1..inputs.len()).all(is_constant)
+        && rank <= 4
         && begin.len() == rank
         && end.len() == rank
         && begin.iter().chain(&end).all(|pad| (0..1 << 30).contains(pad))
@@ -631,18 +665,17 @@ fn claim_pooling(context: &mut ClaimContext<'_>) -> Option<Claim> {
 impl PoolingKernel {
     fn geometry(&self, data: &Shape) -> Option<BlockedPooling> {
         let plain = self.plain.geometry(data)?;
-        let last = |sizes: [usize; 3]| [sizes[1], sizes[2]];
         let [batch, channels, _] = sizes(data)?;
-        (plain.kernel[0] == 1 && plain.input[0] == 1).then(|| BlockedPooling {
+        Some(BlockedPooling {
             batch,
             channels,
-            input: last(plain.input),
-            output: last(plain.output),
-            kernel: last(plain.kernel),
-            stride: last(plain.stride),
-            dilation: last(plain.dilation),
-            pad_begin: last(plain.pad_begin),
-            pad_end: last(plain.pad_end),
+            input: plain.input,
+            output: plain.output,
+            kernel: plain.kernel,
+            stride: plain.stride,
+            dilation: plain.dilation,
+            pad_begin: plain.pad_begin,
+            pad_end: plain.pad_end,
         })
     }
 }

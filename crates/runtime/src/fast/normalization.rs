@@ -1,5 +1,7 @@
 //! Normalisations of f32: mean and variance, L2, groups, batches, and local responses.
 
+use ovir_graph::Node;
+use ovir_kernels::blocked::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::normalization::{Affine, Normalization, local_response_normalization, normalize};
@@ -10,12 +12,13 @@ use ovir_ops::normalization::{
     mvn::{EpsMode, Mvn},
     normalize_l2::{NormalizeEpsMode, NormalizeL2},
 };
-use ovir_ops::{Blame, OpError, OpResult};
+use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use super::layout::{around_all, axis_of};
-use super::parts::{floats, kernel_error};
+use super::parts::{floats, kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+use crate::layout::sizes;
 
 /// Which axes a row consists of.
 enum Axes {
@@ -33,6 +36,12 @@ struct RowKernel {
     epsilon_inside: bool,
     /// Whether the sum of the squares counts, not their mean.
     is_sum: bool,
+}
+
+/// Mean and variance of channels in blocks.
+struct BlockedRowKernel {
+    isa: Isa,
+    normalization: MeanVariance,
 }
 
 /// GroupNormalization.
@@ -65,7 +74,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return None;
     }
     let none = SmallVec::new();
-    if let Some(kernel) = rows(context) {
+    if let Some(kernel) = rows(context.node, context.inputs) {
         return Some(Claim { kernel: Box::new(kernel), packed_inputs: none });
     }
     let isa = isa::detect();
@@ -90,13 +99,36 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     batch(context)
 }
 
-fn rows(context: &ClaimContext<'_>) -> Option<RowKernel> {
+/// Whether a layer normalises mean and variance of each channel over all positions.
+pub(crate) fn is_of_channels(node: &Node, inputs: &[&ValueFacts]) -> bool {
+    let (Some(kernel), Some(rank)) = (rows(node, inputs), inputs.first().and_then(|data| data.shape.rank())) else {
+        return false;
+    };
+    let is_whole = match &kernel.axes {
+        Axes::From(first) => *first == 2,
+        Axes::List(axes) => {
+            let holds = |axis: usize| axes.iter().any(|given| axis_of(*given, rank) == Some(axis));
+            !holds(0) && !holds(1) && (2..rank).all(holds) && axes.iter().all(|axis| axis_of(*axis, rank).is_some())
+        }
+    };
+    kernel.subtract_mean && !kernel.is_sum && is_whole
+}
+
+/// Claims normalisations of channels that lie in blocks.
+pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let RowKernel { isa, divide, epsilon, epsilon_inside, .. } =
+        rows(context.node, context.inputs).filter(|_| is_of_channels(context.node, context.inputs))?;
+    let normalization = MeanVariance { divide, epsilon: epsilon as f32, epsilon_inside };
+    Some(Claim { kernel: Box::new(BlockedRowKernel { isa, normalization }), packed_inputs: SmallVec::new() })
+}
+
+fn rows(node: &Node, inputs: &[&ValueFacts]) -> Option<RowKernel> {
     let isa = isa::detect();
-    let operation = &*context.node.operation;
-    let given = || context.inputs.get(1)?.integers().map(Axes::List);
+    let operation = &*node.operation;
+    let given = || inputs.get(1)?.integers().map(Axes::List);
     if let Some(mvn) = operation.downcast_ref::<Mvn>() {
         let attributes = &mvn.attributes;
-        let axes = match (context.inputs.len(), attributes.reduction_axes.as_deref()) {
+        let axes = match (inputs.len(), attributes.reduction_axes.as_deref()) {
             (1, Some([]) | None) => Axes::From(if attributes.across_channels { 1 } else { 2 }),
             (1, Some(axes)) => Axes::List(SmallVec::from_slice(axes)),
             _ => given()?,
@@ -189,6 +221,32 @@ impl Kernel for RowKernel {
         };
         let target = output.slice_mut::<f32>()?;
         normalize(self.isa, rows, columns, &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
+    }
+}
+
+impl Kernel for BlockedRowKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.inputs.first().is_some_and(|shape| shape.elements() > 0)
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let sizes = shapes.inputs.first().and_then(|shape| sizes(shape));
+        sizes.map_or(0, |[batch, channels, positions]| {
+            blocked_mean_variance_scratch_len(batch, channels, positions).saturating_mul(size_of::<f32>())
+        })
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64 / 3).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let data = &io.inputs[0];
+        let sizes = sizes(data.shape()).ok_or_else(misfit)?;
+        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        blocked_mean_variance(self.isa, sizes, &self.normalization, values, target, scratch_f32(io.scratch))
+            .map_err(kernel_error)
     }
 }
 

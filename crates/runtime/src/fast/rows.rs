@@ -1,4 +1,4 @@
-//! What stands between layers on blocks and layers on rows of channels (`[N, positions, C]`, `[N, H, W, C]`): Transposes
+//! What stands between layers on blocks and layers on rows of channels (`[N, positions, C]`, `[N, H, W, C]`, `[N, D, H, W, C]`): Transposes
 //! that write or read blocks, and reshapes that keep them.
 
 use ovir_graph::Node;
@@ -48,12 +48,12 @@ pub(crate) fn candidate(
 
 /// Whether an order of axes puts the channels, which are axis 1, last.
 fn is_to_rows(order: &[i64]) -> bool {
-    matches!(order, [0, 2, 1] | [0, 2, 3, 1])
+    matches!(order, [0, 2, 1] | [0, 2, 3, 1] | [0, 2, 3, 4, 1])
 }
 
 /// Whether an order of axes puts the last axis where channels are.
 fn is_from_rows(order: &[i64]) -> bool {
-    matches!(order, [0, 2, 1] | [0, 3, 1, 2])
+    matches!(order, [0, 2, 1] | [0, 3, 1, 2] | [0, 4, 1, 2, 3])
 }
 
 /// A Transpose of rows into blocks, or of blocks into rows.

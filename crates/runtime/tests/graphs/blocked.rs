@@ -30,6 +30,50 @@ impl Text {
         self.layer("ReduceMean", &format!("keep_dims=\"{keep}\""), &[x, axes], "FP32")
     }
 
+    /// A convolution of volumes with strides and pads that are the same along all axes.
+    fn volumes(&mut self, x: Value, filter: &[usize], stride: usize, pad: usize) -> Value {
+        let fan: usize = filter[1..].iter().product();
+        let weights = self.floats(filter, |i| ((i * 29 % 83) as f32 / 41.0 - 1.0) / (fan as f32).sqrt());
+        let kind = if filter.len() == 6 { "GroupConvolution" } else { "Convolution" };
+        let three = |value: usize| format!("\"{value},{value},{value}\"");
+        let (strides, pads) = (three(stride), three(pad));
+        let data =
+            format!("strides={strides} dilations=\"1,1,1\" pads_begin={pads} pads_end={pads} auto_pad=\"explicit\"");
+        self.layer(kind, &data, &[x, weights], "FP32")
+    }
+
+    /// A residual block of a video network behind its stem, a pooling, branches that meet, a normalisation, groups, points
+    /// into few channels and a mean.
+    fn network_of_volumes(&mut self, x: Value, channels: usize) -> Value {
+        let stem = self.volumes(x, &[32, channels, 3, 3, 3], 1, 1);
+        let [gamma, beta, mean] = [0.5, 0.25, -0.5].map(|by| self.floats(&[32], |i| 0.5 + (i % 5) as f32 * by));
+        let variance = self.floats(&[32], |i| 0.25 + (i % 4) as f32);
+        let stem = self.layer("BatchNormInference", "epsilon=\"0.001\"", &[gamma, beta, stem, mean, variance], "FP32");
+        let stem = self.unary("ReLU", stem);
+        let value = self.volumes(stem, &[32, 32, 3, 3, 3], 1, 1);
+        let sum = self.binary("Add", value, stem);
+        let sum = self.unary("ReLU", sum);
+        let pool = "strides=\"2,2,2\" pads_begin=\"0,0,0\" pads_end=\"0,0,0\" kernel=\"2,2,2\" rounding_type=\"floor\" index_element_type=\"i64\"";
+        let pooled = self.layer_of("MaxPool", pool, &[sum], "FP32", 2);
+        let average = "strides=\"1,1,1\" pads_begin=\"1,1,1\" pads_end=\"1,1,1\" kernel=\"3,3,3\" rounding_type=\"floor\" exclude-pad=\"true\"";
+        let smooth = self.layer("AvgPool", average, &[pooled], "FP32");
+        let joined = self.layer("Concat", "axis=\"1\"", &[pooled, smooth], "FP32");
+        let axes = self.integers(&[2, 3, 4]);
+        let data = "eps=\"0.001\" eps_mode=\"inside_sqrt\" normalize_variance=\"true\"";
+        let joined = self.layer("MVN", data, &[joined, axes], "FP32");
+        let slope = self.floats(&[1], |_| 0.25);
+        let joined = self.layer("PReLU", "", &[joined, slope], "FP32");
+        let deep = self.volumes(joined, &[40, 64, 3, 3, 3], 2, 1);
+        let factor = self.floats(&[1, 40, 1, 1, 1], |i| 1.0 + i as f32 / 40.0);
+        let deep = self.binary("Multiply", deep, factor);
+        let grouped = self.volumes(deep, &[4, 10, 10, 3, 3, 3], 1, 1);
+        let grouped = self.unary("Sigmoid", grouped);
+        let few = self.volumes(grouped, &[3, 40, 1, 1, 1], 1, 0);
+        let axes = self.integers(&[2, 3, 4]);
+        let ends = [deep, few].map(|end| self.layer("ReduceMean", "keep_dims=\"false\"", &[end, axes], "FP32"));
+        self.layer("Concat", "axis=\"1\"", &ends, "FP32")
+    }
+
     /// Residual blocks, the second of which halves the planes on both ways.
     fn residual_blocks(&mut self, x: Value) -> Value {
         let mut at = self.convolution(x, &[32, 3, 3, 3], STEP);
@@ -123,6 +167,50 @@ fn regions_of_images() {
             let slow = entries.iter().find(|entry| !entry.is_kernel);
             assert!(slow.is_none(), "{what}: {} ran by its reference", slow.unwrap().type_name);
         }
+    }
+}
+
+#[test]
+fn regions_of_volumes() {
+    let sizes = [[1, 16, 24, 24], [2, 9, 13, 20], [1, 2, 2, 3]];
+    for channels in [1, 3, 6] {
+        for (declared, sizes) in [("1,C,16,24,24", &sizes[..1]), ("?,C,16,24,24", &sizes[..1]), ("?,C,?,?,?", &sizes)] {
+            let mut text = Text::default();
+            let x = text.parameter("f32", &declared.replace('C', &channels.to_string()));
+            let end = text.network_of_volumes(x, channels);
+            text.layer("Result", "", &[end], "");
+            for &[batch, deep, high, wide] in sizes {
+                let what = format!("{declared} {channels}: {batch} {deep} {high} {wide}");
+                let inputs = [image(&[batch, channels, deep, high, wide])];
+                let (expected, _) = text.run(&inputs, true);
+                let (actual, entries) = text.run(&inputs, false);
+                compare(&expected, &actual, &what);
+                let slow = entries.iter().find(|entry| !entry.is_kernel);
+                assert!(slow.is_none(), "{what}: {} ran by its reference", slow.unwrap().type_name);
+                // The mean of many channels, and more channels than a first layer reads plain.
+                let reorders = entries.iter().filter(|entry| entry.type_name == "Reorder").count();
+                assert_eq!(reorders, 1 + usize::from(channels > 4), "{what}");
+            }
+        }
+    }
+}
+
+/// What there is no kernel on blocks for has one for plain values: one filter a channel, and pads behind the last tap.
+#[test]
+fn volumes_that_stay_plain() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,24,?,?,?");
+    let near = text.volumes(x, &[32, 24, 3, 3, 3], 1, 1);
+    let each = text.volumes(near, &[32, 1, 1, 3, 3, 3], 1, 1);
+    let sum = text.binary("Add", each, near);
+    let far = text.volumes(sum, &[32, 32, 2, 2, 2], 1, 3);
+    let (begin, end, value) =
+        (text.integers(&[0, 0, 1, 0, 2]), text.integers(&[0, 8, 0, 1, 0]), text.floats(&[], |_| 0.5));
+    let padded = text.layer("Pad", "pad_mode=\"constant\"", &[far, begin, end, value], "FP32");
+    let end = text.volumes(padded, &[16, 40, 3, 3, 3], 2, 1);
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 24, 7, 9, 10], [2, 24, 1, 5, 3]] {
+        text.check(&[image(&shape)], &format!("{shape:?}"));
     }
 }
 

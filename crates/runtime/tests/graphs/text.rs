@@ -41,7 +41,7 @@ impl Text {
             "HSwish" | "Interpolate" | "Swish" => "opset4",
             "NonZero" => "opset3",
             "GridSample" | "ROIAlign" => "opset9",
-            "Assign" | "ReadValue" => "opset6",
+            "Assign" | "MVN" | "ReadValue" => "opset6",
             _ => "opset1",
         };
         write!(self.layers, "<layer id=\"{id}\" name=\"{kind}{id}\" type=\"{kind}\" version=\"{opset}\"><data {data}/><input>{ports}</input><output>{outputs}</output></layer>").unwrap();
