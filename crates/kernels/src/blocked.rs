@@ -20,7 +20,7 @@ mod transposed;
 pub use depthwise::{BlockedDepthwise, blocked_depthwise};
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
 pub(crate) use direct::{DepthView, PlaneView};
-pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample};
+pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample, grid_sample};
 pub use mean_variance::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;

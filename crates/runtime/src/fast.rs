@@ -221,6 +221,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     fourier::claim,
     position_sensitive::claim,
     interpolate::claim,
+    regions::claim_plain,
 ];
 
 /// Offers a kernel for a layer.

@@ -1,4 +1,4 @@
-//! Samples of blocked images at the points of a grid.
+//! Samples of images at the points of a grid: of blocks, and of few plain channels.
 
 use super::{BLOCK, blocked_len};
 use crate::error::{KernelError, check_exact, product};
@@ -60,21 +60,69 @@ pub fn blocked_grid_sample(
     let [batch, channels, height, width] = shape;
     let plane = product("input", &[height, width, BLOCK])?;
     check_exact("input", input.len(), blocked_len(batch, channels, plane / BLOCK))?;
+    let blocks = channels.div_ceil(BLOCK);
+    each_tile(rule, shape, points, grid, output, |image, first, places, output| {
+        let mut found = [0.0; TILE * BLOCK];
+        for block in 0..blocks {
+            let values = &input[(image * blocks + block) * plane..][..plane];
+            dispatch(isa, Sample { values, width, places, found: &mut found });
+            let lanes = BLOCK.min(channels - block * BLOCK);
+            let target = (image * channels + block * BLOCK) * points + first;
+            // SAFETY: these points of these channels are no other task's.
+            unsafe { store(isa, &found, places.len(), lanes, output.pointer().add(target), points) };
+        }
+    })
+}
+
+/// As [`blocked_grid_sample`], of a plain `input`. Blocks of few channels would be far larger than their values.
+///
+/// # Errors
+/// A slice has the wrong length, or there are points but no elements.
+pub fn grid_sample(
+    rule: GridRule,
+    shape: [usize; 4],
+    points: usize,
+    input: &[f32],
+    grid: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    let [_, channels, height, width] = shape;
+    check_exact("input", input.len(), product("input", &shape)?)?;
+    each_tile(rule, shape, points, grid, output, |image, first, places, output| {
+        for plane in image * channels..(image + 1) * channels {
+            let values = &input[plane * height * width..][..height * width];
+            let start = plane * points + first;
+            // SAFETY: these points of this channel are no other task's.
+            let output = unsafe { output.slice(start..start + places.len()) };
+            for (target, place) in output.iter_mut().zip(places) {
+                *target = place.sample(values, width);
+            }
+        }
+    })
+}
+
+/// Finds the places of some points of an image at a time, which the body gets with the image and the first point.
+fn each_tile(
+    rule: GridRule,
+    [batch, channels, height, width]: [usize; 4],
+    points: usize,
+    grid: &[f32],
+    output: &mut [f32],
+    body: impl Fn(usize, usize, &[Place], &SharedMut<'_, f32>) + Sync,
+) -> Result<(), KernelError> {
     check_exact("grid", grid.len(), product("grid", &[batch, points, 2])?)?;
     check_exact("output", output.len(), product("output", &[batch, channels, points])?)?;
     if output.is_empty() {
         return Ok(());
     }
-    if plane == 0 || i32::try_from(plane).is_err() {
+    if height * width == 0 || i32::try_from(height.saturating_mul(width).saturating_mul(BLOCK)).is_err() {
         return Err(KernelError::invalid("input", "has no elements, or too many"));
     }
-    let blocks = channels.div_ceil(BLOCK);
     let tiles = points.div_ceil(TILE);
-    let work = output.len() as u64;
+    let work = (output.len() as u64).max(8 * (batch * points) as u64);
     let shared = SharedMut::new(output);
     parallel_for(batch * tiles, 4, work, |range| {
         let mut places = [Place::default(); TILE];
-        let mut found = [0.0; TILE * BLOCK];
         for index in range {
             let (image, first) = (index / tiles, index % tiles * TILE);
             let count = TILE.min(points - first);
@@ -82,14 +130,7 @@ pub fn blocked_grid_sample(
             for (place, point) in places.iter_mut().zip(grid.as_chunks::<2>().0) {
                 *place = Place { columns: rule.taps(point[0], width), rows: rule.taps(point[1], height) };
             }
-            for block in 0..blocks {
-                let values = &input[(image * blocks + block) * plane..][..plane];
-                dispatch(isa, Sample { values, width, places: &places[..count], found: &mut found });
-                let lanes = BLOCK.min(channels - block * BLOCK);
-                let target = (image * channels + block * BLOCK) * points + first;
-                // SAFETY: these points of these channels are no other task's.
-                unsafe { store(isa, &found, count, lanes, shared.pointer().add(target), points) };
-            }
+            body(image, first, &places[..count], &shared);
         }
     });
     Ok(())
@@ -110,16 +151,56 @@ struct Place {
     rows: Taps,
 }
 
+impl Place {
+    /// The value of the point in a plane with lines of `width`.
+    #[inline]
+    fn sample(&self, values: &[f32], width: usize) -> f32 {
+        if self.rows.count == 2 && self.columns.count == 2 {
+            let [left, right] = [self.columns.positions[0] as usize, self.columns.positions[1] as usize];
+            let ([near, far, ..], [above, below, ..]) = (self.columns.weights, self.rows.weights);
+            let line = |row: u32| &values[row as usize * width..][..width];
+            let (upper, lower) = (line(self.rows.positions[0]), line(self.rows.positions[1]));
+            return (upper[left] * near + upper[right] * far) * above
+                + (lower[left] * near + lower[right] * far) * below;
+        }
+        let mut sum = 0.0;
+        for (row, weight) in self.rows.taken() {
+            let line = &values[row * width..][..width];
+            let mixed: f32 = self.columns.taken().map(|(column, weight)| line[column] * weight).sum();
+            sum += mixed * weight;
+        }
+        sum
+    }
+}
+
+impl Taps {
+    /// The elements and their weights.
+    fn taken(&self) -> impl Iterator<Item = (usize, f32)> {
+        let weights = self.weights.iter().take(self.count);
+        self.positions.iter().zip(weights).map(|(position, weight)| (*position as usize, *weight))
+    }
+}
+
 impl GridRule {
     /// The elements of an axis of `size` that a coordinate takes; those outside are left out.
+    #[inline]
     fn taps(&self, value: f32, size: usize) -> Taps {
         let length = size as f32;
         let x = match self.align_corners {
             true => (value + 1.0) * (length - 1.0) / 2.0,
             false => ((value + 1.0) * length - 1.0) / 2.0,
         };
-        let first = x.floor();
+        let first = floor(x);
         let fraction = x - first;
+        let lower = first as i64;
+        if self.mode == GridMode::Bilinear && lower >= 0 && lower + 1 < size as i64 && first >= 0.0 {
+            let start = lower as u32;
+            return Taps {
+                count: 2,
+                positions: [start, start + 1, 0, 0],
+                weights: [1.0 - fraction, fraction, 0.0, 0.0],
+            };
+        }
         let (start, weights): (i64, &[f32]) = match self.mode {
             GridMode::Nearest => (x.round_ties_even() as i64, &[1.0]),
             GridMode::Bilinear => (first as i64, &[1.0 - fraction, fraction]),
@@ -153,6 +234,18 @@ impl GridRule {
                 Some(if phase >= size { 2 * size - 1 - phase } else { phase } as u32)
             }
         }
+    }
+}
+
+/// The largest integer that is not above a value; a call of the library function would take most of the time of a point.
+#[inline]
+fn floor(value: f32) -> f32 {
+    // From here on all values are integers.
+    if value.abs() < 8_388_608.0 {
+        let whole = value as i32 as f32;
+        if whole > value { whole - 1.0 } else { whole }
+    } else {
+        value
     }
 }
 
@@ -302,6 +395,13 @@ mod tests {
                         assert_close(&run(), &expected, 30, &format!("{isa} {rule:?}"));
                         assert_eq!(run(), in_pool(2, run));
                     }
+                    let run = || {
+                        let mut output = vec![f32::NAN; expected.len()];
+                        grid_sample(rule, SHAPE, points, &plain, &grid, &mut output).unwrap();
+                        output
+                    };
+                    assert_close(&run(), &expected, 30, &format!("plain {rule:?}"));
+                    assert_eq!(run(), in_pool(2, run));
                 }
             }
         }
@@ -323,5 +423,14 @@ mod tests {
         }
         assert!(run(rule, [1, 1, 0, 1], &grid).is_err());
         assert!(run(rule, [2, 1, 3, 1], &grid).is_err());
+        for padding in [GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection] {
+            let mut found = [f32::NAN; 4];
+            let rule = GridRule { padding, ..rule };
+            grid_sample(rule, [1, 1, 3, 1], 4, &[1.0; 3], &grid, &mut found).unwrap();
+            assert_eq!(found[3], 1.0);
+            assert!(grid_sample(rule, [1, 1, 0, 1], 4, &[], &grid, &mut found).is_err());
+            assert!(grid_sample(rule, [1, 1, 3, 1], 4, &[1.0; 2], &grid, &mut found).is_err());
+            assert!(grid_sample(rule, [1, 1, 3, 1], 3, &[1.0; 3], &grid, &mut found).is_err());
+        }
     }
 }

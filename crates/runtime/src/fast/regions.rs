@@ -1,11 +1,12 @@
 //! Layers that sample feature maps between their elements, f32: ROIAlign of means, ROIPooling and GridSample. The maps lie
-//! in blocks of channels, the result is plain.
+//! in blocks of channels, but for a GridSample of few of them; the result is plain.
 
 use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
     GridMode, GridPadding, GridRule, MOST_BINS, RegionPool, RegionTable, blocked_grid_sample, blocked_regions,
+    grid_sample,
 };
 use ovir_kernels::isa::{self, Isa};
 use ovir_ops::common::regions::{Samples, image_of};
@@ -26,6 +27,9 @@ const GROUP: usize = 64;
 /// Nanoseconds that an element takes less than by the reference.
 const REGION_GAIN: f64 = 20.0;
 const GRID_GAIN: f64 = 8.0;
+
+/// So many channels are sampled where they lie.
+const FEW_CHANNELS: usize = 4;
 
 /// What an unknown number of regions is taken for.
 const NOMINAL_REGIONS: f64 = 32.0;
@@ -66,7 +70,8 @@ fn pooling<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROIPooling>
 fn grid_rule(node: &Node, inputs: &[&ValueFacts]) -> Option<GridRule> {
     let attributes = &node.operation.downcast_ref::<GridSample>()?.attributes;
     let [data, grid] = inputs else { return None };
-    let fits = channels(data).is_some() && data.shape.rank() == Some(4) && grid.element_type == ElementType::F32;
+    let fits =
+        data.shape.rank() == Some(4) && data.element_type == ElementType::F32 && grid.element_type == ElementType::F32;
     fits.then_some(GridRule {
         mode: match attributes.mode {
             GridSampleMode::Nearest => GridMode::Nearest,
@@ -89,6 +94,7 @@ pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFac
         let regions = if output.dims()?.first()?.get().is_none() { NOMINAL_REGIONS } else { 1.0 };
         regions * REGION_GAIN
     } else {
+        channels(inputs.first()?).filter(|channels| *channels > FEW_CHANNELS)?;
         grid_rule(node, inputs).map(|_| GRID_GAIN)?
     };
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
@@ -100,7 +106,7 @@ pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFac
 /// Claims a layer that samples blocks.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let kernel: Box<dyn Kernel> = match grid_rule(context.node, context.inputs) {
-        Some(rule) => Box::new(GridKernel { isa: isa::detect(), rule }),
+        Some(rule) => Box::new(GridKernel { isa: isa::detect(), rule, is_blocked: true }),
         None if pooling(context.node, context.inputs).is_some() => {
             Box::new(PoolingKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
         }
@@ -112,10 +118,18 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
 }
 
-/// A GridSample of blocks.
+/// Claims a GridSample of plain data.
+pub(crate) fn claim_plain(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let rule = grid_rule(context.node, context.inputs)?;
+    let kernel = Box::new(GridKernel { isa: isa::detect(), rule, is_blocked: false });
+    Some(Claim { kernel, packed_inputs: SmallVec::new() })
+}
+
+/// A GridSample.
 struct GridKernel {
     isa: Isa,
     rule: GridRule,
+    is_blocked: bool,
 }
 
 impl Kernel for GridKernel {
@@ -137,7 +151,11 @@ impl Kernel for GridKernel {
         };
         let (values, places) = (data.slice::<f32>()?, grid.slice::<f32>()?);
         let (shape, target) = ([batch, channels, height, width], output.slice_mut::<f32>()?);
-        blocked_grid_sample(self.isa, self.rule, shape, high * wide, values, places, target).map_err(kernel_error)
+        match self.is_blocked {
+            true => blocked_grid_sample(self.isa, self.rule, shape, high * wide, values, places, target),
+            false => grid_sample(self.rule, shape, high * wide, values, places, target),
+        }
+        .map_err(kernel_error)
     }
 }
 

@@ -337,7 +337,7 @@ fn narrow_networks() {
 /// Means of regions, as many as the data says, behind a convolution and of a plain value.
 #[test]
 fn regions_of_maps() {
-    for (channels, is_plain) in [(24, false), (35, false), (16, true)] {
+    for (channels, is_plain) in [(24, false), (35, false), (16, true), (2, false), (3, true)] {
         let mut text = Text::default();
         let x = text.parameter("f32", &format!("?,{},?,?", if is_plain { channels } else { 3 }));
         let boxes = text.parameter("f32", "?,4");
@@ -362,7 +362,7 @@ fn regions_of_maps() {
 /// Grids over maps, behind a convolution and of a plain value.
 #[test]
 fn grids_over_maps() {
-    for (channels, is_plain) in [(24, false), (35, false), (16, true)] {
+    for (channels, is_plain) in [(24, false), (35, false), (16, true), (2, false), (3, true)] {
         let given = if is_plain { channels } else { 3 };
         let mut text = Text::default();
         let x = text.parameter("f32", &format!("?,{given},?,?"));
