@@ -1,7 +1,7 @@
 //! Layouts of values: which ones lie in blocks of channels, and the reorders between the two.
 //!
-//! Convolutions run fastest where sixteen channels of a position lie side by side (`[N, ceil(C / 16), H, W, 16]`, volumes with a depth). A
-//! convolution that can do so asks for it; layers that do not care carry it along; everything else sees plain values.
+//! Convolutions run fastest where sixteen channels of a position lie side by side (`[N, ceil(C / 16), H, W, 16]`, volumes
+//! with a depth). A convolution that can do so asks for it; layers that do not care carry it along; everything else sees plain values.
 //! A region is blocked only if that gains more than the reorders at its borders cost. The shape of a value is the same
 //! in either layout.
 

@@ -193,7 +193,7 @@ impl GridRule {
         let first = floor(x);
         let fraction = x - first;
         let lower = first as i64;
-        if self.mode == GridMode::Bilinear && lower >= 0 && lower + 1 < size as i64 && first >= 0.0 {
+        if self.mode == GridMode::Bilinear && first >= 0.0 && (0..size as i64 - 1).contains(&lower) {
             let start = lower as u32;
             return Taps {
                 count: 2,

@@ -1,5 +1,5 @@
-//! What stands between layers on blocks and layers on rows of channels (`[N, positions, C]`, `[N, H, W, C]`, `[N, D, H, W, C]`): Transposes
-//! that write or read blocks, and reshapes that keep them.
+//! What stands between layers on blocks and layers on rows of channels (`[N, positions, C]`, `[N, H, W, C]`,
+//! `[N, D, H, W, C]`): Transposes that write or read blocks, and reshapes that keep them.
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{from_rows, to_rows};
