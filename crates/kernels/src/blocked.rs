@@ -25,7 +25,7 @@ pub use mean_variance::{MeanVariance, blocked_mean_variance, blocked_mean_varian
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;
-pub use planes::{BlockedPooling, PoolingKind, blocked_pooling};
+pub use planes::{PoolingKind, blocked_pooling};
 pub use regions::{MOST_BINS, RegionPool, RegionTable, blocked_regions};
 pub use rows::{from_rows, to_rows};
 pub use transposed::{BlockedTransposed, NarrowTransposed, blocked_transposed, narrow_transposed};

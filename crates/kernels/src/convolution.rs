@@ -123,7 +123,7 @@ impl ConvolutionGeometry {
     /// Whether there is more than one position along the depth anywhere.
     #[must_use]
     pub fn has_depth(&self) -> bool {
-        self.input[0] != 1 || self.kernel[0] != 1 || self.output[0] != 1 || self.pad_begin[0] != 0
+        has_depth(self.input, self.kernel, self.output, self.pad_begin)
     }
 
     /// The same convolution with the depth as part of the height, where every output position has products of the input
@@ -409,6 +409,11 @@ fn run_groups<'a>(
             unsafe { block.run(rows, columns) };
         }
     });
+}
+
+/// Whether there is more than one position along the depth anywhere.
+fn has_depth(input: [usize; 3], kernel: [usize; 3], output: [usize; 3], pad_begin: [usize; 3]) -> bool {
+    input[0] != 1 || kernel[0] != 1 || output[0] != 1 || pad_begin[0] != 0
 }
 
 /// `[groups, output channels, input channels, ...]` : what packing depends on.

@@ -36,8 +36,8 @@ impl<S: Simd> Divisor<S> {
         if !self.is_usual {
             return s.div(a, self.value);
         }
-        // The first correction leaves less than a unit in the last place, and the second rounds correctly: the remainder is
-        // exact then (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", theorem 1).
+        // The first correction leaves less than a unit in the last place, so that the remainder of the second is exact, and
+        // what it adds is rounded as the quotient is (P. Markstein's way to divide by fused operations).
         let mut quotient = s.mul(a, self.reciprocal);
         for _ in 0..2 {
             let remainder = s.fma(s.neg(quotient), self.value, a);

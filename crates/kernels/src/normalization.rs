@@ -204,23 +204,22 @@ fn sum<S: Simd>(s: S, values: &[f32], mean: f32, squares: bool) -> f32 {
     let center = s.splat(mean);
     let (pointer, len) = (values.as_ptr(), values.len());
     let mut index = 0;
-    while index < len {
+    while index + 4 * S::LANES <= len {
         for part in 0..4 {
-            if index + S::LANES <= len {
-                // SAFETY: the vector lies in the values.
-                let value = s.sub(unsafe { s.load(pointer.add(index)) }, center);
-                sums[part] = if squares { s.fma(value, value, sums[part]) } else { s.add(sums[part], value) };
-                index += S::LANES;
-            } else if index < len {
-                let (count, means) = (len - index, [mean; MOST_LANES]);
-                // SAFETY: so many values are left, and a vector has no more lanes than there are means. Lanes beyond the last
-                // value are zero in both.
-                let value =
-                    unsafe { s.sub(s.load_partial(pointer.add(index), count), s.load_partial(means.as_ptr(), count)) };
-                sums[part] = if squares { s.fma(value, value, sums[part]) } else { s.add(sums[part], value) };
-                index = len;
-            }
+            // SAFETY: four vectors lie in the values.
+            let value = s.sub(unsafe { s.load(pointer.add(index + part * S::LANES)) }, center);
+            sums[part] = if squares { s.fma(value, value, sums[part]) } else { s.add(sums[part], value) };
         }
+        index += 4 * S::LANES;
+    }
+    let means = [mean; MOST_LANES];
+    for part in 0..4 {
+        let count = (len - index).min(S::LANES);
+        // SAFETY: so many values are left, and a vector has no more lanes than there are means. Lanes beyond the last value
+        // are zero in both.
+        let value = unsafe { s.sub(s.load_partial(pointer.add(index), count), s.load_partial(means.as_ptr(), count)) };
+        sums[part] = if squares { s.fma(value, value, sums[part]) } else { s.add(sums[part], value) };
+        index += count;
     }
     s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }

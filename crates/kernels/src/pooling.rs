@@ -32,6 +32,32 @@ pub struct PoolingGeometry {
     pub pad_end: [usize; 3],
 }
 
+impl PoolingGeometry {
+    /// The positions of a plane of the input and of the output.
+    ///
+    /// # Errors
+    /// A kernel, stride or dilation is zero, or sizes overflow.
+    pub(crate) fn positions(&self) -> Result<[usize; 2], KernelError> {
+        let Self { kernel, stride, dilation, pad_begin, pad_end, .. } = *self;
+        for axis in 0..3 {
+            if kernel[axis] == 0 || stride[axis] == 0 || dilation[axis] == 0 {
+                return Err(KernelError::invalid("kernel", "kernel, stride or dilation is zero"));
+            }
+            let sizes = [kernel, stride, dilation, pad_begin, pad_end, self.input, self.output];
+            if sizes.iter().any(|sizes| sizes[axis] >= 1 << 30) {
+                return Err(KernelError::invalid("kernel", "sizes overflow"));
+            }
+        }
+        Ok([product("input", &self.input)?, product("output", &self.output)?])
+    }
+
+    /// The elements of a window.
+    #[must_use]
+    pub fn taps(&self) -> u64 {
+        self.kernel.iter().fold(1u64, |total, &size| total.saturating_mul(size as u64))
+    }
+}
+
 /// Pools every plane.
 ///
 /// # Errors
@@ -43,29 +69,16 @@ pub fn pooling(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    let PoolingGeometry { planes, kernel, stride, dilation, pad_begin, pad_end, .. } = *geometry;
-    for axis in 0..3 {
-        if kernel[axis] == 0 || stride[axis] == 0 || dilation[axis] == 0 {
-            return Err(KernelError::invalid("kernel", "kernel, stride or dilation is zero"));
-        }
-        let sizes = [kernel, stride, dilation, pad_begin, pad_end, geometry.input, geometry.output];
-        if sizes.iter().any(|sizes| sizes[axis] >= 1 << 30) {
-            return Err(KernelError::invalid("kernel", "sizes overflow"));
-        }
-    }
-    let [deep, high, wide] = geometry.input;
-    let plane = product("input", &[deep, high, wide])?;
-    let positions = product("output", &geometry.output)?;
+    let (planes, [plane, positions]) = (geometry.planes, geometry.positions()?);
     check_exact("input", input.len(), product("input", &[planes, plane])?)?;
     check_exact("output", output.len(), product("output", &[planes, positions])?)?;
     if output.is_empty() {
         return Ok(());
     }
     let shared = SharedMut::new(output);
-    let taps = kernel.iter().fold(1u64, |total, &size| total.saturating_mul(size as u64));
     let lines = geometry.output[0] * geometry.output[1];
     let line = geometry.output[2];
-    let work = (shared.len() as u64).saturating_mul(taps) / 4;
+    let work = (shared.len() as u64).saturating_mul(geometry.taps()) / 4;
     parallel_for(planes * lines, CHUNK.div_ceil(line), work, |range| {
         for index in range {
             let (plane_index, place) = (index / lines, index % lines);

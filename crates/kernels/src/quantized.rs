@@ -464,14 +464,14 @@ impl Job<'_> {
         };
         let part = self.epilogue.part(0, 0, 0, 0);
         let block_bytes = self.weights.block_bytes();
+        // The tiles of all positions together ask for the weights of the next blocks.
+        let next_step = (blocks * BLOCK * QUAD).div_ceil(self.positions.div_ceil(tile));
+        let next_bytes = high * wide * inputs.next_multiple_of(self.weights.lanes) / QUAD * next_step;
         let mut position = span.start;
         while position < span.end {
             let count = tile.min(span.end - position);
-            // The tiles of all positions together ask for the weights of the next blocks.
-            let steps = high * wide * inputs.next_multiple_of(self.weights.lanes) / QUAD;
-            let next_step = (blocks * BLOCK * QUAD).div_ceil(self.positions.div_ceil(tile));
-            let next = (block + blocks) * block_bytes + position / tile * steps * next_step;
-            let (next, next_step) = match self.weights.values.get(next..next + steps * next_step) {
+            let next = (block + blocks) * block_bytes + position / tile * next_bytes;
+            let (next, next_step) = match self.weights.values.get(next..next + next_bytes) {
                 Some(next) => (next.as_ptr(), next_step),
                 None => (self.weights.values[block * block_bytes..].as_ptr(), 0),
             };

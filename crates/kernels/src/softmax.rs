@@ -88,8 +88,8 @@ impl SharedConst {
     }
 }
 
-/// The product, zero where it is no normal number: products of such values take a hundred times as long, and masks that are
-/// added before a softmax leave many of them.
+/// The product, zero where it is no normal number: products of such values take many times as long, and masks that are added
+/// before a softmax leave some of them in every row.
 #[inline(always)]
 fn scaled<S: Simd>(s: S, value: S::F, factor: S::F) -> S::F {
     let product = s.mul(value, factor);

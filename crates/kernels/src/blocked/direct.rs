@@ -488,6 +488,25 @@ impl Parts {
     }
 }
 
+/// The bias and the slopes of the blocks of a tile that begin at a channel, zero beyond the last one.
+pub(super) fn lanes_of(
+    epilogue: &ConvolutionEpilogue<'_>,
+    channel: usize,
+) -> ([f32; MOST_BLOCKS * BLOCK], Option<[f32; MOST_BLOCKS * BLOCK]>) {
+    let vector = |values: &[f32]| {
+        let mut lanes = [0.0; MOST_BLOCKS * BLOCK];
+        let rest = &values[channel..];
+        let count = rest.len().min(lanes.len());
+        lanes[..count].copy_from_slice(&rest[..count]);
+        lanes
+    };
+    let slopes = match epilogue.activation {
+        Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
+        _ => None,
+    };
+    (epilogue.bias.map_or([0.0; MOST_BLOCKS * BLOCK], vector), slopes)
+}
+
 /// The two spatial axes of a geometry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlaneView {
@@ -603,18 +622,7 @@ impl Job<'_> {
         // The weights of one tap along the depth, and those of all of them.
         let plane_weights = self.taps[0] * self.taps[1] * self.inputs * BLOCK;
         let block_weights = self.depth.taps * plane_weights;
-        let outputs = self.weights.shape[1];
-        let vector = |values: &[f32]| {
-            let mut lanes = [0.0f32; MOST_BLOCKS * BLOCK];
-            let count = (outputs - channel).min(MOST_BLOCKS * BLOCK);
-            lanes[..count].copy_from_slice(&values[channel..channel + count]);
-            lanes
-        };
-        let bias = self.epilogue.bias.map_or([0.0; MOST_BLOCKS * BLOCK], vector);
-        let slopes = match self.epilogue.activation {
-            Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
-            _ => None,
-        };
+        let (bias, slopes) = lanes_of(self.epilogue, channel);
         let part = Part {
             blocks,
             tile,
@@ -996,7 +1004,7 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     // A tap of a line that is padded by one at both ends may miss the first position and the last.
     if misses_more || before + after > call.taps[1] || POSITIONS < 2 {
         // SAFETY: the caller's promise.
-        return unsafe { in_line_at_edges::<S, POSITIONS, VECTORS>(s, call) };
+        return unsafe { in_line_at_edges::<S, POSITIONS, VECTORS>(s, call, y, first) };
     }
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for ky in 0..call.taps[0] {
@@ -1027,7 +1035,8 @@ fn next_tap(call: &Call, (weights, next): (*const f32, *const f32)) -> (*const f
     (weights.wrapping_add(call.channels * BLOCK), next.wrapping_add(call.channels * call.next_step))
 }
 
-/// The same where more than one position lies outside of the line for some tap, or one at both ends.
+/// The same where more than one position lies outside of the line for some tap, or one at both ends. The tile lies in the
+/// output line `y`, and its first position reads the column `start` by the first tap.
 ///
 /// # Safety
 /// As of [`run_tile`].
@@ -1035,15 +1044,16 @@ fn next_tap(call: &Call, (weights, next): (*const f32, *const f32)) -> (*const f
 unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     s: S,
     call: &Call,
+    y: usize,
+    start: isize,
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let view = &call.view;
     let wide = view.input[1] as isize;
-    let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for ky in 0..call.taps[0] {
         let Some(row) = view.at(0, y, ky) else { continue };
         for kx in 0..call.taps[1] {
-            let column = (x + kx * view.dilation[1]) as isize - view.pad[1] as isize;
+            let column = start + (kx * view.dilation[1]) as isize;
             let (before, after) = ((-column).max(0), (column + POSITIONS as isize - wide).max(0));
             if before + after >= POSITIONS as isize {
                 continue;

@@ -61,15 +61,14 @@ pub fn blocked_grid_sample(
     let plane = product("input", &[height, width, BLOCK])?;
     check_exact("input", input.len(), blocked_len(batch, channels, plane / BLOCK))?;
     let blocks = channels.div_ceil(BLOCK);
-    each_tile(rule, shape, points, grid, output, |image, first, places, output| {
-        let mut found = [0.0; TILE * BLOCK];
+    each_tile(rule, shape, points, grid, output, |image, first, places, found, output| {
         for block in 0..blocks {
             let values = &input[(image * blocks + block) * plane..][..plane];
-            dispatch(isa, Sample { values, width, places, found: &mut found });
+            dispatch(isa, Sample { values, width, places, found });
             let lanes = BLOCK.min(channels - block * BLOCK);
             let target = (image * channels + block * BLOCK) * points + first;
             // SAFETY: these points of these channels are no other task's.
-            unsafe { store(isa, &found, places.len(), lanes, output.pointer().add(target), points) };
+            unsafe { store(isa, found, places.len(), lanes, output.pointer().add(target), points) };
         }
     })
 }
@@ -88,7 +87,7 @@ pub fn grid_sample(
 ) -> Result<(), KernelError> {
     let [_, channels, height, width] = shape;
     check_exact("input", input.len(), product("input", &shape)?)?;
-    each_tile(rule, shape, points, grid, output, |image, first, places, output| {
+    each_tile(rule, shape, points, grid, output, |image, first, places, _, output| {
         for plane in image * channels..(image + 1) * channels {
             let values = &input[plane * height * width..][..height * width];
             let start = plane * points + first;
@@ -101,14 +100,15 @@ pub fn grid_sample(
     })
 }
 
-/// Finds the places of some points of an image at a time, which the body gets with the image and the first point.
+/// Finds the places of some points of an image at a time, which the body gets with the image, the first point and room for
+/// their values in a block.
 fn each_tile(
     rule: GridRule,
     [batch, channels, height, width]: [usize; 4],
     points: usize,
     grid: &[f32],
     output: &mut [f32],
-    body: impl Fn(usize, usize, &[Place], &SharedMut<'_, f32>) + Sync,
+    body: impl Fn(usize, usize, &[Place], &mut [f32; TILE * BLOCK], &SharedMut<'_, f32>) + Sync,
 ) -> Result<(), KernelError> {
     check_exact("grid", grid.len(), product("grid", &[batch, points, 2])?)?;
     check_exact("output", output.len(), product("output", &[batch, channels, points])?)?;
@@ -122,7 +122,7 @@ fn each_tile(
     let work = (output.len() as u64).max(8 * (batch * points) as u64);
     let shared = SharedMut::new(output);
     parallel_for(batch * tiles, 4, work, |range| {
-        let mut places = [Place::default(); TILE];
+        let (mut places, mut found) = ([Place::default(); TILE], [0.0; TILE * BLOCK]);
         for index in range {
             let (image, first) = (index / tiles, index % tiles * TILE);
             let count = TILE.min(points - first);
@@ -130,7 +130,7 @@ fn each_tile(
             for (place, point) in places.iter_mut().zip(grid.as_chunks::<2>().0) {
                 *place = Place { columns: rule.taps(point[0], width), rows: rule.taps(point[1], height) };
             }
-            body(image, first, &places[..count], &shared);
+            body(image, first, &places[..count], &mut found, &shared);
         }
     });
     Ok(())
@@ -193,6 +193,7 @@ impl GridRule {
         let first = floor(x);
         let fraction = x - first;
         let lower = first as i64;
+        // What is no number would become zero.
         if self.mode == GridMode::Bilinear && first >= 0.0 && (0..size as i64 - 1).contains(&lower) {
             let start = lower as u32;
             return Taps {
@@ -237,7 +238,8 @@ impl GridRule {
     }
 }
 
-/// The largest integer that is not above a value; a call of the library function would take most of the time of a point.
+/// The largest integer that is not above a value, without a call of the library function, which targets without the
+/// instruction need for each coordinate.
 #[inline]
 fn floor(value: f32) -> f32 {
     // From here on all values are integers.

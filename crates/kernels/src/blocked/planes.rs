@@ -1,9 +1,10 @@
 //! Pooling in the blocked layout: a vector is sixteen channels of one position.
 
 use super::{BLOCK, blocked_len};
-use crate::error::{KernelError, check_exact, product};
+use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
+use crate::pooling::PoolingGeometry;
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Output elements a parallel chunk covers at least.
@@ -20,72 +21,38 @@ pub enum PoolingKind {
     AverageWithPadding,
 }
 
-/// A pooling over volumes; planes have a depth of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockedPooling {
-    /// Images.
-    pub batch: usize,
-    /// Channels; the tensors hold whole blocks.
-    pub channels: usize,
-    /// Depth, height and width of the input.
-    pub input: [usize; 3],
-    /// Depth, height and width of the output, whichever way they were rounded.
-    pub output: [usize; 3],
-    /// Depth, height and width of the window.
-    pub kernel: [usize; 3],
-    /// Steps between windows.
-    pub stride: [usize; 3],
-    /// Steps inside a window.
-    pub dilation: [usize; 3],
-    /// Padding before each axis.
-    pub pad_begin: [usize; 3],
-    /// Padding after each axis.
-    pub pad_end: [usize; 3],
-}
-
-/// Pools blocked tensors.
+/// Pools blocked tensors of so many channels an image; the planes of the geometry are those of all images.
 ///
 /// # Errors
-/// A slice has the wrong length, a kernel, stride or dilation is zero, or sizes overflow.
+/// A slice has the wrong length, the channels do not divide the planes, a kernel, stride or dilation is zero, or sizes
+/// overflow.
 pub fn blocked_pooling(
     isa: Isa,
     kind: PoolingKind,
-    pooling: &BlockedPooling,
+    channels: usize,
+    geometry: &PoolingGeometry,
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    let BlockedPooling { batch, channels, kernel, stride, dilation, pad_begin, pad_end, .. } = *pooling;
-    for axis in 0..3 {
-        if kernel[axis] == 0 || stride[axis] == 0 || dilation[axis] == 0 {
-            return Err(KernelError::invalid("kernel", "kernel, stride or dilation is zero"));
-        }
-        let small = |value: usize| value < 1 << 30;
-        let fits = [kernel, stride, dilation, pad_begin, pad_end, pooling.input, pooling.output]
-            .iter()
-            .all(|sizes| small(sizes[axis]));
-        // The number does not fit where a usize has 32 bits.
-        if !fits || kernel[axis] as u64 * dilation[axis] as u64 > 1 << 40 {
-            return Err(KernelError::invalid("kernel", "sizes overflow"));
-        }
-    }
-    let (volume, positions) = (product("input", &pooling.input)?, product("output", &pooling.output)?);
+    let [volume, positions] = geometry.positions()?;
+    let batch = geometry.planes.checked_div(channels).unwrap_or(0);
+    check_exact("channels", batch * channels, geometry.planes)?;
     check_exact("input", input.len(), blocked_len(batch, channels, volume))?;
     check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
     if output.is_empty() {
         return Ok(());
     }
     let shared = SharedMut::new(output);
-    let taps = kernel.iter().fold(1, |total: usize, size| total.saturating_mul(*size)) as u64;
-    let work = (shared.len() as u64).saturating_mul(taps) / 16;
-    let (lines, line) = (pooling.output[0] * pooling.output[1], pooling.output[2] * BLOCK);
+    let work = (shared.len() as u64).saturating_mul(geometry.taps()) / 16;
+    let (lines, line) = (geometry.output[0] * geometry.output[1], geometry.output[2] * BLOCK);
     let volumes = batch * channels.div_ceil(BLOCK);
     parallel_for(volumes * lines, CHUNK.div_ceil(line), work, |range| {
         for index in range {
             let (block, y) = (index / lines, index % lines);
             let call = Pool {
                 kind,
-                pooling: *pooling,
-                at: [y / pooling.output[1], y % pooling.output[1]],
+                geometry,
+                at: [y / geometry.output[1], y % geometry.output[1]],
                 input: &input[block * volume * BLOCK..][..volume * BLOCK],
                 // SAFETY: lines are disjoint and within the output.
                 output: unsafe { shared.slice(index * line..(index + 1) * line) },
@@ -99,7 +66,7 @@ pub fn blocked_pooling(
 /// One line of the output.
 struct Pool<'a> {
     kind: PoolingKind,
-    pooling: BlockedPooling,
+    geometry: &'a PoolingGeometry,
     /// The plane and the line in it.
     at: [usize; 2],
     input: &'a [f32],
@@ -110,11 +77,11 @@ impl Kernel for Pool<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let BlockedPooling { input, stride, dilation, pad_begin, .. } = self.pooling;
+        let PoolingGeometry { input, stride, dilation, pad_begin, .. } = *self.geometry;
         let planes = self.window(0, self.at[0]);
         let rows = self.window(1, self.at[1]);
         let max = self.kind == PoolingKind::Max;
-        for x in 0..self.pooling.output[2] {
+        for x in 0..self.geometry.output[2] {
             let columns = self.window(2, x);
             let divisor = match self.kind {
                 PoolingKind::AverageWithPadding => planes.2 * rows.2 * columns.2,
@@ -153,12 +120,12 @@ impl Pool<'_> {
     #[inline(always)]
     fn window(&self, axis: usize, output: usize) -> (usize, usize, usize) {
         window(
-            output * self.pooling.stride[axis],
-            self.pooling.kernel[axis],
-            self.pooling.dilation[axis],
-            self.pooling.pad_begin[axis],
-            self.pooling.input[axis],
-            self.pooling.pad_end[axis],
+            output * self.geometry.stride[axis],
+            self.geometry.kernel[axis],
+            self.geometry.dilation[axis],
+            self.geometry.pad_begin[axis],
+            self.geometry.input[axis],
+            self.geometry.pad_end[axis],
         )
     }
 }

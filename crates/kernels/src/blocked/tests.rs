@@ -2,6 +2,7 @@ use super::*;
 use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
 use crate::epilogue::{Activation, Channelwise};
 use crate::isa::{self, Isa};
+use crate::pooling::PoolingGeometry;
 use crate::testing::{Random, assert_close, in_pool};
 use crate::unary::UnaryOp;
 use pretty_assertions::assert_eq;
@@ -207,7 +208,7 @@ proptest! {
         let mut three = |low: usize, high| [random.between(low, low.max(depth)), random.between(low, high), random.between(low, high)];
         let (input, kernel, stride, dilation) = (three(1, 12), three(1, 4), three(1, 3), three(1, 2));
         let (pad_begin, pad_end, output) = (three(0, 2), three(0, 2), three(1, 7));
-        let pooling = BlockedPooling { batch: 2, channels: 19, input, output, kernel, stride, dilation, pad_begin, pad_end };
+        let pooling = PoolingGeometry { planes: 2 * 19, input, output, kernel, stride, dilation, pad_begin, pad_end };
         let (volume, positions) = (input.iter().product::<usize>(), output.iter().product::<usize>());
         let values = random.values(2 * 19 * volume);
         let blocked = block(2, 19, volume, &values);
@@ -235,7 +236,8 @@ proptest! {
             }
             for isa in Isa::available() {
                 let mut result = vec![0.0; blocked_len(2, 19, positions)];
-                blocked_pooling(isa, kind, &pooling, &blocked, &mut result).unwrap();
+                blocked_pooling(isa, kind, 19, &pooling, &blocked, &mut result).unwrap();
+                assert!(blocked_pooling(isa, kind, 17, &pooling, &blocked, &mut result).is_err());
                 let result = plain(2, 19, positions, &result);
                 let infinite = |x: &f64| if x.is_infinite() { -1e30 } else { *x };
                 let result: Vec<f32> = result.iter().map(|&x| if x.is_infinite() { -1e30 } else { x }).collect();

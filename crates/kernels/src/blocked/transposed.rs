@@ -6,8 +6,8 @@
 //! twice.
 
 use super::direct::{
-    ANY_POSITIONS, APART, Call, IN_LINE, LONGEST_TASK, MOST_BLOCKS, MOST_SUMS, NARROWEST, Parts, SHORTEST_TASK,
-    SIDE_BY_SIDE, TASKS, run_tile,
+    ANY_POSITIONS, APART, Call, IN_LINE, LONGEST_TASK, MOST_SUMS, NARROWEST, Parts, SHORTEST_TASK, SIDE_BY_SIDE, TASKS,
+    lanes_of, run_tile,
 };
 use super::narrow::{Line, MOST_NARROW};
 use super::{BLOCK, blocked_len};
@@ -103,13 +103,24 @@ impl Phases {
         Ok(())
     }
 
-    /// Checks that the weights are those of the geometry.
-    fn check(&self, geometry: &TransposedConvolutionGeometry) -> Result<(), KernelError> {
+    /// Checks that the weights are those of the geometry, and that the blocked input and the output, which has so many
+    /// channels for each position, are as long as it says. Returns the positions of input and output.
+    fn check(
+        &self,
+        geometry: &TransposedConvolutionGeometry,
+        input: &[f32],
+        output: &[f32],
+        output_channels: usize,
+    ) -> Result<[usize; 2], KernelError> {
         let is_same = self.channels == geometry.channels() && self.steps == geometry.plane_steps();
         if !is_same || geometry.has_depth() {
             return Err(KernelError::invalid("weights", "packed for another shape, stride or dilation"));
         }
-        Ok(())
+        let (batch, [from, to]) = geometry.plane_sizes();
+        let (plane, positions) = (product("input", &from)?, product("output", &to)?);
+        check_exact("input", input.len(), blocked_len(batch, self.channels[2], plane))?;
+        check_exact("output", output.len(), product("output", &[batch, output_channels, positions])?)?;
+        Ok([plane, positions])
     }
 
     /// The phase of a number in `0..stride * stride`, and where it begins.
@@ -175,11 +186,8 @@ pub fn blocked_transposed(
     epilogue: &ConvolutionEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let phases = &weights.phases;
-    phases.check(geometry)?;
-    let ([groups, outputs, inputs], (batch, [from, to])) = (geometry.channels(), geometry.plane_sizes());
-    let plane = product("input", &from)?;
-    check_exact("input", input.len(), blocked_len(batch, inputs, plane))?;
-    check_exact("output", output.len(), blocked_len(batch, outputs, product("output", &to)?))?;
+    let ([groups, outputs, inputs], (batch, [_, to])) = (geometry.channels(), geometry.plane_sizes());
+    let [plane, _] = phases.check(geometry, input, output, outputs.next_multiple_of(BLOCK))?;
     epilogue.check_accumulating(outputs, output.len())?;
     if output.is_empty() {
         return Ok(());
@@ -311,18 +319,7 @@ impl Job<'_> {
         }
         let part_blocks = self.parts.of(part);
         let (block, blocks) = (group * self.per_group + part_blocks.start, part_blocks.len());
-        let (channel, outputs) = (block * BLOCK, self.weights.channels[1]);
-        let vector = |values: &[f32]| {
-            let mut lanes = [0.0f32; MOST_BLOCKS * BLOCK];
-            let count = (outputs - channel).min(MOST_BLOCKS * BLOCK);
-            lanes[..count].copy_from_slice(&values[channel..channel + count]);
-            lanes
-        };
-        let bias = self.epilogue.bias.map_or([0.0; MOST_BLOCKS * BLOCK], vector);
-        let slopes = match self.epilogue.activation {
-            Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
-            _ => None,
-        };
+        let (bias, slopes) = lanes_of(self.epilogue, block * BLOCK);
         let source = (image * self.input_blocks + group * self.inputs.div_ceil(BLOCK)) * self.plane * BLOCK;
         let is_reached = phase.taps != [0, 0];
         let steps = phase.taps[0] * phase.taps[1] * self.inputs;
@@ -350,7 +347,7 @@ impl Job<'_> {
             output: std::ptr::null_mut(),
             block_stride: 0,
             group_lanes: std::ptr::null(),
-            group_outputs: outputs / self.weights.channels[0],
+            group_outputs: self.weights.channels[1] / self.weights.channels[0],
             mixture: std::ptr::null(),
             position: 0,
             limits: part_epilogue.limits(),
@@ -361,6 +358,7 @@ impl Job<'_> {
             Activation::Unary(op) if part_epilogue.needs_pass() => Some(op),
             _ => None,
         };
+        let mut sums = Sums([0.0; MOST_SUMS * BLOCK]);
         let [lines, columns] = cut.of(run);
         for line in lines {
             let mut column = columns.start;
@@ -373,7 +371,7 @@ impl Job<'_> {
                 let of_phase = Tile { phase: &phase, start, cut, place, count, image, block, blocks };
                 let next = next.wrapping_add(place / tile * steps * next_step);
                 // SAFETY: the caller's promise; the place lies in the phase, and the count does not exceed a tile.
-                unsafe { self.tile(&of_phase, Call { next, ..call }, unary) };
+                unsafe { self.tile(&of_phase, Call { next, ..call }, unary, &mut sums) };
                 column += count;
             }
         }
@@ -383,7 +381,7 @@ impl Job<'_> {
     ///
     /// # Safety
     /// As of [`Job::run`]; the tile lies in the phase.
-    unsafe fn tile(&self, tile: &Tile<'_>, call: Call, unary: Option<unary::UnaryOp>) {
+    unsafe fn tile(&self, tile: &Tile<'_>, call: Call, unary: Option<unary::UnaryOp>, sums: &mut Sums) {
         let &Tile { phase, cut, place, count, image, block, blocks, .. } = tile;
         let [down, across] = self.weights.steps[1];
         let block_len = self.to[0] * self.to[1] * BLOCK;
@@ -396,7 +394,6 @@ impl Job<'_> {
         };
         let at = [place / phase.size[1], place % phase.size[1]];
         let position = (at[0] + phase.first[0]) * phase.view.output[1] + at[1] + phase.first[1];
-        let mut sums = Sums([0.0; MOST_SUMS * BLOCK]);
         // Positions of one line lie side by side if all columns are of one phase, and those of several ones if all are.
         let is_dense = across == 1 && (cut.ends_with_lines || down == 1);
         let (output, block_stride, added) = if is_dense {
@@ -585,11 +582,8 @@ pub fn narrow_transposed(
     epilogue: &ConvolutionEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let phases = &weights.phases;
-    phases.check(geometry)?;
-    let ([_, outputs, inputs], (batch, [from, to])) = (geometry.channels(), geometry.plane_sizes());
-    let (plane, positions) = (product("input", &from)?, product("output", &to)?);
-    check_exact("input", input.len(), blocked_len(batch, inputs, plane))?;
-    check_exact("output", output.len(), product("output", &[batch, outputs, positions])?)?;
+    let ([_, outputs, inputs], (batch, [_, to])) = (geometry.channels(), geometry.plane_sizes());
+    let [plane, positions] = phases.check(geometry, input, output, outputs)?;
     if epilogue.residual.is_some() {
         return Err(KernelError::invalid("residual", "cannot be added"));
     }

@@ -4,7 +4,7 @@
 //! convolution with the taps that reach it, so no product with a stuffed zero is ever computed.
 
 use super::patches::{Axis, Patches};
-use super::{ConvolutionEpilogue, check_groups, check_positive, extent, volume};
+use super::{ConvolutionEpilogue, check_groups, check_positive, extent, has_depth, volume};
 use crate::blocked::PlaneView;
 use crate::epilogue::Epilogue;
 use crate::error::{KernelError, check_exact, check_len, product};
@@ -93,7 +93,7 @@ impl TransposedConvolutionGeometry {
 
     /// Whether there is more than one position along the depth anywhere.
     pub(crate) fn has_depth(&self) -> bool {
-        self.input[0] != 1 || self.kernel[0] != 1 || self.output[0] != 1 || self.pad_begin[0] != 0
+        has_depth(self.input, self.kernel, self.output, self.pad_begin)
     }
 
     /// `[groups, output channels, input channels]`.

@@ -267,9 +267,10 @@ impl<P: PanelSource> Block<'_, P> {
             false => (std::ptr::null(), std::ptr::null()),
         };
         let limits = if last { self.epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) };
-        let mut next = next.unwrap_or(panel);
-        let next_step =
-            if next == panel { 0 } else { panel_width(self.isa).div_ceil(rows.len().div_ceil(self.left.tile)) };
+        let (mut next, next_step) = match next {
+            Some(next) => (next, panel_width(self.isa).div_ceil(rows.len().div_ceil(self.left.tile))),
+            None => (panel, 0),
+        };
         let mut row = rows.start;
         while row < rows.end {
             let height = self.left.tile.min(rows.end - row);

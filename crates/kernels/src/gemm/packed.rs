@@ -137,10 +137,7 @@ impl PanelSource for PackedB {
 
     #[inline]
     fn place(&self, first: usize, column: usize) -> Option<*const f32> {
-        self.values
-            .get(column * self.k + first * panel_width(self.isa)..)
-            .filter(|v| !v.is_empty())
-            .map(<[f32]>::as_ptr)
+        self.values.get(column * self.k + first * panel_width(self.isa)).map(std::ptr::from_ref)
     }
 }
 

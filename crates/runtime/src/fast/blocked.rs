@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, BlockedPooling, MOST_NARROW, NarrowConvolution,
-    blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling, from_plain,
-    narrow_convolution, to_plain,
+    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, MOST_NARROW, NarrowConvolution, blocked_convolution,
+    blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling, from_plain, narrow_convolution,
+    to_plain,
 };
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
@@ -215,6 +215,18 @@ fn way(
     }
 }
 
+/// The port of the data and the shape of the filter, if the filter is a constant of f32 and the data are not one.
+pub(super) fn constant_filter(
+    parts: &Parts<'_>,
+    inputs: &[&ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<(usize, Shape)> {
+    let (data, filter) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
+    let facts = inputs.get(filter)?;
+    let is_fixed = is_constant(filter) && facts.element_type == ElementType::F32 && !is_constant(data);
+    Some((data, facts.shape.to_shape().filter(|_| is_fixed)?))
+}
+
 fn convolution_candidate(
     node: &Node,
     inputs: &[&ValueFacts],
@@ -223,13 +235,11 @@ fn convolution_candidate(
 ) -> Option<Candidate> {
     let parts = Parts::of(node)?;
     let form = Form::of(parts.root)?;
-    let (data, filter) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
-    let filter_shape = inputs.get(filter)?.shape.to_shape()?;
+    let (data, filter_shape) = constant_filter(&parts, inputs, is_constant)?;
     let data_channels = data_channels(&form, inputs.get(data)?, &filter_shape)?;
-    let is_fixed = is_constant(filter) && inputs.get(filter)?.element_type == ElementType::F32 && !is_constant(data);
     let has_residual = parts.residual.is_some() || parts.bias.is_some_and(|port| !is_constant(port));
     let geometry = smallest_geometry(&form, &filter_shape)?;
-    let way = way(&form, &filter_shape, data_channels, has_residual, &geometry).filter(|_| is_fixed)?;
+    let way = way(&form, &filter_shape, data_channels, has_residual, &geometry)?;
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
     if way != Way::Dense(BlockedInput::Plain) {
         layouts[data] = Layout::Blocked;
@@ -662,27 +672,9 @@ fn claim_pooling(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel: Box::new(PoolingKernel { isa: isa::detect(), plain }), packed_inputs: SmallVec::new() })
 }
 
-impl PoolingKernel {
-    fn geometry(&self, data: &Shape) -> Option<BlockedPooling> {
-        let plain = self.plain.geometry(data)?;
-        let [batch, channels, _] = sizes(data)?;
-        Some(BlockedPooling {
-            batch,
-            channels,
-            input: plain.input,
-            output: plain.output,
-            kernel: plain.kernel,
-            stride: plain.stride,
-            dilation: plain.dilation,
-            pad_begin: plain.pad_begin,
-            pad_end: plain.pad_end,
-        })
-    }
-}
-
 impl Kernel for PoolingKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        self.plain.accepts(shapes) && shapes.inputs.first().is_some_and(|data| self.geometry(data).is_some())
+        self.plain.accepts(shapes)
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -692,9 +684,10 @@ impl Kernel for PoolingKernel {
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
         let data = &io.inputs[0];
-        let geometry = self.geometry(data.shape()).ok_or_else(misfit)?;
-        blocked_pooling(self.isa, self.plain.kind, &geometry, data.slice::<f32>()?, output.slice_mut::<f32>()?)
-            .map_err(kernel_error)
+        let geometry = self.plain.geometry(data.shape()).ok_or_else(misfit)?;
+        let [_, channels, _] = sizes(data.shape()).ok_or_else(misfit)?;
+        let (kind, values, target) = (self.plain.kind, data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        blocked_pooling(self.isa, kind, channels, &geometry, values, target).map_err(kernel_error)
     }
 }
 

@@ -100,9 +100,8 @@ impl Kernel for PoolingKernel {
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         let Some(geometry) = shapes.inputs.first().and_then(|data| self.geometry(data)) else { return 0 };
-        let taps = geometry.kernel.iter().fold(1u64, |total, size| total.saturating_mul(*size as u64));
         let elements = shapes.outputs.first().map_or(0, |s| s.elements()) as u64;
-        elements.saturating_mul(taps) / 4
+        elements.saturating_mul(geometry.taps()) / 4
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {

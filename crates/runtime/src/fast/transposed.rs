@@ -17,7 +17,7 @@ use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use crate::layout::{Layout, nominal_elements};
 
-use super::blocked::{Candidate, NARROW_SUM, NARROW_TAP, blocked_flop, plain_flop};
+use super::blocked::{Candidate, NARROW_SUM, NARROW_TAP, blocked_flop, constant_filter, plain_flop};
 use super::parts::{EpilogueParts, Parts, kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
@@ -186,18 +186,17 @@ pub(super) fn candidate(
 ) -> Option<Candidate> {
     let parts = Parts::of(node)?;
     let form = Form::of(parts.root)?;
-    let (data, filter) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
+    let (data, filter_shape) = constant_filter(&parts, inputs, is_constant)?;
     let has_shape = match parts.inputs.get(2) {
         Some(port) => inputs.get(*port)?.integers().is_some(),
         None => true,
     };
-    let is_fixed = is_constant(filter) && inputs.get(filter)?.element_type == ElementType::F32 && !is_constant(data);
-    let filter_shape = inputs.get(filter)?.shape.to_shape().filter(|_| is_fixed && has_shape)?;
     let (geometry, [groups, of_group, outputs_of_group]) = smallest_geometry(&form, &filter_shape)?;
     let facts = inputs.get(data)?;
     let dims = facts.shape.dims()?;
     let channels = groups * of_group;
-    let fits = facts.element_type == ElementType::F32
+    let fits = has_shape
+        && facts.element_type == ElementType::F32
         && matches!(dims.len(), 3 | 4)
         && dims[1].contains(channels)
         && super::blocked::channels(outputs.first()?) == Some(groups * outputs_of_group);
