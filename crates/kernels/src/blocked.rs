@@ -25,7 +25,7 @@ pub use mean_variance::{MeanVariance, blocked_mean_variance, blocked_mean_varian
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;
-pub use planes::{PoolingKind, blocked_pooling};
+pub use planes::{PoolingKind, blocked_max_codes, blocked_pooling};
 pub use regions::{MOST_BINS, RegionPool, RegionTable, blocked_regions};
 pub use rows::{from_rows, to_rows};
 pub use transposed::{BlockedTransposed, NarrowTransposed, blocked_transposed, narrow_transposed};
@@ -117,13 +117,52 @@ pub fn to_plain(
     })
 }
 
+/// As [`from_plain`], for codes of one byte.
+///
+/// # Errors
+/// A slice does not fit the sizes.
+pub fn codes_from_plain(
+    batch: usize,
+    channels: usize,
+    positions: usize,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    write_blocks([batch, channels, positions], input, output, |input, range, output| {
+        output.fill(0);
+        for (lane, channel) in range.enumerate() {
+            let line = &input[channel * positions..][..positions];
+            output.iter_mut().skip(lane).step_by(BLOCK).zip(line).for_each(|(place, code)| *place = *code);
+        }
+    })
+}
+
+/// As [`to_plain`], for codes of one byte.
+///
+/// # Errors
+/// A slice does not fit the sizes.
+pub fn codes_to_plain(
+    batch: usize,
+    channels: usize,
+    positions: usize,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    read_blocks([batch, channels, positions], input, output, |input, output, _| {
+        for (channel, line) in output.chunks_exact_mut(positions).enumerate() {
+            let lanes = input[channel / BLOCK * positions * BLOCK..].iter().skip(channel % BLOCK).step_by(BLOCK);
+            line.iter_mut().zip(lanes).for_each(|(place, code)| *place = *code);
+        }
+    })
+}
+
 /// Has each block of the blocked form of `[batch, channels, positions]` written from its image, which is given with the
 /// block's channels.
-fn write_blocks(
+fn write_blocks<T: Send + Sync>(
     [batch, channels, positions]: [usize; 3],
-    input: &[f32],
-    output: &mut [f32],
-    write: impl Fn(&[f32], Range<usize>, &mut [f32]) + Sync,
+    input: &[T],
+    output: &mut [T],
+    write: impl Fn(&[T], Range<usize>, &mut [T]) + Sync,
 ) -> Result<(), KernelError> {
     check_exact("input", input.len(), product("input", &[batch, channels, positions])?)?;
     check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
@@ -141,11 +180,11 @@ fn write_blocks(
 
 /// Has the `channels * positions` values of each image written from its blocks; the last argument is the estimated work of
 /// one image, in nanoseconds.
-fn read_blocks(
+fn read_blocks<T: Send + Sync>(
     [batch, channels, positions]: [usize; 3],
-    input: &[f32],
-    output: &mut [f32],
-    write: impl Fn(&[f32], &mut [f32], u64) + Sync,
+    input: &[T],
+    output: &mut [T],
+    write: impl Fn(&[T], &mut [T], u64) + Sync,
 ) -> Result<(), KernelError> {
     check_exact("output", output.len(), product("output", &[batch, channels, positions])?)?;
     check_exact("input", input.len(), blocked_len(batch, channels, positions))?;

@@ -2,61 +2,38 @@
 //! stored.
 //!
 //! The data are unsigned codes, as FakeQuantize makes them; the code of zero is taken into account by what the sums begin
-//! with, so that results are those of the integers, exact up to the last conversion.
+//! with, so that results are those of the integers, exact up to the last conversion. Results are f32, or the codes that the
+//! next layer reads.
 
+mod codes;
 mod dots;
+mod finish;
+
+pub use codes::{
+    CodeLayout, Dequantizer, Quantizer, code_plane, codes_len, needs_padding, pad_codes, pad_rows, quantize,
+    quantize_planes, quantize_rows,
+};
 
 use crate::blocked::{BLOCK, PlaneView, blocked_len};
-use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
-use crate::epilogue::{Activation, Channelwise};
+use crate::convolution::ConvolutionGeometry;
+use crate::epilogue::{Activation, Channelwise, Epilogue};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
-use crate::math::Divisor;
 use crate::packed::Packed;
-use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_for};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
+use crate::simd::{Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_tile};
-use crate::unary;
+use crate::unary::{self, UnaryOp};
+use codes::store_codes;
 use dots::{DotKernel, Dots, dispatch_dots, tile_size};
+use finish::{Added, Buffer, Decoding, Encoding, MOST_VALUES, StoreBuffer, Stored, load_codes};
 use std::ops::Range;
 
 /// Codes that one instruction multiplies and sums.
 const QUAD: usize = 4;
 
-/// Elements that a parallel chunk of a quantisation covers at least.
-const CHUNK: usize = 1 << 14;
-
 /// The most products that i32 surely holds the sum of.
 pub const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
-
-/// From f32 to codes: the nearest of `steps + 1` levels between the limits.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Quantizer {
-    /// What becomes code 0, and everything below it.
-    pub low: f32,
-    /// What becomes the last code, and everything above it.
-    pub high: f32,
-    /// The last code, at most 255.
-    pub steps: f32,
-}
-
-/// The layout of the codes of a convolution's input. Height and width are those of [`code_plane`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CodeLayout {
-    /// `[N, H, W, 4]`: up to four channels side by side, the others anything.
-    Quads,
-    /// `[N, ceil(C / 16), H, W, 16]`.
-    Blocks,
-}
-
-impl CodeLayout {
-    fn lanes(self) -> usize {
-        match self {
-            CodeLayout::Quads => QUAD,
-            CodeLayout::Blocks => BLOCK,
-        }
-    }
-}
 
 /// Signed codes of a convolution's or a product's constant operand, packed once for every tier.
 #[derive(Debug, Clone)]
@@ -140,175 +117,82 @@ pub struct Scaling<'a> {
     pub scales: &'a [f32],
 }
 
-/// Writes the codes of values in the same order.
-///
-/// # Errors
-/// The slices differ in length.
-pub fn quantize(isa: Isa, quantizer: &Quantizer, input: &[f32], output: &mut [u8]) -> Result<(), KernelError> {
-    check_exact("output", output.len(), input.len())?;
-    let shared = SharedMut::new(output);
-    parallel_for(input.len(), CHUNK, nanoseconds_for_bytes(input.len().saturating_mul(6)), |range| {
-        // SAFETY: chunks are disjoint.
-        let output = unsafe { shared.slice(range.clone()) };
-        dispatch(isa, Line { quantizer: *quantizer, input: &input[range], output });
-    });
-    Ok(())
+/// What is done to the scaled sums: `activation(inner(sum + bias) + residual)`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QuantizedEpilogue<'a> {
+    /// Added to every position of an output channel.
+    pub bias: Option<&'a [f32]>,
+    /// Made into codes and back before the residual is added.
+    pub inner: Option<(Quantizer, Dequantizer)>,
+    /// Added elementwise; laid out as the output.
+    pub residual: QuantizedResidual<'a>,
+    /// Applied last; the slopes of a PReLU are [`Channelwise::PerRow`], one per output channel.
+    pub activation: Activation<'a>,
 }
 
-/// The height and width of the planes of codes that a convolution reads: what its windows cover, so that none leaves them.
-/// `None` where that is far larger than the input.
-#[must_use]
-pub fn code_plane(geometry: &ConvolutionGeometry) -> Option<[usize; 2]> {
-    geometry.covered().map(|[_, high, wide]| [high, wide])
+/// What is added elementwise.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum QuantizedResidual<'a> {
+    /// Nothing.
+    #[default]
+    None,
+    /// Values.
+    Values(&'a [f32]),
+    /// Values by their codes.
+    Codes(&'a [u8], Dequantizer),
 }
 
-/// Bytes of the codes that a convolution reads; `None` where [`code_plane`] is.
-#[must_use]
-pub fn codes_len(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<usize> {
-    let [_, _, inputs, ..] = geometry.channels_and_kernel();
-    let [high, wide] = code_plane(geometry)?;
-    let channels = inputs.next_multiple_of(layout.lanes());
-    [geometry.plane().batch, channels, high, wide].iter().try_fold(1usize, |total, size| total.checked_mul(*size))
+/// Where results go.
+#[derive(Debug)]
+pub enum QuantizedOutput<'a> {
+    /// They are stored as they are.
+    Values(&'a mut [f32]),
+    /// Their codes are stored.
+    Codes(&'a mut [u8], Quantizer),
 }
 
-/// Writes the codes that a convolution reads, with the code of zero in the padding. `input` is plain for
-/// [`CodeLayout::Quads`] and blocked for [`CodeLayout::Blocks`].
-///
-/// # Errors
-/// A slice has the wrong length, or the padding is far larger than the input.
-pub fn quantize_planes(
-    isa: Isa,
-    quantizer: &Quantizer,
-    geometry: &ConvolutionGeometry,
-    layout: CodeLayout,
-    zero: u8,
-    input: &[f32],
-    output: &mut [u8],
-) -> Result<(), KernelError> {
-    let (view, [_, _, inputs, ..]) = (geometry.plane(), geometry.channels_and_kernel());
-    let invalid = || KernelError::invalid("geometry", "has padding far larger than its input");
-    let ([high, wide], lanes) = (code_plane(geometry).ok_or_else(invalid)?, layout.lanes());
-    if layout == CodeLayout::Quads && inputs > QUAD {
-        return Err(KernelError::invalid("channels", "are more than four"));
-    }
-    let positions = view.input[0] * view.input[1];
-    let input_len = match layout {
-        CodeLayout::Quads => product("input", &[view.batch, inputs, positions])?,
-        CodeLayout::Blocks => blocked_len(view.batch, inputs, positions),
-    };
-    check_exact("input", input.len(), input_len)?;
-    check_exact("output", output.len(), codes_len(geometry, layout).ok_or_else(invalid)?)?;
-    let planes = view.batch * inputs.div_ceil(lanes);
-    let line = wide * lanes;
-    let inside = view.pad[1].min(wide)..(view.pad[1] + view.input[1]).min(wide);
-    let shared = SharedMut::new(output);
-    let work = nanoseconds_for_bytes(input.len().saturating_mul(6));
-    parallel_for(planes * high, CHUNK.div_ceil(line.max(1)), work, |range| {
-        for index in range {
-            let (plane, y) = (index / high, index % high);
-            // SAFETY: lines are disjoint.
-            let codes = unsafe { shared.slice(index * line..(index + 1) * line) };
-            let Some(row) = y.checked_sub(view.pad[0]).filter(|row| *row < view.input[0]) else {
-                codes.fill(zero);
-                continue;
-            };
-            codes[..inside.start * lanes].fill(zero);
-            codes[inside.end * lanes..].fill(zero);
-            let codes = &mut codes[inside.start * lanes..inside.end * lanes];
-            match layout {
-                CodeLayout::Blocks => {
-                    let source = &input[(plane * positions + row * view.input[1]) * lanes..][..codes.len()];
-                    dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
-                }
-                CodeLayout::Quads => {
-                    for channel in 0..inputs {
-                        let source = &input[(plane * inputs + channel) * positions + row * view.input[1]..];
-                        quantize_channel(isa, quantizer, &source[..inside.len()], &mut codes[channel..]);
-                    }
-                }
-            }
+impl QuantizedEpilogue<'_> {
+    fn check(&self, channels: usize, output: usize) -> Result<(), KernelError> {
+        if let Some(bias) = self.bias {
+            check_len("bias", bias.len(), channels)?;
         }
-    });
-    Ok(())
-}
-
-/// Writes the codes of one channel of quads, whose other channels stay as they are.
-fn quantize_channel(isa: Isa, quantizer: &Quantizer, input: &[f32], output: &mut [u8]) {
-    let mut codes = [0u8; 256];
-    for (part, values) in input.chunks(codes.len()).enumerate() {
-        let codes = &mut codes[..values.len()];
-        dispatch(isa, Line { quantizer: *quantizer, input: values, output: codes });
-        for (place, code) in output[part * 256 * QUAD..].iter_mut().step_by(QUAD).zip(codes) {
-            *place = *code;
+        match self.residual {
+            QuantizedResidual::None => {}
+            QuantizedResidual::Values(values) => check_exact("residual", values.len(), output)?,
+            QuantizedResidual::Codes(codes, _) => check_exact("residual", codes.len(), output)?,
+        }
+        match self.activation {
+            Activation::PRelu(Channelwise::PerRow(slopes)) => check_len("slopes", slopes.len(), channels),
+            Activation::PRelu(_) => Err(KernelError::invalid("activation", "slopes must be per row")),
+            _ => Ok(()),
         }
     }
 }
 
-/// Writes the codes of a matrix whose rows are filled up to whole quads with zeros.
-///
-/// # Errors
-/// A slice has the wrong length.
-pub fn quantize_rows(
-    isa: Isa,
-    quantizer: &Quantizer,
-    columns: usize,
-    input: &[f32],
-    output: &mut [u8],
-) -> Result<(), KernelError> {
-    let wide = columns.next_multiple_of(QUAD);
-    if wide == columns {
-        return quantize(isa, quantizer, input, output);
+impl QuantizedOutput<'_> {
+    fn len(&self) -> usize {
+        match self {
+            QuantizedOutput::Values(values) => values.len(),
+            QuantizedOutput::Codes(codes, _) => codes.len(),
+        }
     }
-    let rows = input.len() / columns.max(1);
-    check_exact("output", output.len(), product("output", &[rows, wide])?)?;
-    for (line, source) in output.chunks_exact_mut(wide).zip(input.chunks_exact(columns)) {
-        let (codes, rest) = line.split_at_mut(columns);
-        dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
-        rest.fill(0);
-    }
-    Ok(())
-}
 
-struct Line<'a> {
-    quantizer: Quantizer,
-    input: &'a [f32],
-    output: &'a mut [u8],
-}
-
-impl Kernel for Line<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Quantizer { low, high, steps } = self.quantizer;
-        let (offset, top, last) = (s.splat(low), s.splat(high), s.splat(steps));
-        let width = Divisor::new(s, s.sub(top, offset));
-        let len = self.output.len().min(self.input.len());
-        let (from, to) = (self.input.as_ptr(), self.output.as_mut_ptr());
-        let mut at = 0;
-        while at < len {
-            let count = S::LANES.min(len - at);
-            // SAFETY: so many values lie in both slices.
-            unsafe {
-                let whole = count == S::LANES;
-                let value = if whole { s.load(from.add(at)) } else { s.load_partial(from.add(at), count) };
-                // The order makes zero of NaN.
-                let value = s.min(s.max(value, offset), top);
-                let level = s.to_i(s.round(s.mul(width.divide(s, s.sub(value, offset)), last)));
-                if whole {
-                    s.store_u8(to.add(at), level);
-                } else {
-                    let mut codes = [0u8; BLOCK];
-                    s.store_u8(codes.as_mut_ptr(), level);
-                    std::ptr::copy_nonoverlapping(codes.as_ptr(), to.add(at), count);
-                }
-            }
-            at += count;
+    fn shared(&mut self) -> Target<'_> {
+        match self {
+            QuantizedOutput::Values(values) => Target::Values(SharedMut::new(values)),
+            QuantizedOutput::Codes(codes, quantizer) => Target::Codes(SharedMut::new(codes), Encoding::new(quantizer)),
         }
     }
 }
 
-/// Convolves the codes that [`quantize_planes`] wrote into the blocked layout of f32. A residual of the epilogue is blocked
-/// too; bias and slopes are indexed by channel.
+/// An output that tasks share.
+enum Target<'a> {
+    Values(SharedMut<'a, f32>),
+    Codes(SharedMut<'a, u8>, Encoding),
+}
+
+/// Convolves the codes that [`quantize_planes`] or [`pad_codes`] wrote, or those of the input where that [`needs_padding`]
+/// not, into the blocked layout. A residual of the epilogue is blocked too; bias and slopes are indexed by channel.
 ///
 /// # Errors
 /// A slice has the wrong length, or the weights were packed for another shape.
@@ -318,8 +202,8 @@ pub fn quantized_convolution(
     weights: &QuantizedWeights,
     scaling: &Scaling<'_>,
     input: &[u8],
-    output: &mut [f32],
-    epilogue: &ConvolutionEpilogue<'_>,
+    mut output: QuantizedOutput<'_>,
+    epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let mut view = geometry.plane();
     let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
@@ -347,13 +231,13 @@ pub fn quantized_convolution(
         block_stride: positions * BLOCK,
         image_stride: outputs.next_multiple_of(BLOCK) * positions,
         channels: outputs.next_multiple_of(BLOCK),
-        output: SharedMut::new(output),
+        output: output.shared(),
     };
     job.run(nanoseconds_for_flops(geometry.flops()) / 3);
     Ok(())
 }
 
-/// Multiplies codes `[rows, k]`, whose rows are filled up to whole quads, with a packed matrix into f32 `[rows, n]`. A
+/// Multiplies codes `[rows, k]`, whose rows are filled up to whole quads, with a packed matrix into `[rows, n]`. A
 /// residual of the epilogue is `[rows, n]` too; bias and slopes are indexed by column.
 ///
 /// # Errors
@@ -364,8 +248,8 @@ pub fn quantized_product(
     weights: &QuantizedWeights,
     scaling: &Scaling<'_>,
     input: &[u8],
-    output: &mut [f32],
-    epilogue: &ConvolutionEpilogue<'_>,
+    mut output: QuantizedOutput<'_>,
+    epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let [n, high, wide, k] = weights.shape;
     if high * wide != 1 || weights.lanes != k.next_multiple_of(QUAD) {
@@ -390,7 +274,7 @@ pub fn quantized_product(
         block_stride: BLOCK,
         image_stride: 0,
         channels: n,
-        output: SharedMut::new(output),
+        output: output.shared(),
     };
     job.run(nanoseconds_for_flops(2 * (rows * n * k) as u64) / 3);
     Ok(())
@@ -400,7 +284,7 @@ struct Job<'a> {
     isa: Isa,
     weights: &'a QuantizedWeights,
     scaling: &'a Scaling<'a>,
-    epilogue: &'a ConvolutionEpilogue<'a>,
+    epilogue: &'a QuantizedEpilogue<'a>,
     input: &'a [u8],
     image_bytes: usize,
     view: PlaneView,
@@ -411,7 +295,7 @@ struct Job<'a> {
     image_stride: usize,
     /// Channels that are stored: whole blocks where the output has them.
     channels: usize,
-    output: SharedMut<'a, f32>,
+    output: Target<'a>,
 }
 
 impl Job<'_> {
@@ -462,7 +346,12 @@ impl Job<'_> {
             Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
             _ => None,
         };
-        let part = self.epilogue.part(0, 0, 0, 0);
+        let (mut buffer, function) = (Buffer([0.0; MOST_VALUES]), self.function());
+        let residual = match &self.epilogue.residual {
+            QuantizedResidual::Codes(_, dequantizer) => Decoding::new(dequantizer),
+            _ => Decoding::default(),
+        };
+        let inner = self.epilogue.inner.as_ref().map(|(from, to)| (Encoding::new(from), Decoding::new(to)));
         let block_bytes = self.weights.block_bytes();
         // The tiles of all positions together ask for the weights of the next blocks.
         let next_step = (blocks * BLOCK * QUAD).div_ceil(self.positions.div_ceil(tile));
@@ -476,6 +365,20 @@ impl Job<'_> {
                 None => (self.weights.values[block * block_bytes..].as_ptr(), 0),
             };
             let offset = image * self.image_stride + block * self.block_stride + position * self.position_stride;
+            let stored = match (&self.output, function) {
+                (Target::Values(output), _) => Stored::Values(output.pointer().wrapping_add(offset)),
+                (Target::Codes(..), Some(_)) => Stored::Values(buffer.0.as_mut_ptr()),
+                (Target::Codes(output, encoding), None) => {
+                    Stored::Codes(output.pointer().wrapping_add(offset), *encoding)
+                }
+            };
+            let is_buffered = matches!((&self.output, function), (Target::Codes(..), Some(_)));
+            let added = match self.epilogue.residual {
+                QuantizedResidual::None => Added::Nothing,
+                QuantizedResidual::Values(values) => Added::Values(values[offset..].as_ptr()),
+                QuantizedResidual::Codes(codes, _) => Added::Codes(codes[offset..].as_ptr(), residual),
+            };
+            let strides = [self.position_stride, self.block_stride];
             let tile = Tile {
                 input: self.input[image * self.image_bytes..].as_ptr(),
                 view: self.view,
@@ -488,28 +391,73 @@ impl Job<'_> {
                 start: &start,
                 scales: &scales,
                 bias: &bias,
+                inner,
+                added,
                 slopes: slopes.as_ref(),
-                residual: self.epilogue.residual.map(|values| values[offset..].as_ptr()),
-                output: self.output.pointer().wrapping_add(offset),
-                position_stride: self.position_stride,
-                block_stride: self.block_stride,
+                limits: self.activation().limits(),
+                stored,
+                strides,
+                stored_strides: if is_buffered { [2 * BLOCK, BLOCK] } else { strides },
                 position,
-                stored: self.channels - channel,
-                limits: part.limits(),
+                channels: self.channels - channel,
                 next,
                 next_step,
             };
-            // SAFETY: the tile lies inside the output, and everything it reads inside the slices that were checked.
+            // SAFETY: the tile lies inside the output or the buffer, and everything it reads inside the slices that were
+            // checked.
             unsafe { dispatch_dots(self.isa, count, blocks, &tile) };
-            if let (Activation::Unary(op), true) = (self.epilogue.activation, part.needs_pass()) {
-                for (block, place) in (0..blocks).flat_map(|block| (0..count).map(move |place| (block, place))) {
-                    let line = tile.output.wrapping_add(block * self.block_stride + place * self.position_stride);
-                    let stored = BLOCK.min(self.channels - channel - block * BLOCK);
-                    // SAFETY: the tile's lines lie in the output.
-                    unsafe { unary::apply(self.isa, op, line, line, stored) };
-                }
+            if let Some(op) = function {
+                let channels = tile.channels.min(blocks * BLOCK);
+                // SAFETY: the tile lies in the output.
+                unsafe { self.apply(op, &mut buffer, [count, channels], offset) };
             }
             position += count;
+        }
+    }
+
+    /// The activation if tiles do not apply it.
+    fn function(&self) -> Option<UnaryOp> {
+        match self.epilogue.activation {
+            Activation::Unary(op) if self.activation().needs_pass() => Some(op),
+            _ => None,
+        }
+    }
+
+    /// The activation alone.
+    fn activation(&self) -> Epilogue<'_> {
+        Epilogue { activation: self.epilogue.activation, ..Epilogue::default() }
+    }
+
+    /// Applies a function to the values of a tile of so many positions and channels: in the buffer, from where their codes go
+    /// to the output, or in the output.
+    ///
+    /// # Safety
+    /// The tile lies in the output from `offset` on, and nobody else touches this part of it.
+    unsafe fn apply(&self, op: UnaryOp, buffer: &mut Buffer, [positions, channels]: [usize; 2], offset: usize) {
+        match &self.output {
+            Target::Values(output) => {
+                for (block, place) in (0..channels.div_ceil(BLOCK)).flat_map(|b| (0..positions).map(move |p| (b, p))) {
+                    let line = offset + block * self.block_stride + place * self.position_stride;
+                    let (line, count) = (output.pointer().wrapping_add(line), BLOCK.min(channels - block * BLOCK));
+                    // SAFETY: the tile's lines lie in the output.
+                    unsafe { unary::apply(self.isa, op, line, line, count) };
+                }
+            }
+            Target::Codes(output, encoding) => {
+                let line = &mut buffer.0[..2 * BLOCK * positions];
+                let (values, count) = (line.as_mut_ptr(), line.len());
+                // SAFETY: the values lie in the buffer.
+                unsafe { unary::apply(self.isa, op, values, values, count) };
+                let store = StoreBuffer {
+                    buffer,
+                    positions,
+                    channels,
+                    encoding: *encoding,
+                    output: output.pointer().wrapping_add(offset),
+                    strides: [self.position_stride, self.block_stride],
+                };
+                dispatch(self.isa, store);
+            }
         }
     }
 }
@@ -529,15 +477,18 @@ struct Tile<'a> {
     start: &'a [i32; 2 * BLOCK],
     scales: &'a [f32; 2 * BLOCK],
     bias: &'a [f32; 2 * BLOCK],
+    inner: Option<(Encoding, Decoding)>,
+    added: Added,
     slopes: Option<&'a [f32; 2 * BLOCK]>,
-    residual: Option<*const f32>,
-    output: *mut f32,
-    position_stride: usize,
-    block_stride: usize,
+    limits: (f32, f32),
+    stored: Stored,
+    /// Elements from one position to the next and from one block to the next, of what is added.
+    strides: [usize; 2],
+    /// The same of where results go.
+    stored_strides: [usize; 2],
     position: usize,
     /// Channels that are stored, from the tile's first on.
-    stored: usize,
-    limits: (f32, f32),
+    channels: usize,
     /// Weights of the next blocks, of which each step asks for some: where they begin for this tile.
     next: *const i8,
     /// Bytes from one step's to the next step's.
@@ -604,13 +555,15 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
     unsafe fn run<D: Dots>(self, d: D) {
         let tile = self.0;
         let blocks = (VECTORS * <D::S as Simd>::LANES).div_ceil(BLOCK);
-        // The row of a product may begin in the middle of a line, so that its last channels lie in another.
-        let line = |index: usize| {
-            if index < blocks { index * tile.block_stride } else { (blocks - 1) * tile.block_stride + BLOCK - 1 }
-        };
-        prefetch_tile::<_, POSITIONS>(tile.output, tile.position_stride, blocks + 1, line);
-        let residual = tile.residual.unwrap_or(std::ptr::null());
-        prefetch_tile::<_, POSITIONS>(residual, tile.position_stride, blocks + 1, line);
+        match tile.stored {
+            Stored::Values(values) => prefetch_blocks::<_, POSITIONS>(values, tile.stored_strides, blocks),
+            Stored::Codes(codes, _) => prefetch_blocks::<_, POSITIONS>(codes, tile.stored_strides, blocks),
+        }
+        match tile.added {
+            Added::Nothing => {}
+            Added::Values(values) => prefetch_blocks::<_, POSITIONS>(values, tile.strides, blocks),
+            Added::Codes(codes, _) => prefetch_blocks::<_, POSITIONS>(codes, tile.strides, blocks),
+        }
         // SAFETY: the caller's promise.
         unsafe {
             let sums = self.accumulate(d);
@@ -705,40 +658,70 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         let (tile, s) = (self.0, d.simd());
         let lanes = <D::S as Simd>::LANES;
         let per_block = BLOCK / lanes;
-        let (low, high) = (s.splat(tile.limits.0), s.splat(tile.limits.1));
+        let mut limits = tile.limits;
+        if let Stored::Codes(_, encoding) = &tile.stored {
+            // What lies beyond the limits of the codes has the code of the limit.
+            let inside = |limit: f32| limit.max(encoding.low).min(encoding.high);
+            limits = (inside(limits.0), inside(limits.1));
+        }
+        let (low, high) = (s.splat(limits.0), s.splat(limits.1));
         for vector in 0..VECTORS {
+            let count = tile.channels.saturating_sub(vector * lanes).min(lanes);
+            let is_whole = count == lanes;
+            let place = |position: usize, strides: [usize; 2]| {
+                vector / per_block * strides[1] + position * strides[0] + vector % per_block * lanes
+            };
             // SAFETY: the parameters have a value for each lane of two blocks, and the rest is the caller's promise.
             unsafe {
                 let scale = s.load(tile.scales.as_ptr().add(vector * lanes));
                 let bias = s.load(tile.bias.as_ptr().add(vector * lanes));
-                let stored = tile.stored.saturating_sub(vector * lanes).min(lanes);
                 for position in 0..POSITIONS {
-                    let place = vector / per_block * tile.block_stride + position * tile.position_stride;
-                    let place = place + vector % per_block * lanes;
                     let mut sum = s.fma(s.from_i(sums[position][vector]), scale, bias);
-                    if let Some(residual) = tile.residual {
-                        let whole = stored == lanes;
-                        let added = if whole {
-                            s.load(residual.add(place))
-                        } else {
-                            s.load_partial(residual.add(place), stored)
-                        };
-                        sum = s.add(sum, added);
+                    if let Some((from, to)) = &tile.inner {
+                        let codes = s.round(from.places(s, from.limit(s, sum)));
+                        sum = to.values(s, codes);
+                    }
+                    let from = place(position, tile.strides);
+                    match &tile.added {
+                        Added::Nothing => {}
+                        Added::Values(values) if is_whole => sum = s.add(sum, s.load(values.wrapping_add(from))),
+                        Added::Values(values) => sum = s.add(sum, s.load_partial(values.wrapping_add(from), count)),
+                        Added::Codes(codes, decoding) => {
+                            let codes = s.from_i(load_codes(s, codes.wrapping_add(from), count));
+                            sum = s.add(sum, decoding.values(s, codes));
+                        }
                     }
                     if let Some(slopes) = tile.slopes {
                         let scaled = s.mul(sum, s.load(slopes.as_ptr().add(vector * lanes)));
                         sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
                     }
-                    let value = s.min(high, s.max(low, sum));
-                    if stored == lanes {
-                        s.store(tile.output.add(place), value);
-                    } else {
-                        s.store_partial(tile.output.add(place), value, stored);
+                    let to = place(position, tile.stored_strides);
+                    match &tile.stored {
+                        Stored::Values(values) => {
+                            let value = s.min(high, s.max(low, sum));
+                            match is_whole {
+                                true => s.store(values.wrapping_add(to), value),
+                                false => s.store_partial(values.wrapping_add(to), value, count),
+                            }
+                        }
+                        Stored::Codes(codes, encoding) => {
+                            // The order makes the lower limit of NaN.
+                            let value = s.min(high, s.max(sum, low));
+                            store_codes(s, codes.wrapping_add(to), s.to_i(encoding.places(s, value)), count);
+                        }
                     }
                 }
             }
         }
     }
+}
+
+/// Asks for the lines of a tile's blocks. The row of a product may begin in the middle of a line, so that its last channels
+/// lie in another.
+#[inline(always)]
+fn prefetch_blocks<T, const POSITIONS: usize>(values: *const T, strides: [usize; 2], blocks: usize) {
+    let line = |index: usize| if index < blocks { index * strides[1] } else { (blocks - 1) * strides[1] + BLOCK - 1 };
+    prefetch_tile::<_, POSITIONS>(values, strides[0], blocks + 1, line);
 }
 
 #[cfg(test)]

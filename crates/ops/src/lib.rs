@@ -4,6 +4,7 @@
 
 mod attribute;
 mod body;
+pub mod codes;
 pub mod common;
 mod definition;
 mod environment;

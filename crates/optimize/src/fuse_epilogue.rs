@@ -7,10 +7,12 @@
 use std::collections::HashSet;
 
 use ovir_graph::{Model, Node, NodeId, Validated};
+use ovir_ops::common::broadcast::AutoBroadcast;
+use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_tensor::{ElementType, PartialShape};
 
 use crate::chain::{Uses, fuse};
-use crate::split_quantizers::qualifies;
+use crate::split_quantizers::{limits_of_tensor, qualifies};
 use crate::trace::{Trace, all_named, named};
 
 /// Activations that kernels apply in place.
@@ -40,10 +42,11 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         if !is_root(node) || taken.contains(&id) || !is_f32(validated, id) {
             continue;
         }
-        let (mut chain, end) = chain_from(validated, &uses, id, &taken);
         let quantizer =
             node.inputs.first().map(|source| source.node).filter(|from| uses.only_reader(*from) == Some(id));
-        if let Some(quantizer) = quantizer.filter(|from| !taken.contains(from) && qualifies(validated, *from, id)) {
+        let quantizer = quantizer.filter(|from| !taken.contains(from) && qualifies(validated, *from, id));
+        let (mut chain, end) = chain_from(validated, &uses, id, &taken, quantizer.is_some());
+        if let Some(quantizer) = quantizer {
             chain.insert(0, quantizer);
         }
         if chain.len() > 1 {
@@ -83,11 +86,19 @@ impl End {
     }
 }
 
-/// The root and what can be fused behind it, in order, and why not more.
-fn chain_from(validated: &Validated, uses: &Uses, root: NodeId, taken: &HashSet<NodeId>) -> (Vec<NodeId>, End) {
+/// The root and what can be fused behind it, in order, and why not more. A layer of bytes takes a FakeQuantize in front of
+/// a residual sum too.
+fn chain_from(
+    validated: &Validated,
+    uses: &Uses,
+    root: NodeId,
+    taken: &HashSet<NodeId>,
+    is_of_bytes: bool,
+) -> (Vec<NodeId>, End) {
     let model = validated.model();
     let mut chain = vec![root];
     let (mut takes_bias, mut takes_residual) = (true, allows_residual(model.node(root)));
+    let mut takes_quantizer = is_of_bytes;
     let mut at = root;
     let end = loop {
         let Some(next) = uses.only_reader(at) else { break End::Readers(uses.of(at).len()) };
@@ -97,6 +108,13 @@ fn chain_from(validated: &Validated, uses: &Uses, root: NodeId, taken: &HashSet<
         }
         if !is_f32(validated, next) || shape(validated, next) != shape(validated, root) {
             break End::Next(next, "has another element type or shape");
+        }
+        if takes_quantizer && is_added(validated, uses, root, (next, at), taken) {
+            // What is added behind a FakeQuantize is no bias any more.
+            (takes_quantizer, takes_bias) = (false, false);
+            chain.push(next);
+            at = next;
+            continue;
         }
         if ACTIVATIONS.contains(&&*node.type_name) {
             if !(parameters_are_constant(uses, node) && node.inputs.first().is_some_and(|s| s.node == at)) {
@@ -113,7 +131,7 @@ fn chain_from(validated: &Validated, uses: &Uses, root: NodeId, taken: &HashSet<
             takes_bias = false;
         } else if !is_constant && takes_residual && is_same_shape(validated, root, other) {
             // What is added behind a residual sum is no bias any more.
-            (takes_bias, takes_residual) = (false, false);
+            (takes_bias, takes_residual, takes_quantizer) = (false, false, false);
         } else {
             break End::Next(next, "adds neither a bias nor, for the first time, a value of the same shape");
         }
@@ -121,6 +139,29 @@ fn chain_from(validated: &Validated, uses: &Uses, root: NodeId, taken: &HashSet<
         at = next;
     };
     (chain, end)
+}
+
+/// Whether `next` is a FakeQuantize of the whole of what `at` gives, with constant limits, which is read by a sum with a
+/// value of the same shape alone.
+fn is_added(
+    validated: &Validated,
+    uses: &Uses,
+    root: NodeId,
+    (next, at): (NodeId, NodeId),
+    taken: &HashSet<NodeId>,
+) -> bool {
+    let (model, node) = (validated.model(), validated.model().node(next));
+    let Some(quantizer) = node.operation.downcast_ref::<FakeQuantize>() else { return false };
+    let is_whole = quantizer.broadcast.auto_broadcast == AutoBroadcast::Numpy
+        && node.inputs.first().is_some_and(|source| source.node == at)
+        && limits_of_tensor(model, |port| node.inputs.get(port).copied()).is_some();
+    let Some(add) = uses.only_reader(next).filter(|add| is_whole && model.node(*add).is("Add")) else { return false };
+    let Some(other) = other_operand(model, add, next) else { return false };
+    !taken.contains(&add)
+        && is_f32(validated, add)
+        && shape(validated, add) == shape(validated, root)
+        && !uses.is_constant(other)
+        && is_same_shape(validated, root, other)
 }
 
 /// Kernels of transposed convolutions have no residual.

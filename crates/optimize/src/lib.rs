@@ -14,6 +14,7 @@ mod fuse_scatter;
 mod lift_activations;
 mod promote_halves;
 mod split_quantizers;
+mod store_codes;
 mod trace;
 
 use ovir_graph::{Model, Validated, validate};
@@ -62,6 +63,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "lift_activations", run: lift_activations::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
+    // After the epilogues, which make layers of bytes, and before the elementwise groups, which would take the encoded sums.
+    Pass { name: "store_codes", run: store_codes::run },
     // After the epilogues, which are worth more: what is left is elementwise layers among themselves.
     Pass { name: "fuse_elementwise", run: fuse_elementwise::run },
     // Anywhere: its pairs are not part of other chains.

@@ -92,17 +92,23 @@ fn reads_once(node: &Node, data: Source) -> bool {
     node.inputs.first() == Some(&data) && !node.inputs[1..].contains(&data)
 }
 
-/// The code of zero of a FakeQuantize of whole tensors, if it is an integer.
-fn zero_code(model: &Model, node: &Node) -> Option<i64> {
-    let operation = node.operation.downcast_ref::<FakeQuantize>()?;
+/// The limits of a FakeQuantize, if they are constants of one element each; `input` gives its inputs by port.
+pub(crate) fn limits_of_tensor(model: &Model, input: impl Fn(usize) -> Option<Source>) -> Option<[f32; 4]> {
     let limit = |port: usize| {
-        let tensor = model.node(node.inputs.get(port)?.node).tensor()?.aligned().ok()?;
+        let tensor = model.node(input(port)?.node).tensor()?.aligned().ok()?;
         match tensor.slice::<f32>() {
-            Ok([value]) if value.is_finite() => Some(f64::from(*value)),
+            Ok([value]) if value.is_finite() => Some(*value),
             _ => None,
         }
     };
-    let (input_low, input_high, low, high) = (limit(1)?, limit(2)?, limit(3)?, limit(4)?);
+    Some([limit(1)?, limit(2)?, limit(3)?, limit(4)?])
+}
+
+/// The code of zero of a FakeQuantize of whole tensors, if it is an integer.
+fn zero_code(model: &Model, node: &Node) -> Option<i64> {
+    let operation = node.operation.downcast_ref::<FakeQuantize>()?;
+    let limits = limits_of_tensor(model, |port| node.inputs.get(port).copied())?;
+    let [input_low, input_high, low, high] = limits.map(f64::from);
     let has_codes = (2..=256).contains(&operation.levels)
         && operation.broadcast.auto_broadcast == AutoBroadcast::Numpy
         && input_low < input_high

@@ -192,6 +192,7 @@ impl PackStore {
 static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     blocked::claim_reorder,
     quantized::claim,
+    quantized::claim_encode,
     convolution::claim,
     matmul::claim,
     einsum::claim,

@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ovir_graph::{Inference, Model, Node, NodeId, Source};
-use ovir_kernels::blocked::{BLOCK, blocked_len, from_plain, to_plain};
+use ovir_kernels::blocked::{BLOCK, blocked_len, codes_from_plain, codes_to_plain, from_plain, to_plain};
 use ovir_ops::{Blame, EvaluateContext, InferContext, OpError, OpResult, OpVersion, Operation};
-use ovir_tensor::{Dim, ElementType, PartialShape, Shape, SmallVec, Tensor, TensorView};
+use ovir_tensor::{Dim, ElementType, PartialShape, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
 use crate::fast::blocked::{Candidate, candidate};
 
@@ -105,9 +105,8 @@ pub(crate) fn physical_shape(layout: Layout, shape: &Shape) -> Shape {
 /// # Errors
 /// When memory cannot be had.
 pub(crate) fn plain_tensor(blocked: &TensorView<'_>, shape: &Shape) -> Result<Tensor, OpError> {
-    let mut tensor = Tensor::zeros(ElementType::F32, shape.clone())?;
-    let [batch, channels, positions] = sizes(shape).unwrap_or_default();
-    to_plain(batch, channels, positions, blocked.slice()?, tensor.slice_mut()?).map_err(crate::fast::kernel_error)?;
+    let mut tensor = Tensor::zeros(blocked.element_type(), shape.clone())?;
+    write_plain(sizes(shape).unwrap_or_default(), blocked, &mut tensor.view_mut()?)?;
     Ok(tensor)
 }
 
@@ -115,9 +114,40 @@ pub(crate) fn plain_tensor(blocked: &TensorView<'_>, shape: &Shape) -> Result<Te
 ///
 /// # Errors
 /// When the target does not have its size.
-pub(crate) fn block(plain: &Tensor, target: &mut [f32]) -> Result<(), OpError> {
-    let [batch, channels, positions] = sizes(plain.shape()).unwrap_or_default();
-    from_plain(batch, channels, positions, plain.slice()?, target).map_err(crate::fast::kernel_error)
+pub(crate) fn block(plain: &Tensor, target: &mut TensorViewMut<'_>) -> Result<(), OpError> {
+    write_blocked(sizes(plain.shape()).unwrap_or_default(), &plain.view(), target)
+}
+
+/// Writes the blocked form of a plain value, f32 or codes of one byte, of so many images, channels and positions.
+///
+/// # Errors
+/// When sizes do not fit.
+pub(crate) fn write_blocked(
+    [batch, channels, positions]: [usize; 3],
+    plain: &TensorView<'_>,
+    target: &mut TensorViewMut<'_>,
+) -> Result<(), OpError> {
+    match plain.element_type() {
+        ElementType::U8 => codes_from_plain(batch, channels, positions, plain.slice()?, target.slice_mut()?),
+        _ => from_plain(batch, channels, positions, plain.slice()?, target.slice_mut()?),
+    }
+    .map_err(crate::fast::kernel_error)
+}
+
+/// Writes the plain form of a blocked value, f32 or codes of one byte, of so many images, channels and positions.
+///
+/// # Errors
+/// When sizes do not fit.
+pub(crate) fn write_plain(
+    [batch, channels, positions]: [usize; 3],
+    blocked: &TensorView<'_>,
+    target: &mut TensorViewMut<'_>,
+) -> Result<(), OpError> {
+    match blocked.element_type() {
+        ElementType::U8 => codes_to_plain(batch, channels, positions, blocked.slice()?, target.slice_mut()?),
+        _ => to_plain(batch, channels, positions, blocked.slice()?, target.slice_mut()?),
+    }
+    .map_err(crate::fast::kernel_error)
 }
 
 /// Chooses layouts and inserts reorders; `None` if every value stays plain.

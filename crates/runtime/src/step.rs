@@ -436,7 +436,7 @@ fn evaluate_blocked(
     for (port, (slot, target)) in slots.into_iter().zip(targets).enumerate() {
         let OutputSlot::Produced(tensor) = slot else { continue };
         match compiled.layout(Source { node: step.node, port: port as u32 }) {
-            Layout::Blocked => block(&tensor, target.slice_mut::<f32>()?)?,
+            Layout::Blocked => block(&tensor, target)?,
             Layout::Plain => target.bytes_mut().copy_from_slice(tensor.bytes()),
         }
     }
@@ -633,8 +633,8 @@ fn run_unpacked(
     for (port, mut tensor) in produced.into_iter().enumerate() {
         let layout = compiled.layouts[first + port];
         if layout == Layout::Blocked {
-            let mut blocked = environment.allocate(ElementType::F32, &physical_shape(layout, tensor.shape()))?;
-            block(&tensor, blocked.slice_mut::<f32>()?).map_err(in_node)?;
+            let mut blocked = environment.allocate(tensor.element_type(), &physical_shape(layout, tensor.shape()))?;
+            block(&tensor, &mut blocked.view_mut()?).map_err(in_node)?;
             tensor = blocked;
         }
         memory.dynamic[first + port] = Some(tensor);

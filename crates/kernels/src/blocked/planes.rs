@@ -6,6 +6,7 @@ use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::pooling::PoolingGeometry;
 use crate::simd::{Kernel, Simd, dispatch};
+use std::ops::Range;
 
 /// Output elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
@@ -34,30 +35,78 @@ pub fn blocked_pooling(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
+    for_each_line(channels, geometry, input.len(), output, |block, at, output| {
+        dispatch(isa, Pool { kind, geometry, at, input: &input[block], output });
+    })
+}
+
+/// Writes the greatest code of each window, which lies in the input in part at least; otherwise as [`blocked_pooling`].
+///
+/// # Errors
+/// As for [`blocked_pooling`].
+pub fn blocked_max_codes(
+    channels: usize,
+    geometry: &PoolingGeometry,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    for_each_line(channels, geometry, input.len(), output, |block, at, output| {
+        let input = input[block].as_chunks::<BLOCK>().0;
+        let (planes, rows) = (window_of(geometry, 0, at[0]), window_of(geometry, 1, at[1]));
+        for (x, greatest) in output.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+            let columns = window_of(geometry, 2, x);
+            let place = |axis: usize, at: usize, tap: usize| {
+                at * geometry.stride[axis] + tap * geometry.dilation[axis] - geometry.pad_begin[axis]
+            };
+            *greatest = [0; BLOCK];
+            if columns.0 == columns.1 {
+                continue;
+            }
+            let mut most = [0u8; BLOCK];
+            for kz in planes.0..planes.1 {
+                for ky in rows.0..rows.1 {
+                    let line = (place(0, at[0], kz) * geometry.input[1] + place(1, at[1], ky)) * geometry.input[2];
+                    let first = line + place(2, x, columns.0);
+                    for codes in input[first..].iter().step_by(geometry.dilation[2]).take(columns.1 - columns.0) {
+                        for lane in 0..BLOCK {
+                            most[lane] = most[lane].max(codes[lane]);
+                        }
+                    }
+                }
+            }
+            *greatest = most;
+        }
+    })
+}
+
+/// Has each line of a blocked output written: `write` gets the range of the input that its block covers, and the plane and
+/// the line in it.
+fn for_each_line<T: Send>(
+    channels: usize,
+    geometry: &PoolingGeometry,
+    input_len: usize,
+    output: &mut [T],
+    write: impl Fn(Range<usize>, [usize; 2], &mut [T]) + Sync,
+) -> Result<(), KernelError> {
     let [volume, positions] = geometry.positions()?;
     let batch = geometry.planes.checked_div(channels).unwrap_or(0);
     check_exact("channels", batch * channels, geometry.planes)?;
-    check_exact("input", input.len(), blocked_len(batch, channels, volume))?;
+    check_exact("input", input_len, blocked_len(batch, channels, volume))?;
     check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
     if output.is_empty() {
         return Ok(());
     }
     let shared = SharedMut::new(output);
-    let work = (shared.len() as u64).saturating_mul(geometry.taps()) / 16;
+    let work = (shared.len() as u64).saturating_mul(geometry.taps()) / 64 * size_of::<T>() as u64;
     let (lines, line) = (geometry.output[0] * geometry.output[1], geometry.output[2] * BLOCK);
     let volumes = batch * channels.div_ceil(BLOCK);
     parallel_for(volumes * lines, CHUNK.div_ceil(line), work, |range| {
         for index in range {
             let (block, y) = (index / lines, index % lines);
-            let call = Pool {
-                kind,
-                geometry,
-                at: [y / geometry.output[1], y % geometry.output[1]],
-                input: &input[block * volume * BLOCK..][..volume * BLOCK],
-                // SAFETY: lines are disjoint and within the output.
-                output: unsafe { shared.slice(index * line..(index + 1) * line) },
-            };
-            dispatch(isa, call);
+            // SAFETY: lines are disjoint and within the output.
+            let output = unsafe { shared.slice(index * line..(index + 1) * line) };
+            let input = block * volume * BLOCK..(block + 1) * volume * BLOCK;
+            write(input, [y / geometry.output[1], y % geometry.output[1]], output);
         }
     });
     Ok(())
@@ -78,11 +127,11 @@ impl Kernel for Pool<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let PoolingGeometry { input, stride, dilation, pad_begin, .. } = *self.geometry;
-        let planes = self.window(0, self.at[0]);
-        let rows = self.window(1, self.at[1]);
+        let planes = window_of(self.geometry, 0, self.at[0]);
+        let rows = window_of(self.geometry, 1, self.at[1]);
         let max = self.kind == PoolingKind::Max;
         for x in 0..self.geometry.output[2] {
-            let columns = self.window(2, x);
+            let columns = window_of(self.geometry, 2, x);
             let divisor = match self.kind {
                 PoolingKind::AverageWithPadding => planes.2 * rows.2 * columns.2,
                 _ => (planes.1 - planes.0) * (rows.1 - rows.0) * (columns.1 - columns.0),
@@ -96,7 +145,7 @@ impl Kernel for Pool<'_> {
                         for kx in columns.0..columns.1 {
                             let column = x * stride[2] + kx * dilation[2] - pad_begin[2];
                             let place = ((z * input[1] + y) * input[2] + column) * BLOCK + part;
-                            // SAFETY: `window` keeps the taps inside the input.
+                            // SAFETY: `window_of` keeps the taps inside the input.
                             let value = unsafe { s.load(self.input.as_ptr().add(place)) };
                             sum = match max {
                                 true => s.select(s.is_nan(value), value, s.max(value, sum)),
@@ -115,19 +164,17 @@ impl Kernel for Pool<'_> {
     }
 }
 
-impl Pool<'_> {
-    /// The taps of an output position that lie inside the input, and the number that lie inside the padded input.
-    #[inline(always)]
-    fn window(&self, axis: usize, output: usize) -> (usize, usize, usize) {
-        window(
-            output * self.geometry.stride[axis],
-            self.geometry.kernel[axis],
-            self.geometry.dilation[axis],
-            self.geometry.pad_begin[axis],
-            self.geometry.input[axis],
-            self.geometry.pad_end[axis],
-        )
-    }
+/// The taps of an output position that lie inside the input, and the number that lie inside the padded input.
+#[inline(always)]
+fn window_of(geometry: &PoolingGeometry, axis: usize, output: usize) -> (usize, usize, usize) {
+    window(
+        output * geometry.stride[axis],
+        geometry.kernel[axis],
+        geometry.dilation[axis],
+        geometry.pad_begin[axis],
+        geometry.input[axis],
+        geometry.pad_end[axis],
+    )
 }
 
 /// For a window that begins at `start` of a padded axis: its first tap inside the input, the one past the last, and the
@@ -141,7 +188,8 @@ pub(crate) fn window(
     input: usize,
     pad_end: usize,
 ) -> (usize, usize, usize) {
-    let until = |limit: usize| limit.saturating_sub(start).div_ceil(dilation).min(kernel);
+    let taps = |elements: usize| if dilation == 1 { elements } else { elements.div_ceil(dilation) };
+    let until = |limit: usize| taps(limit.saturating_sub(start)).min(kernel);
     let first = until(pad_begin);
     let end = until(pad_begin + input).max(first);
     (first, end, until(pad_begin + input + pad_end))

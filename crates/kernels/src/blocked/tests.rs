@@ -212,6 +212,9 @@ proptest! {
         let (volume, positions) = (input.iter().product::<usize>(), output.iter().product::<usize>());
         let values = random.values(2 * 19 * volume);
         let blocked = block(2, 19, volume, &values);
+        // The order of values from 0 to 1 is that of their codes.
+        let code = |value: &f32| (value.max(0.0) * 255.0) as u8;
+        let codes: Vec<u8> = blocked.iter().map(code).collect();
         for kind in [PoolingKind::Max, PoolingKind::Average, PoolingKind::AverageWithPadding] {
             let mut expected = Vec::new();
             for index in 0..2 * 19 * positions {
@@ -237,6 +240,20 @@ proptest! {
             for isa in Isa::available() {
                 let mut result = vec![0.0; blocked_len(2, 19, positions)];
                 blocked_pooling(isa, kind, 19, &pooling, &blocked, &mut result).unwrap();
+                if kind == PoolingKind::Max {
+                    let mut greatest = vec![9; result.len()];
+                    blocked_max_codes(19, &pooling, &codes, &mut greatest).unwrap();
+                    let expected: Vec<u8> = result.iter().map(code).collect();
+                    let (mut greatest_plain, mut expected_plain) = (vec![0; 2 * 19 * positions], vec![0; 2 * 19 * positions]);
+                    codes_to_plain(2, 19, positions, &greatest, &mut greatest_plain).unwrap();
+                    codes_to_plain(2, 19, positions, &expected, &mut expected_plain).unwrap();
+                    prop_assert_eq!(&greatest_plain, &expected_plain);
+                    let mut again = vec![7; greatest.len()];
+                    codes_from_plain(2, 19, positions, &greatest_plain, &mut again).unwrap();
+                    let mut plain_again = vec![0; greatest_plain.len()];
+                    codes_to_plain(2, 19, positions, &again, &mut plain_again).unwrap();
+                    prop_assert_eq!(&plain_again, &greatest_plain);
+                }
                 assert!(blocked_pooling(isa, kind, 17, &pooling, &blocked, &mut result).is_err());
                 let result = plain(2, 19, positions, &result);
                 let infinite = |x: &f64| if x.is_infinite() { -1e30 } else { *x };

@@ -38,10 +38,13 @@ pub(super) trait Dots: Copy {
     fn dot(self, sum: <Self::S as Simd>::I, left: Self::Left, right: Self::Right) -> <Self::S as Simd>::I;
 }
 
+/// The most positions of a tile on any tier.
+pub(super) const MOST_POSITIONS: usize = 10;
+
 /// The most positions of a tile, and the blocks that it computes together.
 pub(super) fn tile_size(isa: Isa) -> (usize, usize) {
     match isa.tier() {
-        Tier::Avx512 if has_vnni() => (10, 2),
+        Tier::Avx512 if has_vnni() => (MOST_POSITIONS, 2),
         Tier::Portable => (2, 1),
         _ => (4, 1),
     }

@@ -10,6 +10,13 @@ fn code(quantizer: &Quantizer, value: f32) -> u8 {
     level.clamp(0.0, quantizer.steps) as u8
 }
 
+/// Whether a code is that of a value, or the one beside near the border of two.
+fn is_code(quantizer: &Quantizer, value: f32, given: u8) -> bool {
+    let width = f64::from(quantizer.high) - f64::from(quantizer.low);
+    let place = (f64::from(value) - f64::from(quantizer.low)) / width * f64::from(quantizer.steps);
+    (place.clamp(0.0, f64::from(quantizer.steps)) - f64::from(given)).abs() < 0.5001
+}
+
 fn codes(random: &mut Random, count: usize) -> Vec<i8> {
     (0..count).map(|_| random.between(0, 255) as u8 as i8).collect()
 }
@@ -65,20 +72,51 @@ proptest! {
         let layout = if inputs <= 4 && random.between(0, 1) == 0 { CodeLayout::Quads } else { CodeLayout::Blocks };
         let plain: Vec<u8> = values.iter().map(|value| code(&quantizer, *value)).collect();
         let weights = codes(&mut random, geometry.weights_len());
-        let (scales, bias) = (random.values(outputs), random.values(outputs));
+        let (mut scales, mut bias) = (random.values(outputs), random.values(outputs));
         let residual = random.values(blocked_len(2, outputs, positions));
+        let coded: Vec<u8> = residual.iter().map(|value| code(&quantizer, *value)).collect();
+        let dequantizer = Dequantizer { low: -0.5, high: 1.25, steps: 255.0 };
+        let has_codes = random.between(0, 1) == 1;
+        let values_of = |code: &u8| f32::from(*code) / 255.0 * 1.75 - 0.5;
+        let added_blocks: Vec<f32> = if has_codes { coded.iter().map(values_of).collect() } else { residual.clone() };
+        // Levels eight apart, between which whole numbers lie exactly.
+        let levels = (
+            Quantizer { low: -1000.0, high: 1000.0, steps: 250.0 },
+            Dequantizer { low: -1000.0, high: 1000.0, steps: 250.0 },
+        );
+        let inner = Some(levels).filter(|_| random.between(0, 1) == 1);
+        if inner.is_some() {
+            scales.fill(1.0);
+            bias.iter_mut().for_each(|value| *value = value.round());
+        }
+        let activation = [
+            Activation::Unary(UnaryOp::Clamp { min: -2.0, max: f32::INFINITY }),
+            Activation::Unary(UnaryOp::Square),
+            Activation::PRelu(Channelwise::PerRow(&scales)),
+        ][random.between(0, 2)];
         let mut expected = reference(&geometry, &plain, zero, &weights, &scales);
         let mut added = vec![0.0; expected.len()];
-        to_plain(2, outputs, positions, &residual, &mut added).unwrap();
+        to_plain(2, outputs, positions, &added_blocks, &mut added).unwrap();
         for (index, value) in expected.iter_mut().enumerate() {
-            *value = (*value + f64::from(bias[index / positions % outputs]) + f64::from(added[index])).max(-2.0);
+            let channel = index / positions % outputs;
+            let sum = *value + f64::from(bias[channel]);
+            let level = ((sum.clamp(-1000.0, 1000.0) + 1000.0) / 8.0).round_ties_even();
+            let sum = if inner.is_some() { level * 8.0 - 1000.0 } else { sum } + f64::from(added[index]);
+            *value = match activation {
+                Activation::Unary(UnaryOp::Square) => sum * sum,
+                Activation::PRelu(_) => if sum < 0.0 { sum * f64::from(scales[channel]) } else { sum },
+                _ => sum.max(-2.0),
+            };
         }
         let packed = QuantizedWeights::of_convolution(&geometry, layout, &weights).unwrap();
-        let epilogue = ConvolutionEpilogue {
+        let epilogue = QuantizedEpilogue {
             bias: Some(&bias),
-            residual: Some(&residual),
-            accumulates: false,
-            activation: Activation::Unary(UnaryOp::Clamp { min: -2.0, max: f32::INFINITY }),
+            inner,
+            residual: match has_codes {
+                true => QuantizedResidual::Codes(&coded, dequantizer),
+                false => QuantizedResidual::Values(&residual),
+            },
+            activation,
         };
         for isa in Isa::available() {
             let source = match layout {
@@ -91,10 +129,23 @@ proptest! {
             };
             let mut input = vec![9; codes_len(&geometry, layout).unwrap()];
             quantize_planes(isa, &quantizer, &geometry, layout, zero as u8, &source, &mut input).unwrap();
+            if layout == CodeLayout::Blocks {
+                let mut codes = vec![0; source.len()];
+                quantize(isa, &quantizer, &source, &mut codes).unwrap();
+                let mut padded = vec![3; input.len()];
+                pad_codes(&geometry, zero as u8, &codes, &mut padded).unwrap();
+                prop_assert_eq!(&padded, &input);
+                prop_assert!(needs_padding(&geometry) || codes == input);
+            }
             let scaling = Scaling { zero, scales: &scales };
             let run = || {
                 let mut output = vec![f32::NAN; blocked_len(2, outputs, positions)];
-                quantized_convolution(isa, &geometry, &packed, &scaling, &input, &mut output, &epilogue).unwrap();
+                let target = QuantizedOutput::Values(&mut output);
+                quantized_convolution(isa, &geometry, &packed, &scaling, &input, target, &epilogue).unwrap();
+                let mut codes = vec![0; output.len()];
+                let target = QuantizedOutput::Codes(&mut codes, quantizer);
+                quantized_convolution(isa, &geometry, &packed, &scaling, &input, target, &epilogue).unwrap();
+                assert!(codes.iter().zip(&output).all(|(given, value)| is_code(&quantizer, *value, *given)), "{isa}");
                 let mut result = vec![f32::NAN; 2 * outputs * positions];
                 to_plain(2, outputs, positions, &output, &mut result).unwrap();
                 result
@@ -123,14 +174,38 @@ proptest! {
             })
             .collect();
         let packed = QuantizedWeights::of_matrix(k, n, |row, column| weights[row * n + column]).unwrap();
-        let epilogue = ConvolutionEpilogue { activation: Activation::Unary(UnaryOp::Abs), ..Default::default() };
+        let epilogue = QuantizedEpilogue { activation: Activation::Unary(UnaryOp::Abs), ..Default::default() };
+        let residual: Vec<u8> = (0..rows * n).map(|_| random.between(0, 255) as u8).collect();
+        let dequantizer = Dequantizer { low: 0.0, high: 255.0, steps: 255.0 };
         for isa in Isa::available() {
             let mut input = vec![7; rows * k.next_multiple_of(4)];
             quantize_rows(isa, &quantizer, k, &values, &mut input).unwrap();
             let mut output = vec![f32::NAN; rows * n];
             let scaling = Scaling { zero, scales: &scales };
-            quantized_product(isa, rows, &packed, &scaling, &input, &mut output, &epilogue).unwrap();
+            let target = QuantizedOutput::Values(&mut output);
+            quantized_product(isa, rows, &packed, &scaling, &input, target, &epilogue).unwrap();
             close(&output, &expected, &format!("{isa} {rows}x{k}x{n}"));
+            let mut codes = vec![0; rows * k];
+            quantize(isa, &quantizer, &values, &mut codes).unwrap();
+            let mut padded = vec![7; input.len()];
+            pad_rows(k, &codes, &mut padded).unwrap();
+            prop_assert_eq!(&padded, &input);
+            let mut codes = vec![0; rows * n];
+            let both = QuantizedEpilogue { residual: QuantizedResidual::Codes(&residual, dequantizer), ..epilogue };
+            quantized_product(isa, rows, &packed, &scaling, &input, QuantizedOutput::Values(&mut output), &both).unwrap();
+            let target = QuantizedOutput::Codes(&mut codes, quantizer);
+            quantized_product(isa, rows, &packed, &scaling, &input, target, &both).unwrap();
+            prop_assert!(codes.iter().zip(&output).all(|(given, value)| is_code(&quantizer, *value, *given)));
+            let linear = QuantizedEpilogue::default();
+            let (mut plain, mut sums) = (output.clone(), output.clone());
+            for (epilogue, target) in [
+                (linear, &mut plain),
+                (QuantizedEpilogue { residual: QuantizedResidual::Codes(&residual, dequantizer), ..linear }, &mut sums),
+            ] {
+                let target = QuantizedOutput::Values(target);
+                quantized_product(isa, rows, &packed, &scaling, &input, target, &epilogue).unwrap();
+            }
+            prop_assert!(plain.iter().zip(&residual).zip(&sums).all(|((a, b), sum)| a + f32::from(*b) == *sum));
         }
     }
 }
@@ -156,8 +231,8 @@ fn what_does_not_fit_is_refused() {
     let run = |input: usize| {
         let scaling = Scaling { zero: 300, scales: &[1.0; 16] };
         let (input, mut output) = (vec![0; input], [0.0; 256]);
-        let epilogue = ConvolutionEpilogue::default();
-        quantized_convolution(Isa::portable(), &geometry, &packed, &scaling, &input, &mut output, &epilogue)
+        let (target, epilogue) = (QuantizedOutput::Values(&mut output), QuantizedEpilogue::default());
+        quantized_convolution(Isa::portable(), &geometry, &packed, &scaling, &input, target, &epilogue)
     };
     assert!(run(256).is_ok());
     assert!(run(255).is_err());

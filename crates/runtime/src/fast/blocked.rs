@@ -6,14 +6,13 @@ use std::sync::Arc;
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
     BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, MOST_NARROW, NarrowConvolution, blocked_convolution,
-    blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling, from_plain, narrow_convolution,
-    to_plain,
+    blocked_convolution_scratch_len, blocked_depthwise, blocked_max_codes, blocked_pad, blocked_pooling,
+    narrow_convolution,
 };
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::{concat_part, split_part};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
-use ovir_kernels::quantized::CodeLayout;
 use ovir_kernels::reduce::{ReduceOp, reduce};
 use ovir_ops::movement::{
     concat::Concat,
@@ -24,7 +23,7 @@ use ovir_ops::movement::{
 use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
 use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec};
 
-use crate::layout::{Layout, Reorder, nominal_elements, physical_shape, sizes};
+use crate::layout::{Layout, Reorder, nominal_elements, physical_shape, sizes, write_blocked, write_plain};
 
 use super::convolution::{Form, kernel_geometry, smallest_data};
 use super::layout::axis_of;
@@ -115,9 +114,11 @@ pub(crate) fn candidate(
     if let Some(found) = super::rows::candidate(node, inputs, outputs, is_blocked) {
         return Some(found);
     }
+    if let Some(found) = super::quantized::candidate(node, inputs, outputs, is_constant) {
+        return Some(found);
+    }
     channels(outputs.first()?)?;
-    quantized_candidate(node, inputs, outputs, is_constant)
-        .or_else(|| convolution_candidate(node, inputs, outputs, is_constant))
+    convolution_candidate(node, inputs, outputs, is_constant)
         .or_else(|| super::transposed::candidate(node, inputs, outputs, is_constant))
         .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
         .or_else(|| plane_candidate(node, inputs, outputs, is_constant))
@@ -128,6 +129,7 @@ pub(crate) fn candidate(
 /// Claims a layer that the plan has put on blocks.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     super::quantized::claim_blocked(context)
+        .or_else(|| super::quantized::claim_encode(context))
         .or_else(|| claim_convolution(context))
         .or_else(|| super::transposed::claim_blocked(context))
         .or_else(|| super::chain::claim(context))
@@ -296,28 +298,6 @@ fn data_channels(form: &Form, data: &ValueFacts, filter: &Shape) -> Option<usize
     let dims = data.shape.dims()?;
     let is_image = data.element_type == ElementType::F32 && matches!(dims.len(), 3..=5);
     is_image.then(|| dims[1].get().or(Some(of_filter)))?.filter(|channels| *channels > 0)
-}
-
-/// A convolution of quantised data.
-fn quantized_candidate(
-    node: &Node,
-    inputs: &[&ValueFacts],
-    outputs: &[ValueFacts],
-    is_constant: &dyn Fn(usize) -> bool,
-) -> Option<Candidate> {
-    let (parts, layout) = super::quantized::convolution_data(node, inputs)?;
-    let data = *parts.inputs.first()?;
-    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
-    if layout == CodeLayout::Blocks {
-        layouts[data] = Layout::Blocked;
-    }
-    if let Some(port) = parts.residual.or(parts.bias.filter(|port| !is_constant(*port))) {
-        // A layer that adds its own data has one port for both.
-        (port != data || layouts[data] == Layout::Blocked).then_some(())?;
-        layouts[port] = Layout::Blocked;
-    }
-    channels(outputs.first()?)?;
-    Some(Candidate { gain: super::quantized::GAIN, ..Candidate::carrier(layouts) })
 }
 
 /// A convolution into blocks.
@@ -686,6 +666,10 @@ impl Kernel for PoolingKernel {
         let data = &io.inputs[0];
         let geometry = self.plain.geometry(data.shape()).ok_or_else(misfit)?;
         let [_, channels, _] = sizes(data.shape()).ok_or_else(misfit)?;
+        if data.element_type() == ElementType::U8 {
+            let (codes, target) = (data.slice::<u8>()?, output.slice_mut::<u8>()?);
+            return blocked_max_codes(channels, &geometry, codes, target).map_err(kernel_error);
+        }
         let (kind, values, target) = (self.plain.kind, data.slice::<f32>()?, output.slice_mut::<f32>()?);
         blocked_pooling(self.isa, kind, channels, &geometry, values, target).map_err(kernel_error)
     }
@@ -828,11 +812,9 @@ impl Kernel for ReorderKernel {
         let [output] = io.outputs else { return Ok(()) };
         let data = &io.inputs[0];
         let [batch, channels, positions] = sizes(data.shape()).ok_or_else(misfit)?;
-        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
         match self.to {
-            Layout::Blocked => from_plain(batch, channels, positions, values, target),
-            Layout::Plain => to_plain(batch, channels, positions, values, target),
+            Layout::Blocked => write_blocked([batch, channels, positions], data, output),
+            Layout::Plain => write_plain([batch, channels, positions], data, output),
         }
-        .map_err(kernel_error)
     }
 }

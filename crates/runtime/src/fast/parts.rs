@@ -10,7 +10,8 @@ use ovir_ops::activation::{
     swish::Swish,
 };
 use ovir_ops::arithmetic::round::{Round, RoundMode};
-use ovir_ops::fused::{Fused, StageInput};
+use ovir_ops::codes::{Decode, Encode, Levels};
+use ovir_ops::fused::{Fused, Stage, StageInput};
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_ops::{Blame, OpError, Operation};
 use ovir_tensor::{ElementType, Tensor};
@@ -66,6 +67,65 @@ impl ActivationPart {
     }
 }
 
+/// A layer of bytes taken apart: its parts without what has to do with codes, and that.
+pub(crate) struct QuantizedParts<'a> {
+    /// The root, whose first input is that of the layer's first stage, with bias, residual and activation.
+    pub parts: Parts<'a>,
+    /// How the data become codes, or what the codes that they are stand for.
+    pub data: QuantizedData<'a>,
+    /// A FakeQuantize in front of the residual, with the layer's inputs that hold its limits.
+    pub inner: Option<(&'a FakeQuantize, [usize; 4])>,
+    /// What the codes of the residual stand for, if it has any.
+    pub residual: Option<Levels>,
+    /// How the result becomes codes, if it does.
+    pub output: Option<Levels>,
+}
+
+/// The first stage of a layer of bytes.
+pub(crate) enum QuantizedData<'a> {
+    /// A FakeQuantize, with the layer's inputs that hold its limits.
+    Values(&'a FakeQuantize, [usize; 4]),
+    /// A Decode.
+    Codes(Levels),
+}
+
+impl<'a> QuantizedParts<'a> {
+    /// The parts of a layer that begins with a FakeQuantize or a Decode.
+    pub fn of(node: &'a Node) -> Option<QuantizedParts<'a>> {
+        let fused = node.operation.downcast_ref::<Fused>()?;
+        let (first, rest) = fused.stages.split_first()?;
+        let data = match (quantizer(first), first.operation.downcast_ref::<Decode>()) {
+            (Some((operation, limits)), _) => QuantizedData::Values(operation, limits),
+            (None, Some(decode)) => QuantizedData::Codes(decode.levels),
+            (None, None) => return None,
+        };
+        let of_type = |stage: &&Stage, name: &str| stage.type_name == name;
+        let inner = rest.iter().find(|stage| of_type(stage, "FakeQuantize")).map(quantizer);
+        let residual = rest.iter().find_map(|stage| stage.operation.downcast_ref::<Decode>());
+        let output = rest.last()?.operation.downcast_ref::<Encode>();
+        Some(QuantizedParts {
+            parts: Parts::of_stages(fused, 1)?,
+            data,
+            inner: match inner {
+                Some(found) => Some(found?),
+                None => None,
+            },
+            residual: residual.map(|decode| decode.levels),
+            output: output.map(|encode| encode.levels),
+        })
+    }
+}
+
+/// A FakeQuantize and the layer's inputs that hold its limits.
+fn quantizer(stage: &Stage) -> Option<(&FakeQuantize, [usize; 4])> {
+    let mut limits = [0; 4];
+    for (port, input) in limits.iter_mut().zip(stage.inputs.get(1..)?) {
+        let StageInput::Outside(outside) = input else { return None };
+        *port = *outside;
+    }
+    Some((stage.operation.downcast_ref::<FakeQuantize>()?, limits))
+}
+
 impl<'a> Parts<'a> {
     /// The parts of a layer; `None` for a fused layer of another form.
     pub fn of(node: &'a Node) -> Option<Parts<'a>> {
@@ -74,20 +134,6 @@ impl<'a> Parts<'a> {
             return Some(Parts { root: &*node.operation, inputs, bias: None, residual: None, activation: None });
         };
         Parts::of_stages(fused, 0)
-    }
-
-    /// The FakeQuantize of a layer's data with the layer's inputs that hold its limits, and the parts behind it. The first
-    /// input of the root is that of the FakeQuantize.
-    pub fn of_quantized(node: &'a Node) -> Option<(&'a FakeQuantize, [usize; 4], Parts<'a>)> {
-        let fused = node.operation.downcast_ref::<Fused>()?;
-        let stage = fused.stages.first()?;
-        let quantizer = stage.operation.downcast_ref::<FakeQuantize>()?;
-        let mut limits = [0; 4];
-        for (port, input) in limits.iter_mut().zip(stage.inputs.get(1..)?) {
-            let StageInput::Outside(outside) = input else { return None };
-            *port = *outside;
-        }
-        Some((quantizer, limits, Parts::of_stages(fused, 1)?))
     }
 
     fn of_stages(fused: &'a Fused, first: usize) -> Option<Parts<'a>> {
@@ -102,15 +148,28 @@ impl<'a> Parts<'a> {
         };
         let inputs: Option<Vec<usize>> = root.inputs.iter().map(through).collect();
         let mut parts = Parts { root: &*root.operation, inputs: inputs?, bias: None, residual: None, activation: None };
+        let mut takes_bias = true;
         for stage in rest {
             let ports: Vec<usize> = stage.inputs.iter().filter_map(outside).collect();
-            if stage.type_name != "Add" {
-                parts.activation = Some((&*stage.operation, ports));
-                continue;
+            match &*stage.type_name {
+                "Add" => {}
+                "Decode" | "Encode" => continue,
+                "FakeQuantize" if first > 0 => {
+                    takes_bias = false;
+                    continue;
+                }
+                _ => {
+                    parts.activation = Some((&*stage.operation, ports));
+                    continue;
+                }
             }
-            let port = *ports.first()?;
+            let decoded = || stage.inputs.iter().filter_map(|input| of_decode(fused, input)).next();
+            let Some(port) = ports.first().copied() else {
+                parts.residual = Some(decoded()?);
+                continue;
+            };
             // The pass that made the layer puts the bias, a constant, before anything else.
-            if parts.bias.is_none() && parts.residual.is_none() && !fused.is_residual(port) {
+            if takes_bias && parts.bias.is_none() && parts.residual.is_none() && !fused.is_residual(port) {
                 parts.bias = Some(port);
             } else {
                 parts.residual = Some(port);
@@ -239,6 +298,17 @@ pub(crate) fn floats(tensor: &Tensor) -> Option<Vec<f32>> {
         return None;
     }
     Some(tensor.aligned().ok()?.slice::<f32>().ok()?.to_vec())
+}
+
+/// The layer's input that a stage decodes.
+fn of_decode(fused: &Fused, input: &StageInput) -> Option<usize> {
+    let StageInput::Stage(at) = input else { return None };
+    let stage = fused.stages.get(*at)?;
+    stage.operation.downcast_ref::<Decode>()?;
+    match stage.inputs.first()? {
+        StageInput::Outside(port) => Some(*port),
+        StageInput::Stage(_) => None,
+    }
 }
 
 fn per_channel(tensor: &Tensor, channels: usize) -> Option<Vec<f32>> {

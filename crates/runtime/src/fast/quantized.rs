@@ -1,24 +1,30 @@
 //! Convolutions and products of quantised data with constants that are stored as signed bytes.
 //!
-//! The data are made into codes when the layer runs; sums are those of integers.
+//! Data that are no codes yet are made into codes when the layer runs; sums are those of integers. Results become values,
+//! or the codes that their readers take.
 
 use std::sync::Arc;
 
 use ovir_graph::Node;
-use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
+use ovir_kernels::convolution::ConvolutionGeometry;
 use ovir_kernels::isa::{self, Isa};
-use ovir_kernels::parallel::nanoseconds_for_flops;
+use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
+use ovir_kernels::pooling::PoolingKind;
 use ovir_kernels::quantized::{
-    CodeLayout, MOST_TERMS, QuantizedWeights, Quantizer, Scaling, codes_len, quantize_planes, quantize_rows,
+    CodeLayout, Dequantizer, MOST_TERMS, QuantizedEpilogue, QuantizedOutput, QuantizedResidual, QuantizedWeights,
+    Quantizer, Scaling, codes_len, needs_padding, pad_codes, pad_rows, quantize, quantize_planes, quantize_rows,
     quantized_convolution, quantized_product,
 };
+use ovir_ops::codes::{Encode, Levels};
 use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
-use ovir_tensor::{ElementType, Shape, SmallVec};
+use ovir_tensor::{ElementType, Shape, SmallVec, TensorViewMut};
 
+use super::blocked::Candidate;
 use super::convolution::{Form, kernel_geometry, smallest_data};
-use super::parts::{EpilogueParts, Parts, floats, kernel_error};
+use super::parts::{EpilogueParts, QuantizedData, QuantizedParts, floats, kernel_error};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+use crate::layout::Layout;
 
 /// Nanoseconds that a region of blocked values gains by a quantised convolution: more than any reorder costs, since there
 /// is no kernel for plain values.
@@ -33,11 +39,18 @@ const QUAD: usize = 4;
 /// What both kernels need.
 struct Quantized {
     isa: Isa,
-    quantizer: Quantizer,
+    /// How the data become codes, if they are none.
+    quantizer: Option<Quantizer>,
     zero: i32,
     scales: Vec<f32>,
     weights: Arc<QuantizedWeights>,
     epilogue: EpilogueParts,
+    /// What makes codes and values again of the result before the residual is added.
+    inner: Option<(Quantizer, Dequantizer)>,
+    /// What the codes of the residual stand for, if it has any.
+    residual: Option<Dequantizer>,
+    /// How the result becomes codes, if it does.
+    output: Option<Quantizer>,
     data_port: usize,
 }
 
@@ -54,31 +67,83 @@ struct ProductKernel {
     n: usize,
 }
 
+/// An Encode on its own.
+struct EncodeKernel {
+    isa: Isa,
+    quantizer: Quantizer,
+}
+
+fn quantizer_of(levels: Levels) -> Quantizer {
+    Quantizer { low: levels.low, high: levels.high, steps: f32::from(levels.last) }
+}
+
 /// How the data of a quantised convolution lies, if the layer is one.
-pub(crate) fn convolution_data<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<(Parts<'a>, CodeLayout)> {
-    let (_, _, parts) = Parts::of_quantized(node)?;
-    Form::of(parts.root)?;
-    let channels = inputs.get(*parts.inputs.first()?)?.shape.dims()?.get(1)?.get()?;
-    Some((parts, if channels <= QUAD { CodeLayout::Quads } else { CodeLayout::Blocks }))
+fn convolution_data<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<(QuantizedParts<'a>, CodeLayout)> {
+    let found = QuantizedParts::of(node)?;
+    Form::of(found.parts.root)?;
+    let channels = inputs.get(*found.parts.inputs.first()?)?.shape.dims()?.get(1)?.get()?;
+    Some((found, if channels <= QUAD { CodeLayout::Quads } else { CodeLayout::Blocks }))
+}
+
+/// Whether a layer is one of those that run on blocks: convolutions of codes, and what they read codes of.
+pub(crate) fn candidate(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    outputs: &[ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<Candidate> {
+    let is_image = |facts: &ValueFacts| {
+        facts.shape.dims().is_some_and(|dims| matches!(dims.len(), 3..=5) && dims[1].get().is_some_and(|size| size > 0))
+    };
+    let output = outputs.first().filter(|facts| is_image(facts))?;
+    let is_code = |facts: &ValueFacts| facts.element_type == ElementType::U8;
+    if is_code(output) && (node.operation.downcast_ref::<Encode>().is_some() || is_code(inputs.first()?)) {
+        // Whoever reads codes of images is a convolution, or a pooling in front of one.
+        let is_carrier =
+            super::pooling::kind(node) == Some(PoolingKind::Max) || node.operation.downcast_ref::<Encode>().is_some();
+        if is_carrier {
+            return Some(Candidate { gain: GAIN, ..Candidate::of_first(inputs.len()) }.for_readers());
+        }
+    }
+    let (QuantizedParts { parts, .. }, layout) = convolution_data(node, inputs)?;
+    let data = *parts.inputs.first()?;
+    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
+    if layout == CodeLayout::Blocks {
+        layouts[data] = Layout::Blocked;
+    }
+    if let Some(port) = parts.residual.or(parts.bias.filter(|port| !is_constant(*port))) {
+        // A layer that adds its own data has one port for both.
+        (port != data || layouts[data] == Layout::Blocked).then_some(())?;
+        layouts[port] = Layout::Blocked;
+    }
+    Some(Candidate { gain: GAIN, ..Candidate::carrier(layouts) })
+}
+
+/// Claims an Encode.
+pub(crate) fn claim_encode(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let quantizer = quantizer_of(context.node.operation.downcast_ref::<Encode>()?.levels);
+    Some(Claim { kernel: Box::new(EncodeKernel { isa: isa::detect(), quantizer }), packed_inputs: SmallVec::new() })
 }
 
 /// Claims convolutions on blocks.
 pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let (parts, layout) = convolution_data(context.node, context.inputs)?;
+    let (found, layout) = convolution_data(context.node, context.inputs)?;
+    let parts = &found.parts;
     let form = Form::of(parts.root)?;
     let filter = context.inputs.get(*parts.inputs.get(1)?)?.shape.to_shape()?;
     let (&outputs, taps) = (filter.first()?, filter.get(1..)?.iter().product::<usize>());
     let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter)?, &filter).ok()?).ok()?;
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     let format = format!("quantised convolution {filter} {layout:?}");
-    let (common, packed_inputs) = common(context, [taps, outputs], true, format, &pack)?;
+    let (common, packed_inputs) = common(context, &found, [taps, outputs], true, format, &pack)?;
     let kernel = ConvolutionKernel { common, form, filter, layout };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
 /// Claims products.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let (_, _, parts) = Parts::of_quantized(context.node)?;
+    let found = QuantizedParts::of(context.node)?;
+    let parts = &found.parts;
     let transposed = parts.root.downcast_ref::<MatMul>()?.attributes.transpose_b;
     let shape = context.inputs.get(*parts.inputs.get(1)?)?.shape.to_shape()?;
     let [a, b] = shape[..] else { return None };
@@ -89,28 +154,40 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         QuantizedWeights::of_matrix(k, n, code).ok()
     };
     let format = format!("quantised product {k}x{n} {transposed}");
-    let (common, packed_inputs) = common(context, [k, n], transposed, format, &pack)?;
+    let (common, packed_inputs) = common(context, &found, [k, n], transposed, format, &pack)?;
     Some(Claim { kernel: Box::new(ProductKernel { common, k, n }), packed_inputs })
 }
 
 /// What both kernels need, for a constant that is a matrix of `k` rows and `n` columns, stored by columns if `transposed`.
 fn common(
     context: &mut ClaimContext<'_>,
+    found: &QuantizedParts<'_>,
     [k, n]: [usize; 2],
     transposed: bool,
     format: String,
     pack: &dyn Fn(&[i8]) -> Option<QuantizedWeights>,
 ) -> Option<(Quantized, SmallVec<[usize; 2]>)> {
-    let (operation, limit_ports, parts) = Parts::of_quantized(context.node)?;
+    let parts = &found.parts;
     let (data_port, weights_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
-    let mut limits = [0.0f32; 4];
-    for (port, limit) in limit_ports.into_iter().zip(&mut limits) {
-        let tensor = (context.constant)(port)?;
-        let [value] = floats(&tensor)?[..] else { return None };
-        *limit = value;
-    }
-    let [low, high, output_low, output_high] = limits;
-    let steps = operation.levels.checked_sub(1)? as f32;
+    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[weights_port]);
+    let (quantizer, [output_low, output_high], steps) = match &found.data {
+        QuantizedData::Values(operation, ports) => {
+            packed_inputs.extend(*ports);
+            let [low, high, output_low, output_high] = limits(context, ports)?;
+            let steps = operation.levels.checked_sub(1)? as f32;
+            (Some(Quantizer { low, high, steps }), [output_low, output_high], steps)
+        }
+        QuantizedData::Codes(levels) => (None, [levels.low, levels.high], f32::from(levels.last)),
+    };
+    let inner = match &found.inner {
+        Some((operation, ports)) => {
+            packed_inputs.extend(*ports);
+            let [low, high, output_low, output_high] = limits(context, ports)?;
+            let steps = operation.levels.checked_sub(1)? as f32;
+            Some((Quantizer { low, high, steps }, Dequantizer { low: output_low, high: output_high, steps }))
+        }
+        None => None,
+    };
     let step = (f64::from(output_high) - f64::from(output_low)) / f64::from(steps);
     let zero = (-f64::from(output_low) / step).round() as i32;
     let stored = (context.stored)(weights_port)?;
@@ -123,11 +200,32 @@ fn common(
     let epilogue = parts.epilogue(context, n)?;
     let key = context.key(weights_port, &stored.codes);
     let weights = context.packed.get(key, format, || pack(stored.codes.aligned().ok()?.slice::<i8>().ok()?))?;
-    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&limit_ports);
-    packed_inputs.push(weights_port);
     packed_inputs.extend(parts.packed_ports(&epilogue));
-    let quantizer = Quantizer { low, high, steps };
-    Some((Quantized { isa: isa::detect(), quantizer, zero, scales, weights, epilogue, data_port }, packed_inputs))
+    let dequantizer = |Levels { low, high, last }| Dequantizer { low, high, steps: f32::from(last) };
+    let common = Quantized {
+        isa: isa::detect(),
+        quantizer,
+        zero,
+        scales,
+        weights,
+        epilogue,
+        inner,
+        residual: found.residual.map(dequantizer),
+        output: found.output.map(quantizer_of),
+        data_port,
+    };
+    Some((common, packed_inputs))
+}
+
+/// The limits of a FakeQuantize of a whole tensor, from the layer's inputs.
+fn limits(context: &mut ClaimContext<'_>, ports: &[usize; 4]) -> Option<[f32; 4]> {
+    let mut limits = [0.0f32; 4];
+    for (port, limit) in ports.iter().zip(&mut limits) {
+        let tensor = (context.constant)(*port)?;
+        let [value] = floats(&tensor)?[..] else { return None };
+        *limit = value;
+    }
+    Some(limits)
 }
 
 fn misfit() -> OpError {
@@ -139,16 +237,24 @@ impl Quantized {
         Scaling { zero: self.zero, scales: &self.scales }
     }
 
-    fn epilogue<'e>(&'e self, io: &'e StepIo<'_, '_>) -> OpResult<ConvolutionEpilogue<'e>> {
-        let residual = match self.epilogue.residual {
-            Some(port) => Some(io.inputs[port].slice::<f32>()?),
-            None => None,
+    fn epilogue<'e>(&'e self, io: &'e StepIo<'_, '_>) -> OpResult<QuantizedEpilogue<'e>> {
+        let residual = match (self.epilogue.residual, self.residual) {
+            (Some(port), Some(dequantizer)) => QuantizedResidual::Codes(io.inputs[port].slice::<u8>()?, dequantizer),
+            (Some(port), None) => QuantizedResidual::Values(io.inputs[port].slice::<f32>()?),
+            (None, _) => QuantizedResidual::None,
         };
-        Ok(ConvolutionEpilogue {
+        Ok(QuantizedEpilogue {
             bias: self.epilogue.bias.as_deref(),
+            inner: self.inner,
             residual,
-            accumulates: false,
             activation: self.epilogue.activation.view(true),
+        })
+    }
+
+    fn target<'t>(&self, output: &'t mut TensorViewMut<'_>) -> OpResult<QuantizedOutput<'t>> {
+        Ok(match self.output {
+            Some(quantizer) => QuantizedOutput::Codes(output.slice_mut::<u8>()?, quantizer),
+            None => QuantizedOutput::Values(output.slice_mut::<f32>()?),
         })
     }
 
@@ -162,6 +268,11 @@ impl ConvolutionKernel {
         let data = shapes.inputs.get(self.common.data_port)?;
         kernel_geometry(&self.form.geometry(data, &self.filter).ok()?).ok()
     }
+
+    /// Whether the data are codes that are read where they lie.
+    fn reads_in_place(&self, geometry: &ConvolutionGeometry) -> bool {
+        self.common.quantizer.is_none() && !needs_padding(geometry)
+    }
 }
 
 impl Kernel for ConvolutionKernel {
@@ -172,7 +283,8 @@ impl Kernel for ConvolutionKernel {
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        self.geometry(shapes).and_then(|geometry| codes_len(&geometry, self.layout)).unwrap_or(0)
+        let Some(geometry) = self.geometry(shapes).filter(|geometry| !self.reads_in_place(geometry)) else { return 0 };
+        codes_len(&geometry, self.layout).unwrap_or(0)
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -184,16 +296,44 @@ impl Kernel for ConvolutionKernel {
         let scratch = std::mem::take(&mut io.scratch);
         let data = &io.inputs[*data_port];
         let geometry = kernel_geometry(&self.form.geometry(data.shape(), &self.filter)?).map_err(kernel_error)?;
-        let bytes = codes_len(&geometry, self.layout).ok_or_else(misfit)?;
-        let codes = scratch.get_mut(..bytes).ok_or_else(misfit)?;
-        let zero = u8::try_from(self.common.zero).map_err(|_| misfit())?;
-        quantize_planes(*isa, quantizer, &geometry, self.layout, zero, data.slice::<f32>()?, codes)
+        let codes = if self.reads_in_place(&geometry) {
+            data.slice::<u8>()?
+        } else {
+            let bytes = codes_len(&geometry, self.layout).ok_or_else(misfit)?;
+            let codes = scratch.get_mut(..bytes).ok_or_else(misfit)?;
+            let zero = u8::try_from(self.common.zero).map_err(|_| misfit())?;
+            match quantizer {
+                Some(quantizer) => {
+                    quantize_planes(*isa, quantizer, &geometry, self.layout, zero, data.slice::<f32>()?, codes)
+                }
+                None => pad_codes(&geometry, zero, data.slice::<u8>()?, codes),
+            }
             .map_err(kernel_error)?;
+            codes
+        };
         let outputs = std::mem::take(&mut io.outputs);
         let [output] = outputs else { return Ok(()) };
-        let (target, epilogue) = (output.slice_mut::<f32>()?, self.common.epilogue(&io)?);
+        let (target, epilogue) = (self.common.target(output)?, self.common.epilogue(&io)?);
         quantized_convolution(*isa, &geometry, weights, &self.common.scaling(), codes, target, &epilogue)
             .map_err(kernel_error)
+    }
+}
+
+impl ProductKernel {
+    /// Whether the data are codes that are read where they lie.
+    fn reads_in_place(&self) -> bool {
+        self.common.quantizer.is_none() && self.k.is_multiple_of(QUAD)
+    }
+}
+
+impl Kernel for EncodeKernel {
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.first().map_or(0, |output| nanoseconds_for_bytes(output.elements().saturating_mul(6)))
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data, ..], [output]) = (io.inputs, io.outputs) else { return Ok(()) };
+        quantize(self.isa, &self.quantizer, data.slice::<f32>()?, output.slice_mut::<u8>()?).map_err(kernel_error)
     }
 }
 
@@ -206,7 +346,7 @@ impl Kernel for ProductKernel {
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        let data = shapes.inputs.get(self.common.data_port);
+        let data = shapes.inputs.get(self.common.data_port).filter(|_| !self.reads_in_place());
         data.map_or(0, |data| data.elements() / self.k.max(1) * self.k.next_multiple_of(QUAD))
     }
 
@@ -218,13 +358,22 @@ impl Kernel for ProductKernel {
     fn run(&self, mut io: StepIo<'_, '_>) -> OpResult {
         let Quantized { isa, quantizer, weights, data_port, .. } = &self.common;
         let scratch = std::mem::take(&mut io.scratch);
-        let values = io.inputs[*data_port].slice::<f32>()?;
-        let rows = values.len() / self.k.max(1);
-        let codes = scratch.get_mut(..rows * self.k.next_multiple_of(QUAD)).ok_or_else(misfit)?;
-        quantize_rows(*isa, quantizer, self.k, values, codes).map_err(kernel_error)?;
+        let data = &io.inputs[*data_port];
+        let rows = data.shape().elements() / self.k.max(1);
+        let codes = if self.reads_in_place() {
+            data.slice::<u8>()?
+        } else {
+            let codes = scratch.get_mut(..rows * self.k.next_multiple_of(QUAD)).ok_or_else(misfit)?;
+            match quantizer {
+                Some(quantizer) => quantize_rows(*isa, quantizer, self.k, data.slice::<f32>()?, codes),
+                None => pad_rows(self.k, data.slice::<u8>()?, codes),
+            }
+            .map_err(kernel_error)?;
+            codes
+        };
         let outputs = std::mem::take(&mut io.outputs);
         let [output] = outputs else { return Ok(()) };
-        let (target, epilogue) = (output.slice_mut::<f32>()?, self.common.epilogue(&io)?);
+        let (target, epilogue) = (self.common.target(output)?, self.common.epilogue(&io)?);
         quantized_product(*isa, rows, weights, &self.common.scaling(), codes, target, &epilogue).map_err(kernel_error)
     }
 }

@@ -106,8 +106,81 @@ fn a_residual_network() {
     text.layer("Result", "", &[end], "");
     for shape in [[1, 32, 24, 24], [3, 32, 9, 13]] {
         let kinds = check(&text, &image(&shape), 0.02);
-        // Only the shortcut is quantised by itself.
-        assert_eq!(kinds.iter().filter(|kind| *kind == "FakeQuantize").count(), 1, "{kinds:?}");
+        // The shortcut is read as codes.
+        assert_eq!(kinds.iter().filter(|kind| *kind == "FakeQuantize").count(), 0, "{kinds:?}");
+        assert_eq!(kinds.iter().filter(|kind| *kind == "Encode").count(), 1, "{kinds:?}");
+    }
+}
+
+/// Blocks as in residual networks: all values between the convolutions are codes, for every activation.
+#[test]
+fn codes_between_convolutions() {
+    let point = PLANE.replace("\"1,1\" auto", "\"0,0\" auto").replace("pads_begin=\"1,1\"", "pads_begin=\"0,0\"");
+    let pool = "strides=\"2,2\" pads_begin=\"1,1\" pads_end=\"1,1\" kernel=\"3,3\" rounding_type=\"floor\"";
+    for activation in ["ReLU", "Sigmoid", "HSwish", "Clamp", ""] {
+        let mut text = Text::default();
+        let activate = |text: &mut Text, value: Value| match activation {
+            "" => value,
+            "Clamp" => text.layer("Clamp", "min=\"-0.25\" max=\"2\"", &[value], "FP32"),
+            name => text.unary(name, value),
+        };
+        let x = text.parameter("f32", "?,3,?,?");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let stem = text.quantized_convolution(x, [64, 3, 5, 5], PLANE);
+        let stem = activate(&mut text, stem);
+        let stem = text.quantize(stem, -0.5, 2.05);
+        let stem = text.layer_of("MaxPool", &format!("{pool} index_element_type=\"i64\""), &[stem], "FP32", 2);
+        let deep = text.quantized_convolution(stem, [128, 64, 1, 1], &point);
+        let deep = activate(&mut text, deep);
+        let deep = text.quantize(deep, -1.0, 1.0 - 2.0 / 256.0);
+        let deep = text.quantized_convolution(deep, [64, 128, 3, 3], PLANE);
+        let deep = text.quantize(deep, -2.0, 2.0);
+        let sum = text.binary("Add", deep, stem);
+        let sum = activate(&mut text, sum);
+        let sum = text.quantize(sum, -1.0, 4.1);
+        let left = text.quantized_convolution(sum, [40, 64, 3, 3], PLANE);
+        let left = text.quantize(left, -3.0, 3.0 - 6.0 / 256.0);
+        let right = text.quantized_convolution(sum, [80, 64, 1, 1], &point);
+        let right = text.quantize(right, -3.0, 3.0 - 6.0 / 256.0);
+        let end = text.quantized_convolution(left, [24, 40, 3, 3], PLANE);
+        text.layer("Result", "", &[end], "");
+        let other = text.quantized_convolution(right, [24, 80, 3, 3], PLANE);
+        text.layer("Result", "", &[other], "");
+        for shape in [[1, 3, 24, 24], [2, 3, 9, 13]] {
+            let kinds = check(&text, &image(&shape), 0.03);
+            assert!(!kinds.iter().any(|kind| kind == "FakeQuantize" || kind == "Encode"), "{activation} {kinds:?}");
+        }
+    }
+}
+
+/// What reads codes of three values for all its products, and what makes codes for the next.
+#[test]
+fn codes_between_products() {
+    for k in [32, 35] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,?,40");
+        let product = |text: &mut Text, x: Value, k: usize, n: usize| {
+            let weights = text.stored(&[n, k], &[n, 1]);
+            let end = text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"true\"", &[x, weights], "FP32");
+            let bias = text.floats(&[n], |i| i as f32 / 90.0);
+            text.binary("Add", end, bias)
+        };
+        let x = text.unary("Negative", x);
+        let x = text.quantize(x, -0.5, 1.0);
+        let (a, b) = (product(&mut text, x, 40, 200), product(&mut text, x, 40, 200));
+        let a = text.unary("Swish", a);
+        let a = text.quantize(a, -0.2, 1.3);
+        let b = text.unary("ReLU", b);
+        let b = text.quantize(b, 0.0, 1.0);
+        let (a, b) = (product(&mut text, a, 200, k), product(&mut text, b, 200, k));
+        let (a, b) = (text.quantize(a, -3.0, 3.0), text.quantize(b, -3.0, 3.0));
+        let a = text.binary("Add", a, b);
+        let a = text.quantize(a, -6.0, 6.0 - 12.0 / 256.0);
+        let end = product(&mut text, a, k, 203);
+        text.layer("Result", "", &[end], "");
+        let kinds = check(&text, &image(&[2, 7, 40]), 0.02);
+        assert!(!kinds.iter().any(|kind| kind == "FakeQuantize"), "{kinds:?}");
+        assert_eq!(kinds.iter().filter(|kind| *kind == "Encode").count(), 1, "{kinds:?}");
     }
 }
 
