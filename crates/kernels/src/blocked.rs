@@ -9,6 +9,7 @@
 mod depthwise;
 mod direct;
 mod grid;
+mod levels;
 mod mean_variance;
 mod narrow;
 mod pad;
@@ -21,6 +22,7 @@ pub use depthwise::{BlockedDepthwise, blocked_depthwise};
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
 pub(crate) use direct::{DepthView, PlaneView};
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample, grid_sample};
+pub use levels::{ChannelLevels, blocked_fake_quantize};
 pub use mean_variance::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;

@@ -47,6 +47,36 @@ impl<S: Simd> Divisor<S> {
     }
 }
 
+/// The levels of a FakeQuantize, for each lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Levels<S: Simd> {
+    /// The lower and the upper limit of the input and of the output.
+    limits: [S::F; 4],
+    steps: S::F,
+    width: Divisor<S>,
+    last: Divisor<S>,
+}
+
+impl<S: Simd> Levels<S> {
+    #[inline(always)]
+    pub(crate) fn new(s: S, limits: [S::F; 4], steps: S::F) -> Self {
+        let width = Divisor::new(s, s.sub(limits[1], limits[0]));
+        Self { limits, steps, width, last: Divisor::new(s, steps) }
+    }
+
+    /// The nearest level of a value.
+    #[inline(always)]
+    pub(crate) fn nearest(self, s: S, x: S::F) -> S::F {
+        let [input_low, input_high, output_low, output_high] = self.limits;
+        // What the divisions do with infinities and the smallest values makes no difference: these are at a limit.
+        let part = self.width.divide(s, s.sub(x, input_low));
+        let level = self.last.divide(s, s.round(s.mul(part, self.steps)));
+        let inside = s.add(s.mul(level, s.sub(output_high, output_low)), output_low);
+        let below = s.select(s.le(x, s.min(input_low, input_high)), output_low, inside);
+        s.select(s.lt(s.max(input_low, input_high), x), output_high, below)
+    }
+}
+
 /// Reads `[c0, c1, ...]` as the polynomial with the highest power first.
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(s: S, x: S::F, coefficients: [f32; N]) -> S::F {
@@ -316,12 +346,7 @@ functions! {
     /// The nearest of `steps + 1` levels between the input limits, laid between the output limits; rounded as the
     /// expression of the specification is.
     FakeQuantize { input_low, input_high, output_low, output_high, steps } |s, x| {
-        // What the divisions do with infinities and the smallest values makes no difference: these are at a limit.
-        let part = Divisor::new(s, s.sub(input_high, input_low)).divide(s, s.sub(x, input_low));
-        let level = Divisor::new(s, steps).divide(s, s.round(s.mul(part, steps)));
-        let inside = s.add(s.mul(level, s.sub(output_high, output_low)), output_low);
-        let below = s.select(s.le(x, s.min(input_low, input_high)), output_low, inside);
-        s.select(s.lt(s.max(input_low, input_high), x), output_high, below)
+        Levels::new(s, [input_low, input_high, output_low, output_high], steps).nearest(s, x)
     };
     /// The absolute value.
     Abs {} |s, x| s.abs(x);

@@ -5,6 +5,7 @@
 
 mod absorb_transposes;
 mod chain;
+mod count_booleans;
 mod drop_indices;
 mod fold_pads;
 mod fold_scales;
@@ -19,7 +20,7 @@ mod trace;
 
 use ovir_graph::{Model, Validated, validate};
 
-pub use split_quantizers::{FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS};
+pub use split_quantizers::{FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS};
 pub use trace::{Note, PassReport};
 
 use trace::Trace;
@@ -47,7 +48,9 @@ struct Pass {
 
 /// All passes in their order, with the reason for each place.
 static PASSES: &[Pass] = &[
-    // First, because all other passes and the kernels know f32 only.
+    // Before everything else, because it tells what values are.
+    Pass { name: "count_booleans", run: count_booleans::run },
+    // Early, because all other passes and the kernels know f32 only.
     Pass { name: "promote_halves", run: promote_halves::run },
     // Anywhere: it depends on readers only.
     Pass { name: "drop_indices", run: drop_indices::run },

@@ -2,7 +2,8 @@
 //!
 //! A layer that reads a quantised value gets a FakeQuantize of its own, which `fuse_epilogue` takes into it: the kernel
 //! then makes codes of the data and multiplies them with the stored codes of its constant. What stands between the two
-//! and commutes with a FakeQuantize of whole tensors, such as a MaxPool or a Reshape, is moved before it.
+//! and commutes with a FakeQuantize of whole tensors, such as a MaxPool or a Reshape, is moved before it; so is a Concat of
+//! values that are quantised alike.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,6 +20,9 @@ use crate::trace::{Trace, all_named, named};
 /// Constants of fewer elements are not read as they are stored.
 pub const FEWEST_STORED_ELEMENTS: usize = 1 << 12;
 
+/// Constants of fewer codes are not read as bytes by products of bytes.
+pub const FEWEST_BYTE_ELEMENTS: usize = 1 << 7;
+
 /// Stored constants whose scales change after fewer elements are not worth reading as they are stored.
 pub const FEWEST_SCALED_ELEMENTS: usize = 8;
 
@@ -30,6 +34,9 @@ const MOST_LAYERS: usize = 6;
 
 /// Layers that commute with a FakeQuantize of whole tensors at their first input.
 const MOVERS: &[&str] = &["MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"];
+
+/// A Concat whose inputs are quantised alike, and the FakeQuantizes.
+type Joined = HashMap<NodeId, Vec<NodeId>>;
 
 /// A value that a layer reads, and the FakeQuantize that the layer gets for it.
 type Split = (Source, NodeId);
@@ -51,7 +58,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
             reads_once(reader, value) && is_byte_product(validated, reader, shape, zero)
         };
         let value = Source { node: id, port: 0 };
-        if let Some(mover) = uses.only_reader(id).filter(|reader| is_mover(model.node(*reader), value)) {
+        for mover in uses.of(id).iter().copied().filter(|reader| is_mover(model.node(*reader), value)) {
             let value = Source { node: mover, port: 0 };
             let readers: HashSet<NodeId> = uses.of(mover).iter().copied().collect();
             if readers.iter().any(|reader| is_wanted(*reader, value)) {
@@ -59,7 +66,8 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
                 moved.insert(mover, id);
                 readers.into_iter().for_each(|reader| splits.entry(reader).or_default().push((value, id)));
             }
-        } else if uses.of(id).len() > 1 {
+        }
+        if uses.of(id).len() > 1 {
             let wanting: Vec<NodeId> = uses.of(id).iter().copied().filter(|reader| is_wanted(*reader, value)).collect();
             for reader in &wanting {
                 splits.entry(*reader).or_default().push((value, id));
@@ -70,7 +78,40 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
             }
         }
     }
-    (!splits.is_empty()).then(|| split(model, &splits, &moved))
+    let mut joined = Joined::new();
+    for (id, node) in model.iter().filter(|(_, node)| node.is("Concat")) {
+        let Some((quantizers, zero)) = quantizers_of(model, node) else { continue };
+        let value = Source { node: id, port: 0 };
+        let shape = &validated.inference().get(value).shape;
+        let is_wanted = |id: &NodeId| {
+            reads_once(model.node(*id), value) && is_byte_product(validated, model.node(*id), shape, zero)
+        };
+        let readers: HashSet<NodeId> = uses.of(id).iter().copied().collect();
+        if readers.iter().any(is_wanted) {
+            trace.applied(node, || "its quantised inputs are quantised behind it".to_owned());
+            readers.into_iter().for_each(|reader| splits.entry(reader).or_default().push((value, quantizers[0])));
+            joined.insert(id, quantizers);
+        }
+    }
+    (!splits.is_empty()).then(|| split(model, &splits, &moved, &joined))
+}
+
+/// The FakeQuantizes whose values a Concat joins, if they have the same levels, and the code of zero.
+fn quantizers_of(model: &Model, node: &Node) -> Option<(Vec<NodeId>, i64)> {
+    let mut found = Vec::with_capacity(node.inputs.len());
+    let mut same = None;
+    for source in &node.inputs {
+        let quantizer = model.node(source.node);
+        let operation = quantizer.operation.downcast_ref::<FakeQuantize>()?;
+        // What such a layer gives may be quantised behind it too.
+        let data = model.node(quantizer.inputs.first()?.node);
+        (!data.is("Concat") && !MOVERS.iter().any(|kind| data.is(kind))).then_some(())?;
+        let limits = limits_of_tensor(model, |port| quantizer.inputs.get(port).copied())?;
+        let levels = (operation.levels, limits, zero_code(model, quantizer)?);
+        (*same.get_or_insert(levels) == levels).then_some(())?;
+        found.push(source.node);
+    }
+    Some((found, same?.2))
 }
 
 fn is_mover(node: &Node, value: Source) -> bool {
@@ -155,7 +196,7 @@ fn scale_shape(validated: &Validated, value: Source, shape: &Shape) -> Option<Sh
             if let Some(codes) = model.node(input.node).tensor() {
                 let fits = codes.element_type() == ElementType::I8
                     && codes.shape() == shape
-                    && codes.shape().elements() >= FEWEST_STORED_ELEMENTS
+                    && codes.shape().elements() >= FEWEST_BYTE_ELEMENTS
                     && inference.get(at).element_type == ElementType::F32;
                 return if fits { scale } else { None };
             }
@@ -174,7 +215,12 @@ fn scale_shape(validated: &Validated, value: Source, shape: &Shape) -> Option<Sh
 
 /// Puts a copy of the FakeQuantize in front of each reader, lets those that were moved read what it read, and removes
 /// those that nobody reads any more.
-fn split(model: &Model, splits: &HashMap<NodeId, Vec<Split>>, moved: &HashMap<NodeId, NodeId>) -> Model {
+fn split(
+    model: &Model,
+    splits: &HashMap<NodeId, Vec<Split>>,
+    moved: &HashMap<NodeId, NodeId>,
+    joined: &Joined,
+) -> Model {
     let mut changed = Model { nodes: Vec::with_capacity(model.nodes.len() + splits.len()), ..model.clone() };
     let mut places: Vec<NodeId> = Vec::with_capacity(model.nodes.len());
     let placed = |source: Source, places: &[NodeId]| Source { node: places[source.node.index()], port: source.port };
@@ -199,6 +245,9 @@ fn split(model: &Model, splits: &HashMap<NodeId, Vec<Split>>, moved: &HashMap<No
         if let Some(quantizer) = moved.get(&id) {
             node.inputs[0] = placed(model.node(*quantizer).inputs[0], &places);
         }
+        for (source, quantizer) in node.inputs.iter_mut().zip(joined.get(&id).into_iter().flatten()) {
+            *source = placed(model.node(*quantizer).inputs[0], &places);
+        }
         places.push(NodeId(changed.nodes.len() as u32));
         changed.nodes.push(node);
     }
@@ -206,7 +255,13 @@ fn split(model: &Model, splits: &HashMap<NodeId, Vec<Split>>, moved: &HashMap<No
         *id = places[id.index()];
     }
     let uses = Uses::new(&changed);
-    let quantizers = splits.values().flatten().map(|(_, quantizer)| places[quantizer.index()]);
+    let quantizers = splits
+        .values()
+        .flatten()
+        .map(|(_, quantizer)| quantizer)
+        .chain(joined.values().flatten())
+        .chain(moved.values());
+    let quantizers = quantizers.map(|quantizer| places[quantizer.index()]);
     let unread = quantizers.filter(|id| uses.of(*id).is_empty()).collect();
     remove(&mut changed, &unread);
     changed

@@ -5,7 +5,7 @@
 
 use ovir_graph::{Inference, Model, Source};
 use ovir_kernels::gemm::Codes;
-use ovir_optimize::{FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS};
+use ovir_optimize::{FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS};
 use ovir_tensor::{ElementType, Shape, SmallVec, Tensor, packed};
 
 use crate::RunError;
@@ -96,7 +96,7 @@ pub(crate) fn stored(
                 let first_type = inference.get(at).element_type;
                 let is_compressed =
                     is_compressed(codes.element_type()) && keeps_values(codes.element_type(), first_type);
-                (fits && is_compressed && codes.elements() >= FEWEST_STORED_ELEMENTS).then_some(())?;
+                (fits && is_compressed && codes.elements() >= FEWEST_BYTE_ELEMENTS).then_some(())?;
                 let (scale, zero) = (parameter(scale, evaluate)?, parameter(zero, evaluate)?);
                 return Some(Stored { codes: codes.clone(), first_type, shape: whole, scale, zero, grouped });
             }
@@ -180,6 +180,11 @@ impl Parameter {
 }
 
 impl Stored {
+    /// Whether so many codes are stored that it pays to read them by themselves, for the memory that f32 would take.
+    pub fn is_large(&self) -> bool {
+        self.codes.shape().elements() >= FEWEST_STORED_ELEMENTS
+    }
+
     /// The codes in a form that kernels read; types that have none are widened as little as possible.
     pub fn codes(&self) -> Option<StoredCodes> {
         use ElementType as E;

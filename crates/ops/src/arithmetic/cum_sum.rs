@@ -5,15 +5,16 @@
 //!
 //! | port | name | types | shape |
 //! |---|---|---|---|
-//! | in 0 | data | any numeric type | a rank of at least 1 |
+//! | in 0 | data | any numeric type; boolean, which exporters write | a rank of at least 1 |
 //! | in 1 | axis (optional, 0) | i32, i64 | scalar |
 //! | out 0 | | that of `data` | that of `data` |
 //!
-//! Integers wrap; floating-point sums are kept in f64 and each is rounded once.
+//! Integers wrap; floating-point sums are kept in f64 and each is rounded once. A sum of truth values is whether one of them
+//! is true; where it is read as a number, a pass of the optimisation makes it count, as OpenVINO's CPU plugin does.
 
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, dispatch};
+use ovir_tensor::{ElementClass, ElementType, dispatch};
 
 use crate::common::axes::Slices;
 use crate::common::elementwise::unsupported;
@@ -49,7 +50,7 @@ pub struct CumSum {
 
 impl Operation for CumSum {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
-        let element_type = context.require_class(0, ElementClass::Numeric)?;
+        let element_type = context.require_class(0, ElementClass::Native)?;
         let rank = context.require_rank(0, 1..=usize::MAX)?;
         if context.input_count() > 1 {
             context.require_class(1, ElementClass::Index)?;
@@ -72,6 +73,19 @@ impl Operation for CumSum {
         let CumSumAttributes { exclusive, reverse } = self.attributes;
         let element_type = input.element_type();
         let mut output = context.output(0, input.shape())?;
+        if element_type == ElementType::Boolean {
+            let (source, target) = (input.bytes(), output.bytes_mut());
+            slices.for_each(|start| {
+                let mut any = false;
+                for step in 0..length {
+                    let i = start + stride * if reverse { length - 1 - step } else { step };
+                    let before = any;
+                    any |= source[i] != 0;
+                    target[i] = u8::from(if exclusive { before } else { any });
+                }
+            });
+            return Ok(());
+        }
         dispatch!(element_type, T in [numeric] => {
             let (source, target) = (input.slice::<T>()?, output.slice_mut::<T>()?);
             slices.for_each(|start| {
@@ -126,6 +140,15 @@ mod tests {
         assert_eq!(case.run(&[data]).unwrap()[0], tensor(&[1u8, 2, 3, 255, 7, 9], [2, 3]));
         assert!(case.infer_error(&["f32[2]", "i32[]=1"]).contains("axis 1 is out of range"));
         assert!(case.infer_error(&["f32[]", "i32[]"]).contains("rank 0; it must be at least 1"));
+    }
+
+    #[test]
+    fn truth_values() {
+        let case = Case::new("CumSum", "opset3").attribute("exclusive", "true").attribute("reverse", "true");
+        let data = tensor(&[false, true, false, true, false], [5]);
+        assert_eq!(case.run(std::slice::from_ref(&data)).unwrap()[0], tensor(&[true, true, true, false, false], [5]));
+        let case = Case::new("CumSum", "opset3");
+        assert_eq!(case.run(&[data]).unwrap()[0], tensor(&[false, true, true, true, true], [5]));
     }
 
     #[test]

@@ -198,7 +198,12 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
         ("sampling_ratio", attributes.sampling_ratio, 0),
     ] {
         if !(min..=MAX_WINDOW_NUMBER).contains(&value) {
-            let message = format!("`{name}` {value} is out of range [{min}, {MAX_WINDOW_NUMBER}]");
+            let mut message = format!("`{name}` {value} is out of range [{min}, {MAX_WINDOW_NUMBER}]");
+            if min == 0 && value < 0 {
+                message.push_str(
+                    "; 0 takes as many samples as a region has elements, as a negative number does in torchvision",
+                );
+            }
             context.attributes.report(OpError::attribute(name, message));
         }
     }

@@ -134,7 +134,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .or_else(|| super::transposed::claim_blocked(context))
         .or_else(|| super::chain::claim(context))
         .or_else(|| super::unary::claim(context))
-        .or_else(|| super::fake_quantize::claim(context))
+        .or_else(|| super::fake_quantize::claim_blocked(context))
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
         .or_else(|| super::normalization::claim_blocked(context))
@@ -449,8 +449,11 @@ fn elementwise_candidate(
         && (1..inputs.len()).all(is_constant)
         && rest.iter().all(|facts| facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1))
         && is_blockable(data)
-        && (super::parts::unary_op(&*node.operation, &vec![1.0; rest.len()]).is_some() || node.is("FakeQuantize"))
+        && super::parts::unary_op(&*node.operation, &vec![1.0; rest.len()]).is_some()
     {
+        return Some(Candidate::of_first(inputs.len()));
+    }
+    if super::fake_quantize::runs_on_blocks(node, inputs) && (1..inputs.len()).all(is_constant) {
         return Some(Candidate::of_first(inputs.len()));
     }
     let is_prelu = super::chain::is_prelu(node);

@@ -91,7 +91,7 @@ fn weights(
         return None;
     }
     let isa = isa::detect();
-    if let Some(stored) = (context.stored)(ports.1)
+    if let Some(stored) = (context.stored)(ports.1).filter(Stored::is_large)
         && let Some(weights) = stored_weights(context, &stored, (k, n), strides)
     {
         return Some(weights);

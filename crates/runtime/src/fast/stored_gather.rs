@@ -27,7 +27,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let axis = *context.inputs.get(2)?.integers()?.first()?;
     let is_rows = axis == 0 && batch_dims == 0 && matches!(index_type, ElementType::I32 | ElementType::I64);
     is_rows.then_some(())?;
-    let stored = (context.stored)(0)?;
+    let stored = (context.stored)(0).filter(Stored::is_large)?;
     let inner = stored.shape.get(1..)?.iter().product();
     let codes = stored.codes()?;
     let kernel = StoredGather { stored, codes, class_version, index_type, inner };
