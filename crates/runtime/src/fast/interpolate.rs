@@ -161,7 +161,7 @@ impl InterpolateKernel {
     fn make_passes(&self, data: &Shape, output: &Shape) -> Option<Passes> {
         let operation = self.operation.downcast_ref::<Interpolate>()?;
         let plan = self.plan(operation, data, output)?;
-        if self.is_blocked || operation.attributes.mode == InterpolateMode::Nearest {
+        if self.is_blocked {
             return None;
         }
         let mut passes = Passes { data: data.clone(), output: output.clone(), floats: Vec::new(), doubles: Vec::new() };
