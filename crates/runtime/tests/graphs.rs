@@ -4,6 +4,8 @@
 
 #[path = "graphs/blocked.rs"]
 mod blocked;
+#[path = "graphs/counts.rs"]
+mod counts;
 #[path = "graphs/elementwise.rs"]
 mod elementwise;
 #[path = "graphs/initialisers.rs"]

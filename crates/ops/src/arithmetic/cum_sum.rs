@@ -114,7 +114,7 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Case, tensor};
+    use crate::testing::{Case, booleans, tensor};
     use pretty_assertions::assert_eq;
 
     #[test]
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn truth_values() {
         let case = Case::new("CumSum", "opset3").attribute("exclusive", "true").attribute("reverse", "true");
-        let data = tensor(&[false, true, false, true, false], [5]);
-        assert_eq!(case.run(std::slice::from_ref(&data)).unwrap()[0], tensor(&[true, true, true, false, false], [5]));
+        let data = booleans(&[false, true, false, true, false], [5]);
+        assert_eq!(case.run(std::slice::from_ref(&data)).unwrap()[0], booleans(&[true, true, true, false, false], [5]));
         let case = Case::new("CumSum", "opset3");
-        assert_eq!(case.run(&[data]).unwrap()[0], tensor(&[false, true, true, true, true], [5]));
+        assert_eq!(case.run(&[data]).unwrap()[0], booleans(&[false, true, true, true, true], [5]));
     }
 
     #[test]

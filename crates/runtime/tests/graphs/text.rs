@@ -39,7 +39,7 @@ impl Text {
         let opset = match kind {
             "Gather" | "MaxPool" | "RandomUniform" => "opset8",
             "HSwish" | "Interpolate" | "Swish" => "opset4",
-            "NonZero" => "opset3",
+            "CumSum" | "NonZero" => "opset3",
             "GridSample" | "ROIAlign" => "opset9",
             "Assign" | "MVN" | "ReadValue" => "opset6",
             _ => "opset1",
