@@ -191,8 +191,8 @@ enum Target<'a> {
     Codes(SharedMut<'a, u8>, Encoding),
 }
 
-/// Convolves the codes that [`quantize_planes`] or [`pad_codes`] wrote, or those of the input where that [`needs_padding`]
-/// not, into the blocked layout. A residual of the epilogue is blocked too; bias and slopes are indexed by channel.
+/// Convolves the codes that [`quantize_planes`] or [`pad_codes`] wrote, or blocked codes of the input that need no padding
+/// (see [`needs_padding`]), into the blocked layout. A residual of the epilogue is blocked too; bias and slopes are indexed by channel.
 ///
 /// # Errors
 /// A slice has the wrong length, or the weights were packed for another shape.
