@@ -20,7 +20,7 @@ mod transposed;
 
 pub use depthwise::{BlockedDepthwise, blocked_depthwise};
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
-pub(crate) use direct::{DepthView, PlaneView};
+pub(crate) use direct::{DepthView, PlaneView, lanes_from, slopes_from};
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample, grid_sample};
 pub use levels::{ChannelLevels, blocked_fake_quantize};
 pub use mean_variance::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
@@ -73,12 +73,8 @@ pub fn from_plain(
                 }
             }
         }
-        for channel in 0..count {
-            let line = &input[channel * positions + whole..(channel + 1) * positions];
-            for (place, value) in output.iter_mut().skip(whole * BLOCK + channel).step_by(BLOCK).zip(line) {
-                *place = *value;
-            }
-        }
+        let lines = input.chunks_exact(positions).map(|line| &line[whole..]);
+        lines.enumerate().for_each(|(lane, line)| spread(line, output, whole * BLOCK + lane));
     })
 }
 
@@ -109,12 +105,8 @@ pub fn to_plain(
                     }
                 }
             }
-            for channel in 0..count {
-                let line = &mut output[channel * positions + whole..(channel + 1) * positions];
-                for (place, value) in line.iter_mut().zip(input.iter().skip(whole * BLOCK + channel).step_by(BLOCK)) {
-                    *place = *value;
-                }
-            }
+            let lines = output.chunks_exact_mut(positions).map(|line| &mut line[whole..]);
+            lines.enumerate().for_each(|(lane, line)| collect(input, whole * BLOCK + lane, line));
         });
     })
 }
@@ -132,10 +124,8 @@ pub fn codes_from_plain(
 ) -> Result<(), KernelError> {
     write_blocks([batch, channels, positions], input, output, |input, range, output| {
         output.fill(0);
-        for (lane, channel) in range.enumerate() {
-            let line = &input[channel * positions..][..positions];
-            output.iter_mut().skip(lane).step_by(BLOCK).zip(line).for_each(|(place, code)| *place = *code);
-        }
+        let lines = input[range.start * positions..range.end * positions].chunks_exact(positions);
+        lines.enumerate().for_each(|(lane, line)| spread(line, output, lane));
     })
 }
 
@@ -152,10 +142,19 @@ pub fn codes_to_plain(
 ) -> Result<(), KernelError> {
     read_blocks([batch, channels, positions], input, output, |input, output, _| {
         for (channel, line) in output.chunks_exact_mut(positions).enumerate() {
-            let lanes = input[channel / BLOCK * positions * BLOCK..].iter().skip(channel % BLOCK).step_by(BLOCK);
-            line.iter_mut().zip(lanes).for_each(|(place, code)| *place = *code);
+            collect(input, channel / BLOCK * positions * BLOCK + channel % BLOCK, line);
         }
     })
+}
+
+/// Writes the elements of one channel to its lane, from the place `first` on.
+fn spread<T: Copy>(line: &[T], blocks: &mut [T], first: usize) {
+    blocks.iter_mut().skip(first).step_by(BLOCK).zip(line).for_each(|(place, value)| *place = *value);
+}
+
+/// Reads the elements of one channel from its lane, from the place `first` on.
+fn collect<T: Copy>(blocks: &[T], first: usize, line: &mut [T]) {
+    line.iter_mut().zip(blocks.iter().skip(first).step_by(BLOCK)).for_each(|(place, value)| *place = *value);
 }
 
 /// Has each block of the blocked form of `[batch, channels, positions]` written from its image, which is given with the

@@ -283,11 +283,7 @@ impl<'a> ConvolutionEpilogue<'a> {
         if let Some(residual) = self.residual {
             check_exact("residual", residual.len(), output)?;
         }
-        match self.activation {
-            Activation::PRelu(Channelwise::PerRow(slopes)) => check_len("slopes", slopes.len(), channels),
-            Activation::PRelu(_) => Err(KernelError::invalid("activation", "slopes must be per row")),
-            _ => Ok(()),
-        }
+        self.activation.check_rows(channels)
     }
 
     /// The epilogue of the channels `first..first + count`, whose outputs begin at `offset` with rows of `columns`.

@@ -62,6 +62,31 @@ impl Channelwise<'_> {
     }
 }
 
+impl Activation<'_> {
+    /// The limits that it amounts to, if it is no more than a clamp.
+    pub(crate) fn limits(self) -> (f32, f32) {
+        match self {
+            Activation::Unary(UnaryOp::Relu) => (0.0, f32::INFINITY),
+            Activation::Unary(UnaryOp::Clamp { min, max }) => (min, max),
+            _ => (f32::NEG_INFINITY, f32::INFINITY),
+        }
+    }
+
+    /// Whether it needs a pass of its own after the store.
+    pub(crate) fn needs_pass(self) -> bool {
+        !matches!(self, Activation::None | Activation::Unary(UnaryOp::Relu | UnaryOp::Clamp { .. } | UnaryOp::Identity))
+    }
+
+    /// Checks the slopes of rows, as convolutions have them, against the number of channels.
+    pub(crate) fn check_rows(self, channels: usize) -> Result<(), KernelError> {
+        match self {
+            Activation::PRelu(Channelwise::PerRow(slopes)) => check_len("slopes", slopes.len(), channels),
+            Activation::PRelu(_) => Err(KernelError::invalid("activation", "slopes must be per row")),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Epilogue<'_> {
     /// Checks all parts against a result of this size.
     pub(crate) fn check(&self, rows: usize, columns: usize) -> Result<(), KernelError> {
@@ -76,21 +101,14 @@ impl Epilogue<'_> {
         Ok(())
     }
 
-    /// The limits that the activation amounts to, if it is no more than a clamp.
+    /// As [`Activation::limits`].
     pub(crate) fn limits(&self) -> (f32, f32) {
-        match self.activation {
-            Activation::Unary(UnaryOp::Relu) => (0.0, f32::INFINITY),
-            Activation::Unary(UnaryOp::Clamp { min, max }) => (min, max),
-            _ => (f32::NEG_INFINITY, f32::INFINITY),
-        }
+        self.activation.limits()
     }
 
-    /// Whether the activation needs a pass of its own after the store.
+    /// As [`Activation::needs_pass`].
     pub(crate) fn needs_pass(&self) -> bool {
-        !matches!(
-            self.activation,
-            Activation::None | Activation::Unary(UnaryOp::Relu | UnaryOp::Clamp { .. } | UnaryOp::Identity)
-        )
+        self.activation.needs_pass()
     }
 
     /// Applies the activation to one row of values, whichever it is.

@@ -51,6 +51,20 @@ impl PoolingGeometry {
         Ok([product("input", &self.input)?, product("output", &self.output)?])
     }
 
+    /// The taps of an output position along an axis that lie inside the input, from the first to the one past the last, and the
+    /// number that lie inside the padded input.
+    #[inline(always)]
+    pub(crate) fn window(&self, axis: usize, output: usize) -> (usize, usize, usize) {
+        window(
+            output * self.stride[axis],
+            self.kernel[axis],
+            self.dilation[axis],
+            self.pad_begin[axis],
+            self.input[axis],
+            self.pad_end[axis],
+        )
+    }
+
     /// The elements of a window.
     #[must_use]
     pub fn taps(&self) -> u64 {
@@ -128,7 +142,7 @@ impl Kernel for Line<'_> {
     fn run<S: Simd>(self, s: S) {
         let (wide, stride) = (self.geometry.output[2], self.geometry.stride[2]);
         let inside = |x: usize| {
-            let (first, end, _) = self.window(2, x);
+            let (first, end, _) = self.geometry.window(2, x);
             first == 0 && end == self.geometry.kernel[2]
         };
         let low = (0..wide).find(|&x| inside(x)).unwrap_or(wide);
@@ -136,7 +150,7 @@ impl Kernel for Line<'_> {
         let mut x = 0;
         while x < wide {
             let count = if x >= low && x < end { (end - x).min(S::LANES) } else { 1 };
-            let columns = self.window(2, x);
+            let columns = self.geometry.window(2, x);
             let value = match (stride, count) {
                 (1, _) => self.columns::<S, 1>(s, x, count, columns),
                 (2, _) => self.columns::<S, 2>(s, x, count, columns),
@@ -163,7 +177,7 @@ impl Line<'_> {
         let geometry = self.geometry;
         let max = self.kind == PoolingKind::Max;
         let stride = if STRIDE == 0 { geometry.stride[2] } else { STRIDE };
-        let (planes, rows) = (self.window(0, self.z), self.window(1, self.y));
+        let (planes, rows) = (self.geometry.window(0, self.z), self.geometry.window(1, self.y));
         let mut sum = s.splat(if max { f32::NEG_INFINITY } else { 0.0 });
         let at = |axis: usize, output: usize, tap: usize| {
             output * geometry.stride[axis] + tap * geometry.dilation[axis] - geometry.pad_begin[axis]
@@ -198,19 +212,6 @@ impl Line<'_> {
             _ => (planes.1 - planes.0) * (rows.1 - rows.0) * (columns.1 - columns.0),
         };
         s.div(sum, s.splat(counted as f32))
-    }
-
-    #[inline(always)]
-    fn window(&self, axis: usize, output: usize) -> (usize, usize, usize) {
-        let geometry = self.geometry;
-        window(
-            output * geometry.stride[axis],
-            geometry.kernel[axis],
-            geometry.dilation[axis],
-            geometry.pad_begin[axis],
-            geometry.input[axis],
-            geometry.pad_end[axis],
-        )
     }
 }
 

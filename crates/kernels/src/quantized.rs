@@ -14,9 +14,9 @@ pub use codes::{
     quantize_planes, quantize_rows,
 };
 
-use crate::blocked::{BLOCK, PlaneView, blocked_len};
+use crate::blocked::{BLOCK, PlaneView, blocked_len, lanes_from, slopes_from};
 use crate::convolution::ConvolutionGeometry;
-use crate::epilogue::{Activation, Channelwise, Epilogue};
+use crate::epilogue::Activation;
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::packed::Packed;
@@ -161,11 +161,7 @@ impl QuantizedEpilogue<'_> {
             QuantizedResidual::Values(values) => check_exact("residual", values.len(), output)?,
             QuantizedResidual::Codes(codes, _) => check_exact("residual", codes.len(), output)?,
         }
-        match self.activation {
-            Activation::PRelu(Channelwise::PerRow(slopes)) => check_len("slopes", slopes.len(), channels),
-            Activation::PRelu(_) => Err(KernelError::invalid("activation", "slopes must be per row")),
-            _ => Ok(()),
-        }
+        self.activation.check_rows(channels)
     }
 }
 
@@ -329,23 +325,15 @@ impl Job<'_> {
     /// # Safety
     /// The lengths were checked, and nobody else touches this part of the output.
     unsafe fn span(&self, image: usize, block: usize, blocks: usize, span: Range<usize>, tile: usize) {
-        let [outputs, high, wide, inputs] = self.weights.shape;
+        let [_, high, wide, inputs] = self.weights.shape;
         let channel = block * BLOCK;
-        let count = (outputs - channel).min(2 * BLOCK);
-        let vector = |values: &[f32]| {
-            let mut lanes = [0.0f32; 2 * BLOCK];
-            lanes[..count].copy_from_slice(&values[channel..channel + count]);
-            lanes
-        };
         let mut start = [0i32; 2 * BLOCK];
         for (value, sum) in start.iter_mut().zip(&self.weights.sums[channel..]) {
             *value = self.scaling.zero.wrapping_mul(*sum).wrapping_neg();
         }
-        let (scales, bias) = (vector(self.scaling.scales), self.epilogue.bias.map_or([0.0; 2 * BLOCK], vector));
-        let slopes = match self.epilogue.activation {
-            Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
-            _ => None,
-        };
+        let scales = lanes_from(self.scaling.scales, channel);
+        let bias = self.epilogue.bias.map_or([0.0; 2 * BLOCK], |bias| lanes_from(bias, channel));
+        let slopes = slopes_from(self.epilogue.activation, channel);
         let (mut buffer, function) = (Buffer([0.0; MOST_VALUES]), self.function());
         let residual = match &self.epilogue.residual {
             QuantizedResidual::Codes(_, dequantizer) => Decoding::new(dequantizer),
@@ -365,20 +353,20 @@ impl Job<'_> {
                 None => (self.weights.values[block * block_bytes..].as_ptr(), 0),
             };
             let offset = image * self.image_stride + block * self.block_stride + position * self.position_stride;
-            let stored = match (&self.output, function) {
-                (Target::Values(output), _) => Stored::Values(output.pointer().wrapping_add(offset)),
-                (Target::Codes(..), Some(_)) => Stored::Values(buffer.0.as_mut_ptr()),
+            let strides = [self.position_stride, self.block_stride];
+            let (stored, stored_strides) = match (&self.output, function) {
+                (Target::Values(output), _) => (Stored::Values(output.pointer().wrapping_add(offset)), strides),
+                // A function is applied to values before they become codes.
+                (Target::Codes(..), Some(_)) => (Stored::Values(buffer.0.as_mut_ptr()), [2 * BLOCK, BLOCK]),
                 (Target::Codes(output, encoding), None) => {
-                    Stored::Codes(output.pointer().wrapping_add(offset), *encoding)
+                    (Stored::Codes(output.pointer().wrapping_add(offset), *encoding), strides)
                 }
             };
-            let is_buffered = matches!((&self.output, function), (Target::Codes(..), Some(_)));
             let added = match self.epilogue.residual {
                 QuantizedResidual::None => Added::Nothing,
                 QuantizedResidual::Values(values) => Added::Values(values[offset..].as_ptr()),
                 QuantizedResidual::Codes(codes, _) => Added::Codes(codes[offset..].as_ptr(), residual),
             };
-            let strides = [self.position_stride, self.block_stride];
             let tile = Tile {
                 input: self.input[image * self.image_bytes..].as_ptr(),
                 view: self.view,
@@ -394,10 +382,10 @@ impl Job<'_> {
                 inner,
                 added,
                 slopes: slopes.as_ref(),
-                limits: self.activation().limits(),
+                limits: self.epilogue.activation.limits(),
                 stored,
                 strides,
-                stored_strides: if is_buffered { [2 * BLOCK, BLOCK] } else { strides },
+                stored_strides,
                 position,
                 channels: self.channels - channel,
                 next,
@@ -418,14 +406,9 @@ impl Job<'_> {
     /// The activation if tiles do not apply it.
     fn function(&self) -> Option<UnaryOp> {
         match self.epilogue.activation {
-            Activation::Unary(op) if self.activation().needs_pass() => Some(op),
+            Activation::Unary(op) if self.epilogue.activation.needs_pass() => Some(op),
             _ => None,
         }
-    }
-
-    /// The activation alone.
-    fn activation(&self) -> Epilogue<'_> {
-        Epilogue { activation: self.epilogue.activation, ..Epilogue::default() }
     }
 
     /// Applies a function to the values of a tile of so many positions and channels: in the buffer, from where their codes go

@@ -38,11 +38,15 @@ pub struct Decode {
     pub levels: Levels,
 }
 
+fn infer_as(context: &mut InferContext<'_>, element_type: ElementType) -> OpResult {
+    let shape = context.shape(0).clone();
+    context.set_output(0, element_type, shape);
+    Ok(())
+}
+
 impl Operation for Encode {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
-        let shape = context.shape(0).clone();
-        context.set_output(0, ElementType::U8, shape);
-        Ok(())
+        infer_as(context, ElementType::U8)
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
@@ -61,9 +65,7 @@ impl Operation for Encode {
 
 impl Operation for Decode {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
-        let shape = context.shape(0).clone();
-        context.set_output(0, ElementType::F32, shape);
-        Ok(())
+        infer_as(context, ElementType::F32)
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {

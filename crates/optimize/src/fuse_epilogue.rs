@@ -12,7 +12,7 @@ use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_tensor::{ElementType, PartialShape};
 
 use crate::chain::{Uses, fuse};
-use crate::split_quantizers::{limits_of_tensor, qualifies};
+use crate::split_quantizers::{are_usual, limits_of_tensor, qualifies};
 use crate::trace::{Trace, all_named, named};
 
 /// Activations that kernels apply in place.
@@ -154,7 +154,8 @@ fn is_added(
     let Some(quantizer) = node.operation.downcast_ref::<FakeQuantize>() else { return false };
     let is_whole = quantizer.broadcast.auto_broadcast == AutoBroadcast::Numpy
         && node.inputs.first().is_some_and(|source| source.node == at)
-        && limits_of_tensor(model, |port| node.inputs.get(port).copied()).is_some();
+        && limits_of_tensor(model, |port| node.inputs.get(port).copied())
+            .is_some_and(|[low, high, ..]| are_usual(low, high));
     let Some(add) = uses.only_reader(next).filter(|add| is_whole && model.node(*add).is("Add")) else { return false };
     let Some(other) = other_operand(model, add, next) else { return false };
     !taken.contains(&add)

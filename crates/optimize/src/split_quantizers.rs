@@ -145,6 +145,11 @@ pub(crate) fn limits_of_tensor(model: &Model, input: impl Fn(usize) -> Option<So
     Some([limit(1)?, limit(2)?, limit(3)?, limit(4)?])
 }
 
+/// Whether codes between these limits can be computed by one multiplication.
+pub(crate) fn are_usual(low: f32, high: f32) -> bool {
+    low < high && (high - low).is_finite() && (255.0 / (high - low)).is_finite()
+}
+
 /// The code of zero of a FakeQuantize of whole tensors, if it is an integer.
 fn zero_code(model: &Model, node: &Node) -> Option<i64> {
     let operation = node.operation.downcast_ref::<FakeQuantize>()?;
@@ -255,12 +260,7 @@ fn split(
         *id = places[id.index()];
     }
     let uses = Uses::new(&changed);
-    let quantizers = splits
-        .values()
-        .flatten()
-        .map(|(_, quantizer)| quantizer)
-        .chain(joined.values().flatten())
-        .chain(moved.values());
+    let quantizers = splits.values().flatten().map(|(_, quantizer)| quantizer).chain(joined.values().flatten());
     let quantizers = quantizers.map(|quantizer| places[quantizer.index()]);
     let unread = quantizers.filter(|id| uses.of(*id).is_empty()).collect();
     remove(&mut changed, &unread);

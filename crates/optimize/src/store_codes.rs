@@ -9,15 +9,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
-use ovir_ops::OpVersion;
 use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::fused::{Fused, Stage, StageInput};
-use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
+use ovir_ops::{OpVersion, Operation};
 use ovir_tensor::ElementType;
 
 use crate::chain::Uses;
-use crate::split_quantizers::limits_of_tensor;
+use crate::split_quantizers::{are_usual, limits_of_tensor};
 use crate::trace::{Trace, all_named};
 
 /// Data of so few channels are read another way.
@@ -48,7 +47,11 @@ struct Changes {
 
 /// Encodes all such values; `None` if there is none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
-    let (model, uses) = (validated.model(), Uses::new(validated.model()));
+    let model = validated.model();
+    if !model.nodes.iter().any(is_of_bytes) {
+        return None;
+    }
+    let uses = Uses::new(model);
     let mut changes = Changes::default();
     for (id, node) in model.iter() {
         let facts = validated.inference().outputs(id);
@@ -93,14 +96,18 @@ fn readers_of(validated: &Validated, uses: &Uses, id: NodeId) -> Option<Readers>
             Some((stage, port)) if is_once && node.inputs.get(port) == Some(&value) => {
                 reads_codes(validated, node, value).then_some(())?;
                 data.push(*reader);
-                coding_of(model, node, stage)?
+                let input = |port: usize| match stage.inputs.get(port)? {
+                    StageInput::Outside(outside) => node.inputs.get(*outside).copied(),
+                    StageInput::Stage(_) => None,
+                };
+                coding_of(model, &*stage.operation, input)?
             }
             _ if node.is("FakeQuantize") && is_once && node.inputs.first() == Some(&value) => {
                 let quantized = Source { node: *reader, port: 0 };
                 let adds_it = |layer: &NodeId| is_residual(model.node(*layer), quantized);
                 (!uses.of(*reader).is_empty() && uses.of(*reader).iter().all(adds_it)).then_some(())?;
                 residuals.push(*reader);
-                coding_of_limits(node, |port| node.inputs.get(port).copied(), model)?
+                coding_of(model, &*node.operation, |port| node.inputs.get(port).copied())?
             }
             _ => return None,
         };
@@ -129,8 +136,8 @@ fn is_of_bytes(node: &Node) -> bool {
 
 /// Whether a layer of bytes takes codes of a value as they are.
 fn reads_codes(validated: &Validated, node: &Node, value: Source) -> bool {
-    let fused = node.operation.downcast_ref::<Fused>();
-    let is_product = fused.is_some_and(|f| f.stages.iter().any(|s| s.operation.downcast_ref::<MatMul>().is_some()));
+    let root = node.operation.downcast_ref::<Fused>().and_then(|fused| fused.stages.get(1));
+    let is_product = root.is_some_and(|stage| stage.type_name == "MatMul");
     let dims = validated.inference().get(value).shape.dims();
     let channels = dims.and_then(|dims| dims.get(1)?.get());
     is_product || channels.is_some_and(|channels| channels > FEW_CHANNELS)
@@ -149,24 +156,13 @@ fn is_max_pool(node: &Node) -> bool {
     node.is("MaxPool") && node.outputs.len() == 1
 }
 
-/// The two halves of the FakeQuantize at a stage of a layer.
-fn coding_of(model: &Model, node: &Node, stage: &Stage) -> Option<Coding> {
-    let operation = stage.operation.downcast_ref::<FakeQuantize>()?;
-    let input = |port: usize| match stage.inputs.get(port)? {
-        StageInput::Outside(outside) => node.inputs.get(*outside).copied(),
-        StageInput::Stage(_) => None,
-    };
-    coding(operation, limits_of_tensor(model, input)?)
-}
-
-fn coding_of_limits(node: &Node, input: impl Fn(usize) -> Option<Source>, model: &Model) -> Option<Coding> {
-    coding(node.operation.downcast_ref::<FakeQuantize>()?, limits_of_tensor(model, input)?)
-}
-
-fn coding(operation: &FakeQuantize, [input_low, input_high, low, high]: [f32; 4]) -> Option<Coding> {
+/// The two halves of a FakeQuantize, whose inputs are given by port.
+fn coding_of(model: &Model, operation: &dyn Operation, input: impl Fn(usize) -> Option<Source>) -> Option<Coding> {
+    let operation = operation.downcast_ref::<FakeQuantize>()?;
+    let [input_low, input_high, low, high] = limits_of_tensor(model, input)?;
     let last = u8::try_from(operation.levels.checked_sub(1)?).ok()?;
-    let is_usual = input_low < input_high && last > 0;
-    is_usual.then_some((Levels { low: input_low, high: input_high, last }, Levels { low, high, last }))
+    let fits = are_usual(input_low, input_high) && last > 0;
+    fits.then_some((Levels { low: input_low, high: input_high, last }, Levels { low, high, last }))
 }
 
 fn changed(model: &Model, changes: &Changes) -> Model {

@@ -493,18 +493,23 @@ pub(super) fn lanes_of(
     epilogue: &ConvolutionEpilogue<'_>,
     channel: usize,
 ) -> ([f32; MOST_BLOCKS * BLOCK], Option<[f32; MOST_BLOCKS * BLOCK]>) {
-    let vector = |values: &[f32]| {
-        let mut lanes = [0.0; MOST_BLOCKS * BLOCK];
-        let rest = &values[channel..];
-        let count = rest.len().min(lanes.len());
-        lanes[..count].copy_from_slice(&rest[..count]);
-        lanes
-    };
-    let slopes = match epilogue.activation {
-        Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
+    let bias = epilogue.bias.map_or([0.0; MOST_BLOCKS * BLOCK], |bias| lanes_from(bias, channel));
+    (bias, slopes_from(epilogue.activation, channel))
+}
+
+/// The values of channels from one on, zero beyond the last one.
+pub(crate) fn lanes_from<const LANES: usize>(values: &[f32], channel: usize) -> [f32; LANES] {
+    let mut lanes = [0.0; LANES];
+    lanes.iter_mut().zip(&values[channel..]).for_each(|(lane, value)| *lane = *value);
+    lanes
+}
+
+/// The slopes of channels from one on, if the activation has any.
+pub(crate) fn slopes_from<const LANES: usize>(activation: Activation<'_>, channel: usize) -> Option<[f32; LANES]> {
+    match activation {
+        Activation::PRelu(Channelwise::PerRow(slopes)) => Some(lanes_from(slopes, channel)),
         _ => None,
-    };
-    (epilogue.bias.map_or([0.0; MOST_BLOCKS * BLOCK], vector), slopes)
+    }
 }
 
 /// The two spatial axes of a geometry.

@@ -1,7 +1,7 @@
 //! FakeQuantize of blocked tensors whose channels have limits of their own.
 
 use super::{BLOCK, blocked_len};
-use crate::error::{KernelError, check_exact, check_len};
+use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::math::Levels;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
@@ -48,7 +48,6 @@ pub fn blocked_fake_quantize(
     data: &mut [f32],
 ) -> Result<(), KernelError> {
     check_exact("data", data.len(), blocked_len(batch, levels.channels, positions))?;
-    check_len("steps", usize::from(levels.steps >= 1.0), 1)?;
     let blocks = levels.channels.div_ceil(BLOCK);
     let work = nanoseconds_for_bytes(data.len().saturating_mul(8));
     let shared = SharedMut::new(data);

@@ -52,22 +52,18 @@ pub fn blocked_max_codes(
 ) -> Result<(), KernelError> {
     for_each_line(channels, geometry, input.len(), output, |block, at, output| {
         let input = input[block].as_chunks::<BLOCK>().0;
-        let (planes, rows) = (window_of(geometry, 0, at[0]), window_of(geometry, 1, at[1]));
+        let (planes, rows) = (geometry.window(0, at[0]), geometry.window(1, at[1]));
+        let place = |axis: usize, at: usize, tap: usize| {
+            at * geometry.stride[axis] + tap * geometry.dilation[axis] - geometry.pad_begin[axis]
+        };
         for (x, greatest) in output.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
-            let columns = window_of(geometry, 2, x);
-            let place = |axis: usize, at: usize, tap: usize| {
-                at * geometry.stride[axis] + tap * geometry.dilation[axis] - geometry.pad_begin[axis]
-            };
-            *greatest = [0; BLOCK];
-            if columns.0 == columns.1 {
-                continue;
-            }
+            let columns = geometry.window(2, x);
             let mut most = [0u8; BLOCK];
             for kz in planes.0..planes.1 {
                 for ky in rows.0..rows.1 {
                     let line = (place(0, at[0], kz) * geometry.input[1] + place(1, at[1], ky)) * geometry.input[2];
-                    let first = line + place(2, x, columns.0);
-                    for codes in input[first..].iter().step_by(geometry.dilation[2]).take(columns.1 - columns.0) {
+                    for kx in columns.0..columns.1 {
+                        let codes = &input[line + place(2, x, kx)];
                         for lane in 0..BLOCK {
                             most[lane] = most[lane].max(codes[lane]);
                         }
@@ -127,11 +123,11 @@ impl Kernel for Pool<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let PoolingGeometry { input, stride, dilation, pad_begin, .. } = *self.geometry;
-        let planes = window_of(self.geometry, 0, self.at[0]);
-        let rows = window_of(self.geometry, 1, self.at[1]);
+        let planes = self.geometry.window(0, self.at[0]);
+        let rows = self.geometry.window(1, self.at[1]);
         let max = self.kind == PoolingKind::Max;
         for x in 0..self.geometry.output[2] {
-            let columns = window_of(self.geometry, 2, x);
+            let columns = self.geometry.window(2, x);
             let divisor = match self.kind {
                 PoolingKind::AverageWithPadding => planes.2 * rows.2 * columns.2,
                 _ => (planes.1 - planes.0) * (rows.1 - rows.0) * (columns.1 - columns.0),
@@ -145,7 +141,7 @@ impl Kernel for Pool<'_> {
                         for kx in columns.0..columns.1 {
                             let column = x * stride[2] + kx * dilation[2] - pad_begin[2];
                             let place = ((z * input[1] + y) * input[2] + column) * BLOCK + part;
-                            // SAFETY: `window_of` keeps the taps inside the input.
+                            // SAFETY: `window` keeps the taps inside the input.
                             let value = unsafe { s.load(self.input.as_ptr().add(place)) };
                             sum = match max {
                                 true => s.select(s.is_nan(value), value, s.max(value, sum)),
@@ -164,19 +160,6 @@ impl Kernel for Pool<'_> {
     }
 }
 
-/// The taps of an output position that lie inside the input, and the number that lie inside the padded input.
-#[inline(always)]
-fn window_of(geometry: &PoolingGeometry, axis: usize, output: usize) -> (usize, usize, usize) {
-    window(
-        output * geometry.stride[axis],
-        geometry.kernel[axis],
-        geometry.dilation[axis],
-        geometry.pad_begin[axis],
-        geometry.input[axis],
-        geometry.pad_end[axis],
-    )
-}
-
 /// For a window that begins at `start` of a padded axis: its first tap inside the input, the one past the last, and the
 /// number of taps inside the padded axis.
 #[inline(always)]
@@ -188,8 +171,7 @@ pub(crate) fn window(
     input: usize,
     pad_end: usize,
 ) -> (usize, usize, usize) {
-    let taps = |elements: usize| if dilation == 1 { elements } else { elements.div_ceil(dilation) };
-    let until = |limit: usize| taps(limit.saturating_sub(start)).min(kernel);
+    let until = |limit: usize| limit.saturating_sub(start).div_ceil(dilation).min(kernel);
     let first = until(pad_begin);
     let end = until(pad_begin + input).max(first);
     (first, end, until(pad_begin + input + pad_end))

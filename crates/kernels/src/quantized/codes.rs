@@ -217,16 +217,7 @@ fn quantize_channel(isa: Isa, quantizer: &Quantizer, input: &[f32], output: &mut
 /// # Errors
 /// A slice has the wrong length.
 pub fn pad_rows(columns: usize, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
-    let wide = columns.next_multiple_of(QUAD);
-    let rows = input.len() / columns.max(1);
-    check_exact("input", input.len(), product("input", &[rows, columns])?)?;
-    check_exact("output", output.len(), product("output", &[rows, wide])?)?;
-    for (line, source) in output.chunks_exact_mut(wide.max(1)).zip(input.chunks_exact(columns.max(1))) {
-        let (codes, rest) = line.split_at_mut(columns);
-        codes.copy_from_slice(source);
-        rest.fill(0);
-    }
-    Ok(())
+    write_rows(columns, input, output, |source, codes| codes.copy_from_slice(source))
 }
 
 /// Writes the codes of a matrix whose rows are filled up to whole quads with zeros.
@@ -240,15 +231,25 @@ pub fn quantize_rows(
     input: &[f32],
     output: &mut [u8],
 ) -> Result<(), KernelError> {
-    let wide = columns.next_multiple_of(QUAD);
-    if wide == columns {
+    if columns.is_multiple_of(QUAD) {
         return quantize(isa, quantizer, input, output);
     }
-    let rows = input.len() / columns.max(1);
+    write_rows(columns, input, output, |input, output| dispatch(isa, Line { quantizer: *quantizer, input, output }))
+}
+
+/// Has the codes of each row of a matrix written, and fills them up to whole quads with zeros.
+fn write_rows<T>(
+    columns: usize,
+    input: &[T],
+    output: &mut [u8],
+    write: impl Fn(&[T], &mut [u8]),
+) -> Result<(), KernelError> {
+    let (rows, wide) = (input.len() / columns.max(1), columns.next_multiple_of(QUAD));
+    check_exact("input", input.len(), product("input", &[rows, columns])?)?;
     check_exact("output", output.len(), product("output", &[rows, wide])?)?;
-    for (line, source) in output.chunks_exact_mut(wide).zip(input.chunks_exact(columns)) {
+    for (line, source) in output.chunks_exact_mut(wide.max(1)).zip(input.chunks_exact(columns.max(1))) {
         let (codes, rest) = line.split_at_mut(columns);
-        dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
+        write(source, codes);
         rest.fill(0);
     }
     Ok(())

@@ -1,5 +1,6 @@
 use super::*;
 use crate::blocked::{from_plain, to_plain};
+use crate::epilogue::Channelwise;
 use crate::testing::{Random, in_pool};
 use crate::unary::UnaryOp;
 use pretty_assertions::assert_eq;

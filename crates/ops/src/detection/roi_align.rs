@@ -199,7 +199,7 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
     ] {
         if !(min..=MAX_WINDOW_NUMBER).contains(&value) {
             let mut message = format!("`{name}` {value} is out of range [{min}, {MAX_WINDOW_NUMBER}]");
-            if min == 0 && value < 0 {
+            if name == "sampling_ratio" && value < 0 {
                 message.push_str(
                     "; 0 takes as many samples as a region has elements, as a negative number does in torchvision",
                 );
@@ -216,12 +216,27 @@ mod tests {
     use pretty_assertions::assert_eq;
 
     fn case() -> Case {
+        case_of_ratio("1")
+    }
+
+    fn case_of_ratio(ratio: &str) -> Case {
         Case::new("ROIAlign", "opset9")
             .attribute("pooled_h", "1")
             .attribute("pooled_w", "2")
-            .attribute("sampling_ratio", "1")
+            .attribute("sampling_ratio", ratio)
             .attribute("spatial_scale", "1")
             .attribute("mode", "avg")
+    }
+
+    #[test]
+    fn negative_ratios_are_told_what_to_be() {
+        let errors = case_of_ratio("-1").attribute_errors(3);
+        assert_eq!(
+            errors,
+            [
+                "attribute `sampling_ratio`: `sampling_ratio` -1 is out of range [0, 2147483647]; 0 takes as many samples as a region has elements, as a negative number does in torchvision"
+            ]
+        );
     }
 
     #[test]

@@ -86,30 +86,15 @@ impl Operation for Range {
         let numbers = numbers(element_type, [context.input(0)?, context.input(1)?, context.input(2)?])?;
         let shape = Shape::from([numbers.length()?]);
         let mut output = context.output(0, &shape)?;
-        // The usual types need no wider numbers between.
-        if let Numbers::Integer([start, _, step]) = numbers {
-            match element_type {
-                ElementType::I64 => {
-                    fill(output.slice_mut::<i64>()?, |i| {
-                        (start as i64).wrapping_add((step as i64).wrapping_mul(i as i64))
-                    });
-                    return Ok(());
-                }
-                ElementType::I32 => {
-                    fill(output.slice_mut::<i32>()?, |i| {
-                        (start as i32).wrapping_add((step as i32).wrapping_mul(i as i32))
-                    });
-                    return Ok(());
-                }
-                _ => {}
-            }
-        }
         dispatch!(element_type, T in [numeric] => {
-            for (i, target) in output.slice_mut::<T>()?.iter_mut().enumerate() {
-                *target = match numbers {
-                    Numbers::Integer([start, _, step]) => T::from_i128(start + step * i as i128),
-                    Numbers::Float([start, _, step]) => T::from_f64(start + step * i as f64),
-                };
+            let target = output.slice_mut::<T>()?.iter_mut().enumerate();
+            match numbers {
+                Numbers::Integer([start, _, step]) => {
+                    target.for_each(|(i, target)| *target = T::from_i128(start + step * i as i128));
+                }
+                Numbers::Float([start, _, step]) => {
+                    target.for_each(|(i, target)| *target = T::from_f64(start + step * i as f64));
+                }
             }
             Ok(())
         } else { Err(unsupported(element_type)) })
@@ -118,10 +103,6 @@ impl Operation for Range {
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(self.class_version)
     }
-}
-
-fn fill<T>(target: &mut [T], value: impl Fn(usize) -> T) {
-    target.iter_mut().enumerate().for_each(|(i, target)| *target = value(i));
 }
 
 impl Numbers {

@@ -153,9 +153,13 @@ pub(crate) fn claim_reorder(context: &mut ClaimContext<'_>) -> Option<Claim> {
 
 /// The channels of an f32 value of lines, images or volumes.
 pub(crate) fn channels(facts: &ValueFacts) -> Option<usize> {
-    let dims = facts.shape.dims()?;
-    let is_image = facts.element_type == ElementType::F32 && matches!(dims.len(), 3..=5);
-    is_image.then(|| dims[1].get())?.filter(|channels| *channels > 0)
+    (facts.element_type == ElementType::F32).then(|| channels_of(&facts.shape))?
+}
+
+/// The channels of lines, images or volumes.
+pub(super) fn channels_of(shape: &PartialShape) -> Option<usize> {
+    let dims = shape.dims().filter(|dims| matches!(dims.len(), 3..=5))?;
+    dims[1].get().filter(|channels| *channels > 0)
 }
 
 fn is_blockable(facts: &ValueFacts) -> bool {

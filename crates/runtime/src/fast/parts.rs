@@ -99,17 +99,17 @@ impl<'a> QuantizedParts<'a> {
             (None, Some(decode)) => QuantizedData::Codes(decode.levels),
             (None, None) => return None,
         };
-        let of_type = |stage: &&Stage, name: &str| stage.type_name == name;
-        let inner = rest.iter().find(|stage| of_type(stage, "FakeQuantize")).map(quantizer);
+        let is_quantizer = |stage: &&Stage| stage.operation.downcast_ref::<FakeQuantize>().is_some();
+        let inner = match rest.iter().find(is_quantizer) {
+            Some(stage) => Some(quantizer(stage)?),
+            None => None,
+        };
         let residual = rest.iter().find_map(|stage| stage.operation.downcast_ref::<Decode>());
         let output = rest.last()?.operation.downcast_ref::<Encode>();
         Some(QuantizedParts {
             parts: Parts::of_stages(fused, 1)?,
             data,
-            inner: match inner {
-                Some(found) => Some(found?),
-                None => None,
-            },
+            inner,
             residual: residual.map(|decode| decode.levels),
             output: output.map(|encode| encode.levels),
         })
@@ -163,9 +163,8 @@ impl<'a> Parts<'a> {
                     continue;
                 }
             }
-            let decoded = || stage.inputs.iter().filter_map(|input| of_decode(fused, input)).next();
             let Some(port) = ports.first().copied() else {
-                parts.residual = Some(decoded()?);
+                parts.residual = Some(stage.inputs.iter().find_map(|input| of_decode(fused, input))?);
                 continue;
             };
             // The pass that made the layer puts the bias, a constant, before anything else.

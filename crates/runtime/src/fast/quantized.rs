@@ -20,7 +20,7 @@ use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorViewMut};
 
-use super::blocked::Candidate;
+use super::blocked::{Candidate, channels_of};
 use super::convolution::{Form, kernel_geometry, smallest_data};
 use super::parts::{EpilogueParts, QuantizedData, QuantizedParts, floats, kernel_error};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
@@ -92,18 +92,14 @@ pub(crate) fn candidate(
     outputs: &[ValueFacts],
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
-    let is_image = |facts: &ValueFacts| {
-        facts.shape.dims().is_some_and(|dims| matches!(dims.len(), 3..=5) && dims[1].get().is_some_and(|size| size > 0))
-    };
-    let output = outputs.first().filter(|facts| is_image(facts))?;
-    let is_code = |facts: &ValueFacts| facts.element_type == ElementType::U8;
-    if is_code(output) && (node.operation.downcast_ref::<Encode>().is_some() || is_code(inputs.first()?)) {
+    let output = outputs.first()?;
+    channels_of(&output.shape)?;
+    let are_codes = |facts: &ValueFacts| facts.element_type == ElementType::U8;
+    let is_pooling =
+        super::pooling::kind(node) == Some(PoolingKind::Max) && inputs.first().is_some_and(|f| are_codes(f));
+    if is_pooling || node.operation.downcast_ref::<Encode>().is_some() {
         // Whoever reads codes of images is a convolution, or a pooling in front of one.
-        let is_carrier =
-            super::pooling::kind(node) == Some(PoolingKind::Max) || node.operation.downcast_ref::<Encode>().is_some();
-        if is_carrier {
-            return Some(Candidate { gain: GAIN, ..Candidate::of_first(inputs.len()) }.for_readers());
-        }
+        return Some(Candidate { gain: GAIN, ..Candidate::of_first(inputs.len()) }.for_readers());
     }
     let (QuantizedParts { parts, .. }, layout) = convolution_data(node, inputs)?;
     let data = *parts.inputs.first()?;

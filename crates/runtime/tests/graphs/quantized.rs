@@ -242,3 +242,19 @@ fn sums_of_quantised_values() {
         assert_eq!(kinds.iter().any(|kind| kind == "FakeQuantize"), !is_fused, "{shape} {of_limits:?} {kinds:?}");
     }
 }
+
+/// A FakeQuantize whose limits are the other way round is no code of one byte in front of a sum.
+#[test]
+fn limits_the_other_way_round() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "1,32,8,8");
+    let other = text.unary("Negative", x);
+    let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+    let deep = text.quantized_convolution(x, [32, 32, 3, 3], PLANE);
+    let deep = text.quantize(deep, 2.0, -2.0);
+    let end = text.binary("Add", deep, other);
+    text.layer("Result", "", &[end], "");
+    let kinds = check(&text, &image(&[1, 32, 8, 8]), 0.02);
+    // The sum and its FakeQuantize are a layer of their own.
+    assert_eq!(kinds.iter().filter(|kind| *kind == "Fused").count(), 2, "{kinds:?}");
+}
