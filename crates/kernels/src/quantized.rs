@@ -126,7 +126,7 @@ pub struct QuantizedEpilogue<'a> {
     pub inner: Option<(Quantizer, Dequantizer)>,
     /// Added elementwise; laid out as the output.
     pub residual: QuantizedResidual<'a>,
-    /// Applied last; the slopes of a PReLU are [`Channelwise::PerRow`], one per output channel.
+    /// Applied last; the slopes of a PReLU are [`PerRow`](crate::epilogue::Channelwise::PerRow), one per output channel.
     pub activation: Activation<'a>,
 }
 
