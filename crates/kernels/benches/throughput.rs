@@ -5,8 +5,8 @@
 
 use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention, attention_scratch_len};
 use ovir_kernels::blocked::{
-    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, blocked_convolution, blocked_convolution_scratch_len,
-    blocked_depthwise,
+    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, DepthwiseInput, blocked_convolution,
+    blocked_convolution_scratch_len, blocked_depthwise,
 };
 use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, Operand, run_chain};
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
@@ -15,6 +15,7 @@ use ovir_kernels::epilogue::{Activation, Epilogue};
 use ovir_kernels::gemm::{self, MatMulGeometry, PackedB};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::{StridedCopy, copy};
+use ovir_kernels::quantized::QuantizedOutput;
 use ovir_kernels::reduce::sum;
 use ovir_kernels::softmax::softmax;
 use ovir_kernels::unary::{UnaryOp, unary_f32};
@@ -151,7 +152,8 @@ fn depthwise_rows(isa: Isa, filter: &str) {
         });
         let packed = BlockedDepthwise::pack(&geometry, &weights).unwrap();
         report(filter, &format!("depthwise blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
-            blocked_depthwise(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+            let (input, output) = (DepthwiseInput::Values(&input), QuantizedOutput::Values(&mut output));
+            blocked_depthwise(isa, &geometry, &packed, input, output, &epilogue).unwrap();
         });
     }
 }

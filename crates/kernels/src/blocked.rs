@@ -18,7 +18,7 @@ mod regions;
 mod rows;
 mod transposed;
 
-pub use depthwise::{BlockedDepthwise, blocked_depthwise};
+pub use depthwise::{BlockedDepthwise, DepthwiseInput, blocked_depthwise};
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
 pub(crate) use direct::{DepthView, PlaneView, lanes_from, slopes_from};
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample, grid_sample};

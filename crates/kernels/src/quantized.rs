@@ -24,9 +24,11 @@ use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_tile};
 use crate::unary::{self, UnaryOp};
-use codes::store_codes;
+pub(crate) use codes::store_codes;
 use dots::{DotKernel, Dots, dispatch_dots, tile_size};
+pub(crate) use finish::EncodingLanes;
 use finish::{Added, Buffer, Decoding, Encoding, MOST_VALUES, StoreBuffer, Stored, load_codes};
+pub use finish::{Decodings, Encodings};
 use std::ops::Range;
 
 /// Codes that one instruction multiplies and sums.
@@ -148,7 +150,7 @@ pub enum QuantizedOutput<'a> {
     /// They are stored as they are.
     Values(&'a mut [f32]),
     /// Their codes are stored.
-    Codes(&'a mut [u8], Quantizer),
+    Codes(&'a mut [u8], &'a Encodings),
 }
 
 impl QuantizedEpilogue<'_> {
@@ -166,17 +168,25 @@ impl QuantizedEpilogue<'_> {
 }
 
 impl QuantizedOutput<'_> {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             QuantizedOutput::Values(values) => values.len(),
             QuantizedOutput::Codes(codes, _) => codes.len(),
         }
     }
 
+    pub(crate) fn check(&self, channels: usize, len: usize) -> Result<(), KernelError> {
+        check_exact("output", self.len(), len)?;
+        match self {
+            QuantizedOutput::Values(_) => Ok(()),
+            QuantizedOutput::Codes(_, encodings) => encodings.check(channels),
+        }
+    }
+
     fn shared(&mut self) -> Target<'_> {
         match self {
             QuantizedOutput::Values(values) => Target::Values(SharedMut::new(values)),
-            QuantizedOutput::Codes(codes, quantizer) => Target::Codes(SharedMut::new(codes), Encoding::new(quantizer)),
+            QuantizedOutput::Codes(codes, encodings) => Target::Codes(SharedMut::new(codes), encodings),
         }
     }
 }
@@ -184,7 +194,7 @@ impl QuantizedOutput<'_> {
 /// An output that tasks share.
 enum Target<'a> {
     Values(SharedMut<'a, f32>),
-    Codes(SharedMut<'a, u8>, Encoding),
+    Codes(SharedMut<'a, u8>, &'a Encodings),
 }
 
 /// Convolves the codes that [`quantize_planes`] or [`pad_codes`] wrote, or blocked codes of the input that need no padding
@@ -211,7 +221,7 @@ pub fn quantized_convolution(
     let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
     let channels = inputs.next_multiple_of(weights.lanes);
     check_exact("input", input.len(), product("input", &[view.batch, channels, plane])?)?;
-    check_exact("output", output.len(), blocked_len(view.batch, outputs, positions))?;
+    output.check(outputs, blocked_len(view.batch, outputs, positions))?;
     epilogue.check(outputs, output.len())?;
     check_len("scales", scaling.scales.len(), outputs)?;
     let job = Job {
@@ -252,7 +262,7 @@ pub fn quantized_product(
         return Err(KernelError::invalid("weights", "packed for a convolution"));
     }
     check_exact("input", input.len(), product("input", &[rows, weights.lanes])?)?;
-    check_exact("output", output.len(), product("output", &[rows, n])?)?;
+    output.check(n, product("output", &[rows, n])?)?;
     epilogue.check(n, output.len())?;
     check_len("scales", scaling.scales.len(), n)?;
     let one = [1, 1];
@@ -335,6 +345,10 @@ impl Job<'_> {
         let bias = self.epilogue.bias.map_or([0.0; 2 * BLOCK], |bias| lanes_from(bias, channel));
         let slopes = slopes_from(self.epilogue.activation, channel);
         let (mut buffer, function) = (Buffer([0.0; MOST_VALUES]), self.function());
+        let encoding = match &self.output {
+            Target::Codes(_, encodings) => Some(encodings.lanes(channel)),
+            Target::Values(_) => None,
+        };
         let residual = match &self.epilogue.residual {
             QuantizedResidual::Codes(_, dequantizer) => Decoding::new(dequantizer),
             _ => Decoding::default(),
@@ -354,13 +368,13 @@ impl Job<'_> {
             };
             let offset = image * self.image_stride + block * self.block_stride + position * self.position_stride;
             let strides = [self.position_stride, self.block_stride];
-            let (stored, stored_strides) = match (&self.output, function) {
-                (Target::Values(output), _) => (Stored::Values(output.pointer().wrapping_add(offset)), strides),
-                // A function is applied to values before they become codes.
-                (Target::Codes(..), Some(_)) => (Stored::Values(buffer.0.as_mut_ptr()), [2 * BLOCK, BLOCK]),
-                (Target::Codes(output, encoding), None) => {
-                    (Stored::Codes(output.pointer().wrapping_add(offset), *encoding), strides)
+            let (stored, stored_strides) = match (&self.output, &encoding) {
+                (Target::Codes(output, _), Some(encoding)) if function.is_none() => {
+                    (Stored::Codes(output.pointer().wrapping_add(offset), encoding), strides)
                 }
+                // A function is applied to values before they become codes.
+                (Target::Codes(..), _) => (Stored::Values(buffer.0.as_mut_ptr()), [2 * BLOCK, BLOCK]),
+                (Target::Values(output), _) => (Stored::Values(output.pointer().wrapping_add(offset)), strides),
             };
             let added = match self.epilogue.residual {
                 QuantizedResidual::None => Added::Nothing,
@@ -397,7 +411,7 @@ impl Job<'_> {
             if let Some(op) = function {
                 let channels = tile.channels.min(blocks * BLOCK);
                 // SAFETY: the tile lies in the output.
-                unsafe { self.apply(op, &mut buffer, [count, channels], offset) };
+                unsafe { self.apply(op, &mut buffer, encoding.as_ref(), [count, channels], offset) };
             }
             position += count;
         }
@@ -416,9 +430,16 @@ impl Job<'_> {
     ///
     /// # Safety
     /// The tile lies in the output from `offset` on, and nobody else touches this part of it.
-    unsafe fn apply(&self, op: UnaryOp, buffer: &mut Buffer, [positions, channels]: [usize; 2], offset: usize) {
-        match &self.output {
-            Target::Values(output) => {
+    unsafe fn apply(
+        &self,
+        op: UnaryOp,
+        buffer: &mut Buffer,
+        encoding: Option<&EncodingLanes<{ 2 * BLOCK }>>,
+        [positions, channels]: [usize; 2],
+        offset: usize,
+    ) {
+        match (&self.output, encoding) {
+            (Target::Values(output), _) => {
                 for (block, place) in (0..channels.div_ceil(BLOCK)).flat_map(|b| (0..positions).map(move |p| (b, p))) {
                     let line = offset + block * self.block_stride + place * self.position_stride;
                     let (line, count) = (output.pointer().wrapping_add(line), BLOCK.min(channels - block * BLOCK));
@@ -426,7 +447,7 @@ impl Job<'_> {
                     unsafe { unary::apply(self.isa, op, line, line, count) };
                 }
             }
-            Target::Codes(output, encoding) => {
+            (Target::Codes(output, _), Some(encoding)) => {
                 let line = &mut buffer.0[..2 * BLOCK * positions];
                 let (values, count) = (line.as_mut_ptr(), line.len());
                 // SAFETY: the values lie in the buffer.
@@ -435,12 +456,13 @@ impl Job<'_> {
                     buffer,
                     positions,
                     channels,
-                    encoding: *encoding,
+                    encoding,
                     output: output.pointer().wrapping_add(offset),
                     strides: [self.position_stride, self.block_stride],
                 };
                 dispatch(self.isa, store);
             }
+            (Target::Codes(..), None) => {}
         }
     }
 }
@@ -464,7 +486,7 @@ struct Tile<'a> {
     added: Added,
     slopes: Option<&'a [f32; 2 * BLOCK]>,
     limits: (f32, f32),
-    stored: Stored,
+    stored: Stored<'a>,
     /// Elements from one position to the next and from one block to the next, of what is added.
     strides: [usize; 2],
     /// The same of where results go.
@@ -641,13 +663,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         let (tile, s) = (self.0, d.simd());
         let lanes = <D::S as Simd>::LANES;
         let per_block = BLOCK / lanes;
-        let mut limits = tile.limits;
-        if let Stored::Codes(_, encoding) = &tile.stored {
-            // What lies beyond the limits of the codes has the code of the limit.
-            let inside = |limit: f32| limit.max(encoding.low).min(encoding.high);
-            limits = (inside(limits.0), inside(limits.1));
-        }
-        let (low, high) = (s.splat(limits.0), s.splat(limits.1));
+        let limits = (s.splat(tile.limits.0), s.splat(tile.limits.1));
         for vector in 0..VECTORS {
             let count = tile.channels.saturating_sub(vector * lanes).min(lanes);
             let is_whole = count == lanes;
@@ -658,11 +674,19 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
             unsafe {
                 let scale = s.load(tile.scales.as_ptr().add(vector * lanes));
                 let bias = s.load(tile.bias.as_ptr().add(vector * lanes));
+                let encoding = match &tile.stored {
+                    Stored::Codes(_, encoding) => Some(encoding.at(s, vector * lanes)),
+                    Stored::Values(_) => None,
+                };
+                // What lies beyond the limits of the codes has the code of the limit.
+                let (low, high) = match &encoding {
+                    Some(encoding) => (encoding.limit(s, limits.0), encoding.limit(s, limits.1)),
+                    None => limits,
+                };
                 for position in 0..POSITIONS {
                     let mut sum = s.fma(s.from_i(sums[position][vector]), scale, bias);
                     if let Some((from, to)) = &tile.inner {
-                        let codes = s.round(from.places(s, from.limit(s, sum)));
-                        sum = to.values(s, codes);
+                        sum = to.values(s, from.codes(s, sum));
                     }
                     let from = place(position, tile.strides);
                     match &tile.added {
@@ -679,19 +703,20 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                         sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
                     }
                     let to = place(position, tile.stored_strides);
-                    match &tile.stored {
-                        Stored::Values(values) => {
+                    match (&tile.stored, &encoding) {
+                        (Stored::Values(values), _) => {
                             let value = s.min(high, s.max(low, sum));
                             match is_whole {
                                 true => s.store(values.wrapping_add(to), value),
                                 false => s.store_partial(values.wrapping_add(to), value, count),
                             }
                         }
-                        Stored::Codes(codes, encoding) => {
+                        (Stored::Codes(codes, _), Some(encoding)) => {
                             // The order makes the lower limit of NaN.
                             let value = s.min(high, s.max(sum, low));
-                            store_codes(s, codes.wrapping_add(to), s.to_i(encoding.places(s, value)), count);
+                            store_codes(s, codes.wrapping_add(to), encoding.codes(s, value), count);
                         }
+                        (Stored::Codes(..), None) => {}
                     }
                 }
             }

@@ -1,22 +1,27 @@
 //! Depthwise convolution in the blocked layout: a vector is sixteen channels of one position.
 //!
 //! A tile is some neighbouring positions of one line, whose sums stay in registers. For each line of the kernel the
-//! columns that the tile reads are loaded once, and each is multiplied by all taps that meet it.
+//! columns that the tile reads are loaded once, and each is multiplied by all taps that meet it. Data may be codes of one
+//! byte, which become numbers when they are loaded, and results may become codes when they are stored.
 
-use super::direct::PlaneView;
+use super::direct::{PlaneView, lanes_from, slopes_from};
 use super::{BLOCK, blocked_len};
 use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
-use crate::epilogue::{Activation, Channelwise};
+use crate::epilogue::Activation;
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::packed::Packed;
 use crate::parallel::{SharedMut, parallel_for};
+use crate::quantized::{Decodings, EncodingLanes, Encodings, QuantizedOutput, store_codes};
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::unary;
+use crate::unary::{self, UnaryOp};
 use std::ops::Range;
 
 /// Output elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
+
+/// Positions whose values are kept until a function has been applied to them and they can become codes.
+const MOST_KEPT: usize = 256;
 
 /// The most columns that a tile reads of one line.
 const MOST_COLUMNS: usize = 18;
@@ -52,7 +57,28 @@ impl BlockedDepthwise {
     }
 }
 
-/// Depthwise convolution of blocked tensors.
+/// The data of a depthwise convolution.
+#[derive(Debug, Clone, Copy)]
+pub enum DepthwiseInput<'a> {
+    /// Values.
+    Values(&'a [f32]),
+    /// Values by their codes.
+    Codes(&'a [u8], &'a Decodings),
+}
+
+impl DepthwiseInput<'_> {
+    fn check(&self, channels: usize, len: usize) -> Result<(), KernelError> {
+        match self {
+            DepthwiseInput::Values(values) => check_exact("input", values.len(), len),
+            DepthwiseInput::Codes(codes, decodings) => {
+                check_exact("input", codes.len(), len)?;
+                decodings.check(channels)
+            }
+        }
+    }
+}
+
+/// Depthwise convolution of blocked tensors. What is added to the output, if the epilogue says so, must be values.
 ///
 /// # Errors
 /// The weights were packed for another shape, or a slice has the wrong length.
@@ -60,8 +86,8 @@ pub fn blocked_depthwise(
     isa: Isa,
     geometry: &ConvolutionGeometry,
     weights: &BlockedDepthwise,
-    input: &[f32],
-    output: &mut [f32],
+    input: DepthwiseInput<'_>,
+    output: QuantizedOutput<'_>,
     epilogue: &ConvolutionEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let [channels, outputs, inputs, high, wide] = geometry.channels_and_kernel();
@@ -72,58 +98,66 @@ pub fn blocked_depthwise(
     }
     let view = geometry.plane();
     let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
-    check_exact("input", input.len(), blocked_len(view.batch, channels, plane))?;
-    check_exact("output", output.len(), blocked_len(view.batch, channels, positions))?;
+    input.check(channels, blocked_len(view.batch, channels, plane))?;
+    output.check(channels, blocked_len(view.batch, channels, positions))?;
     epilogue.check_accumulating(channels, output.len())?;
-    if output.is_empty() {
+    if epilogue.accumulates && matches!(output, QuantizedOutput::Codes(..)) {
+        return Err(KernelError::invalid("residual", "cannot be in an output of codes"));
+    }
+    if output.len() == 0 {
         return Ok(());
     }
     let (blocks, count) = (channels.div_ceil(BLOCK), high * wide);
-    let shared = SharedMut::new(output);
-    let work = (shared.len() as u64).saturating_mul(count as u64) / 16;
+    let work = (output.len() as u64).saturating_mul(count as u64) / 16;
     let (lines, line) = (view.output[0], view.output[1] * BLOCK);
     // Lines are the units, so that one block of channels can spread over threads.
     let grain = CHUNK.div_ceil(line).max(lines.min(8));
+    let target = match output {
+        QuantizedOutput::Values(values) => Target::Values(SharedMut::new(values)),
+        QuantizedOutput::Codes(codes, encodings) => Target::Codes(SharedMut::new(codes), encodings),
+    };
     parallel_for(view.batch * blocks * lines, grain, work, |range| {
         let mut first = range.start;
         while first < range.end {
             let (plane_index, y) = (first / lines, first % lines);
-            let block = plane_index % blocks;
+            let channel = plane_index % blocks * BLOCK;
             let end = range.end.min((plane_index + 1) * lines);
-            let lanes = BLOCK.min(channels - block * BLOCK);
-            let vector = |values: &[f32]| {
-                let mut vector = [0.0f32; BLOCK];
-                vector[..lanes].copy_from_slice(&values[block * BLOCK..][..lanes]);
-                vector
+            let (scale, zero) = match input {
+                DepthwiseInput::Values(_) => ([1.0; BLOCK], [0.0; BLOCK]),
+                DepthwiseInput::Codes(_, decodings) => decodings.lanes(channel),
             };
-            let part = epilogue.part(0, 0, 0, 0);
-            // SAFETY: lines are disjoint and within the output.
-            let output = unsafe { shared.slice(first * line..end * line) };
-            let pointer = output.as_mut_ptr();
-            let residual = match epilogue.residual {
-                Some(values) => values[first * line..end * line].as_ptr(),
-                None if epilogue.accumulates => pointer.cast_const(),
-                None => std::ptr::null(),
+            let residual = match (epilogue.residual, &target) {
+                (Some(values), _) => values[first * line..end * line].as_ptr(),
+                (None, Target::Values(values)) if epilogue.accumulates => values.pointer().wrapping_add(first * line),
+                (None, _) => std::ptr::null(),
             };
-            let call = Lines {
+            let shared = Shared {
+                isa,
                 view,
                 taps,
-                lines: y..y + end - first,
-                weights: &weights.values[block * count * BLOCK..][..count * BLOCK],
-                input: &input[plane_index * plane * BLOCK..][..plane * BLOCK],
-                residual,
-                bias: epilogue.bias.map_or([0.0; BLOCK], vector),
-                slopes: match epilogue.activation {
-                    Activation::PRelu(Channelwise::PerRow(slopes)) => Some(vector(slopes)),
+                weights: &weights.values[channel * count..][..count * BLOCK],
+                scale,
+                zero,
+                bias: epilogue.bias.map_or([0.0; BLOCK], |bias| lanes_from(bias, channel)),
+                slopes: slopes_from(epilogue.activation, channel),
+                limits: epilogue.activation.limits(),
+                function: match epilogue.activation {
+                    Activation::Unary(op) if epilogue.activation.needs_pass() => Some(op),
                     _ => None,
                 },
-                limits: part.limits(),
-                output: pointer,
             };
-            dispatch(isa, call);
-            if let (Activation::Unary(op), true) = (epilogue.activation, part.needs_pass()) {
-                // SAFETY: the lines lie in the output.
-                unsafe { unary::apply(isa, op, pointer, pointer, (end - first) * line) };
+            let part = Part { lines: y..y + end - first, columns: 0..view.output[1], first: y, residual };
+            let from = plane_index * plane * BLOCK..(plane_index + 1) * plane * BLOCK;
+            // SAFETY: the lines lie in the output and are nobody else's, and lengths were checked.
+            unsafe {
+                match input {
+                    DepthwiseInput::Values(values) => {
+                        shared.compute(&values[from], &target, first * line, channel, part)
+                    }
+                    DepthwiseInput::Codes(codes, _) => {
+                        shared.compute(&codes[from], &target, first * line, channel, part)
+                    }
+                }
             }
             first = end;
         }
@@ -131,22 +165,153 @@ pub fn blocked_depthwise(
     Ok(())
 }
 
-/// Lines of one block of channels.
-struct Lines<'a> {
+/// An output that tasks share.
+enum Target<'a> {
+    Values(SharedMut<'a, f32>),
+    Codes(SharedMut<'a, u8>, &'a Encodings),
+}
+
+/// An element of the data.
+trait Element: Copy + Sync {
+    /// Reads a vector of them as numbers, from which `zero` is taken if they are codes.
+    ///
+    /// # Safety
+    /// So many are readable.
+    unsafe fn load<S: Simd>(s: S, from: *const Self, zero: S::F) -> S::F;
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const f32, _zero: S::F) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { s.load(from) }
+    }
+}
+
+impl Element for u8 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const u8, zero: S::F) -> S::F {
+        // SAFETY: the caller's promise.
+        s.sub(s.from_i(unsafe { s.load_u8(from) }), zero)
+    }
+}
+
+/// What is the same for all positions of one block of channels.
+struct Shared<'a> {
+    isa: Isa,
     view: PlaneView,
     taps: [usize; 2],
-    lines: Range<usize>,
     weights: &'a [f32],
-    input: &'a [f32],
-    /// As many values as the output, perhaps the output itself, or null.
-    residual: *const f32,
+    /// What sums are multiplied with.
+    scale: [f32; BLOCK],
+    /// The codes of zero, if the data are codes.
+    zero: [f32; BLOCK],
     bias: [f32; BLOCK],
     slopes: Option<[f32; BLOCK]>,
     limits: (f32, f32),
-    output: *mut f32,
+    /// An activation that is applied to stored values.
+    function: Option<UnaryOp>,
 }
 
-impl Kernel for Lines<'_> {
+/// Some positions of a block.
+#[derive(Clone)]
+struct Part {
+    lines: Range<usize>,
+    columns: Range<usize>,
+    /// The line that the output and what is added begin with.
+    first: usize,
+    /// As many values as the output, perhaps the output itself, or null.
+    residual: *const f32,
+}
+
+impl Shared<'_> {
+    /// Computes lines whose first element of the output is at `offset`.
+    ///
+    /// # Safety
+    /// The lines lie in the output, nobody else touches them, and the input and the residual have what they read.
+    unsafe fn compute<T: Element>(&self, input: &[T], target: &Target<'_>, offset: usize, channel: usize, part: Part) {
+        let line = self.view.output[1] * BLOCK;
+        match target {
+            Target::Values(values) => {
+                let output = values.pointer().wrapping_add(offset);
+                let len = part.lines.len() * line;
+                dispatch(self.isa, Lines { shared: self, input, part, stored: Stored::Values(output) });
+                if let Some(op) = self.function {
+                    // SAFETY: the lines lie in the output.
+                    unsafe { unary::apply(self.isa, op, output, output, len) };
+                }
+            }
+            Target::Codes(codes, encodings) => {
+                let (output, encoding) = (codes.pointer().wrapping_add(offset), encodings.lanes(channel));
+                let Some(op) = self.function else {
+                    dispatch(self.isa, Lines { shared: self, input, part, stored: Stored::Codes(output, &encoding) });
+                    return;
+                };
+                let mut kept = [0.0f32; MOST_KEPT * BLOCK];
+                for y in part.lines.clone() {
+                    for x in part.columns.clone().step_by(MOST_KEPT) {
+                        let columns = x..part.columns.end.min(x + MOST_KEPT);
+                        let (count, values) = (columns.len(), kept.as_mut_ptr());
+                        let place = (y - part.first) * line + x * BLOCK;
+                        let residual = match part.residual.is_null() {
+                            true => part.residual,
+                            false => part.residual.wrapping_add((y - part.first) * line),
+                        };
+                        // What is stored is found by its column.
+                        let stored = Stored::Values(values.wrapping_sub(x * BLOCK));
+                        let part = Part { lines: y..y + 1, columns, first: y, residual };
+                        dispatch(self.isa, Lines { shared: self, input, part, stored });
+                        // SAFETY: so many values are kept.
+                        unsafe { unary::apply(self.isa, op, values, values, count * BLOCK) };
+                        let output = output.wrapping_add(place);
+                        dispatch(self.isa, Store { values: &kept[..count * BLOCK], encoding: &encoding, output });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where results go.
+#[derive(Clone, Copy)]
+enum Stored<'a> {
+    Values(*mut f32),
+    Codes(*mut u8, &'a EncodingLanes<BLOCK>),
+}
+
+/// Stores the codes of values.
+struct Store<'a> {
+    values: &'a [f32],
+    encoding: &'a EncodingLanes<BLOCK>,
+    output: *mut u8,
+}
+
+impl Kernel for Store<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for part in (0..BLOCK).step_by(S::LANES) {
+            let encoding = self.encoding.at(s, part);
+            for place in (part..self.values.len()).step_by(BLOCK) {
+                // SAFETY: the values are whole blocks, and who makes this has room for their codes.
+                unsafe {
+                    let value = encoding.limit(s, s.load(self.values.as_ptr().add(place)));
+                    store_codes(s, self.output.add(place), encoding.codes(s, value), S::LANES);
+                }
+            }
+        }
+    }
+}
+
+/// Lines of one block of channels.
+struct Lines<'a, T> {
+    shared: &'a Shared<'a>,
+    input: &'a [T],
+    part: Part,
+    stored: Stored<'a>,
+}
+
+impl<I: Element> Kernel for Lines<'_, I> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -154,13 +319,13 @@ impl Kernel for Lines<'_> {
         // registers hold beside the sums.
         macro_rules! tiles {
             ($stride:literal $wide:literal: $($count:literal)*) => {
-                match best_tile(self.view.output[1], &[$($count),*]) {
+                match best_tile(self.part.columns.len(), &[$($count),*]) {
                     $($count => self.tiles::<S, $stride, $wide, $count>(s),)*
                     _ => self.positions(s),
                 }
             };
         }
-        match (self.view.dilation[1], self.view.stride[1], self.taps[1], S::LANES == BLOCK) {
+        match (self.shared.view.dilation[1], self.shared.view.stride[1], self.shared.taps[1], S::LANES == BLOCK) {
             (1, 1, 1, true) => tiles!(1 1: 4 7 8),
             (1, 1, 2, true) => tiles!(1 2: 4 7 8),
             (1, 1, 3, true) => tiles!(1 3: 4 6 7 8 10 12),
@@ -182,15 +347,14 @@ fn best_tile(line: usize, lengths: &[usize]) -> usize {
     lengths.iter().copied().rev().min_by_key(|length| line.div_ceil(*length) * (length + 2)).unwrap_or(0)
 }
 
-impl Lines<'_> {
+impl<I: Element> Lines<'_, I> {
     /// Computes all lines in tiles of `N` positions.
     #[inline(always)]
     fn tiles<S: Simd, const T: usize, const K: usize, const N: usize>(&self, s: S) {
-        let wide = self.view.output[1];
-        let (pad, width) = (self.view.pad[1], self.view.input[1]);
-        for y in self.lines.clone() {
-            for x in (0..wide).step_by(N) {
-                let count = N.min(wide - x);
+        let (pad, width) = (self.shared.view.pad[1], self.shared.view.input[1]);
+        for y in self.part.lines.clone() {
+            for x in self.part.columns.clone().step_by(N) {
+                let count = N.min(self.part.columns.end - x);
                 let is_inside = count == N && x * T >= pad && (x + N - 1) * T + K <= width + pad;
                 for part in (0..BLOCK).step_by(S::LANES) {
                     // SAFETY: the positions lie in the line and, where `is_inside`, what they read in the width.
@@ -219,23 +383,24 @@ impl Lines<'_> {
         count: usize,
     ) {
         const { assert!((N - 1) * T + K <= MOST_COLUMNS, "a tile reads more columns than there is room for") };
-        let width = self.view.input[1];
+        let width = self.shared.view.input[1];
         let mut sums = [s.splat(0.0); N];
+        let zero = self.zero(s, part);
         // Columns before the first one wrap around, and are then beyond the width.
-        let first = (x * T).wrapping_sub(self.view.pad[1]);
-        for ky in 0..self.taps[0] {
-            let Some(row) = self.view.at(0, y, ky) else { continue };
+        let first = (x * T).wrapping_sub(self.shared.view.pad[1]);
+        for ky in 0..self.shared.taps[0] {
+            let Some(row) = self.shared.view.at(0, y, ky) else { continue };
             let mut columns = [s.splat(0.0); MOST_COLUMNS];
             for (offset, column) in columns.iter_mut().enumerate().take((N - 1) * T + K) {
                 let at = first.wrapping_add(offset);
                 if !EDGE || at < width {
                     // SAFETY: the column lies in the row, which `at` has found inside the input.
-                    *column = unsafe { s.load(self.input.as_ptr().add((row * width + at) * BLOCK + part)) };
+                    *column = unsafe { I::load(s, self.input.as_ptr().add((row * width + at) * BLOCK + part), zero) };
                 }
             }
             for kx in 0..K {
                 // SAFETY: there are as many blocks of weights as taps.
-                let weight = unsafe { s.load(self.weights.as_ptr().add((ky * K + kx) * BLOCK + part)) };
+                let weight = unsafe { s.load(self.shared.weights.as_ptr().add((ky * K + kx) * BLOCK + part)) };
                 for (index, sum) in sums.iter_mut().enumerate() {
                     *sum = s.fma(columns[index * T + kx], weight, *sum);
                 }
@@ -253,11 +418,11 @@ impl Lines<'_> {
     /// width, one at a time elsewhere.
     #[inline(always)]
     fn positions<S: Simd>(&self, s: S) {
-        let (low, end) = interior(&self.view, self.taps[1]);
-        for y in self.lines.clone() {
-            let mut x = 0;
-            while x < self.view.output[1] {
-                let count = if x >= low && x + 8 <= end { 8 } else { 1 };
+        let (low, end) = interior(&self.shared.view, self.shared.taps[1]);
+        for y in self.part.lines.clone() {
+            let mut x = self.part.columns.start;
+            while x < self.part.columns.end {
+                let count = if x >= low && x + 8 <= end.min(self.part.columns.end) { 8 } else { 1 };
                 for part in (0..BLOCK).step_by(S::LANES) {
                     // SAFETY: the positions lie in the line, and the taps of eight of them in the width.
                     unsafe {
@@ -278,18 +443,19 @@ impl Lines<'_> {
     /// The positions lie in the line, and all their taps in the width of the input.
     #[inline(always)]
     unsafe fn eight<S: Simd>(&self, s: S, part: usize, [y, x]: [usize; 2]) {
-        let (view, mut sums) = (&self.view, [s.splat(0.0); 8]);
+        let (view, mut sums, zero) = (&self.shared.view, [s.splat(0.0); 8], self.zero(s, part));
         let first = x * view.stride[1] - view.pad[1];
-        for ky in 0..self.taps[0] {
+        for ky in 0..self.shared.taps[0] {
             let Some(row) = view.at(0, y, ky) else { continue };
-            for kx in 0..self.taps[1] {
+            for kx in 0..self.shared.taps[1] {
                 let place = row * view.input[1] + first + kx * view.dilation[1];
                 // SAFETY: the taps lie in the input, and there are as many blocks of weights as taps.
                 unsafe {
-                    let weight = s.load(self.weights.as_ptr().add((ky * self.taps[1] + kx) * BLOCK + part));
+                    let weight =
+                        s.load(self.shared.weights.as_ptr().add((ky * self.shared.taps[1] + kx) * BLOCK + part));
                     let from = self.input.as_ptr().add(place * BLOCK + part);
                     for (index, sum) in sums.iter_mut().enumerate() {
-                        *sum = s.fma(s.load(from.add(index * view.stride[1] * BLOCK)), weight, *sum);
+                        *sum = s.fma(I::load(s, from.add(index * view.stride[1] * BLOCK), zero), weight, *sum);
                     }
                 }
             }
@@ -306,16 +472,17 @@ impl Lines<'_> {
     /// The position lies in the line.
     #[inline(always)]
     unsafe fn position<S: Simd>(&self, s: S, part: usize, [y, x]: [usize; 2]) {
-        let mut sums = [s.splat(0.0); 2];
-        for ky in 0..self.taps[0] {
-            let Some(row) = self.view.at(0, y, ky) else { continue };
-            for kx in 0..self.taps[1] {
-                let Some(column) = self.view.at(1, x, kx) else { continue };
+        let (mut sums, zero) = ([s.splat(0.0); 2], self.zero(s, part));
+        for ky in 0..self.shared.taps[0] {
+            let Some(row) = self.shared.view.at(0, y, ky) else { continue };
+            for kx in 0..self.shared.taps[1] {
+                let Some(column) = self.shared.view.at(1, x, kx) else { continue };
                 // SAFETY: the tap lies in the input, and there are as many blocks of weights as taps.
                 unsafe {
-                    let weight = s.load(self.weights.as_ptr().add((ky * self.taps[1] + kx) * BLOCK + part));
-                    let from = self.input.as_ptr().add((row * self.view.input[1] + column) * BLOCK + part);
-                    sums[kx % 2] = s.fma(s.load(from), weight, sums[kx % 2]);
+                    let weight =
+                        s.load(self.shared.weights.as_ptr().add((ky * self.shared.taps[1] + kx) * BLOCK + part));
+                    let from = self.input.as_ptr().add((row * self.shared.view.input[1] + column) * BLOCK + part);
+                    sums[kx % 2] = s.fma(I::load(s, from, zero), weight, sums[kx % 2]);
                 }
             }
         }
@@ -323,25 +490,43 @@ impl Lines<'_> {
         unsafe { self.finish(s, part, [y, x], s.add(sums[0], sums[1])) };
     }
 
-    /// Adds bias and residual to a sum, applies slopes and limits, and stores it.
+    /// The codes of zero of a vector of channels.
+    #[inline(always)]
+    fn zero<S: Simd>(&self, s: S, part: usize) -> S::F {
+        let lanes = &self.shared.zero[part..][..S::LANES];
+        // SAFETY: the slice has a vector.
+        unsafe { s.load(lanes.as_ptr()) }
+    }
+
+    /// Scales a sum, adds bias and residual, applies slopes and limits, and stores it.
     ///
     /// # Safety
-    /// The position lies in the lines.
+    /// The position lies in the part.
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, s: S, part: usize, [y, x]: [usize; 2], sum: S::F) {
-        let place = ((y - self.lines.start) * self.view.output[1] + x) * BLOCK + part;
+        let shared = self.shared;
+        let place = ((y - self.part.first) * shared.view.output[1] + x) * BLOCK + part;
         // SAFETY: the part lies in a block, and the place in the output and the residual.
         unsafe {
-            let mut sum = s.add(sum, s.load(self.bias.as_ptr().add(part)));
-            if !self.residual.is_null() {
-                sum = s.add(sum, s.load(self.residual.add(place)));
+            let (scale, bias) = (s.load(shared.scale.as_ptr().add(part)), s.load(shared.bias.as_ptr().add(part)));
+            let mut sum = s.fma(sum, scale, bias);
+            if !self.part.residual.is_null() {
+                sum = s.add(sum, s.load(self.part.residual.wrapping_add(place)));
             }
-            if let Some(slopes) = &self.slopes {
+            if let Some(slopes) = &shared.slopes {
                 let scaled = s.mul(sum, s.load(slopes.as_ptr().add(part)));
                 sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
             }
-            let (low, high) = (s.splat(self.limits.0), s.splat(self.limits.1));
-            s.store(self.output.add(place), s.min(high, s.max(low, sum)));
+            let (low, high) = (s.splat(shared.limits.0), s.splat(shared.limits.1));
+            match &self.stored {
+                Stored::Values(values) => s.store(values.wrapping_add(place), s.min(high, s.max(low, sum))),
+                Stored::Codes(codes, encoding) => {
+                    let encoding = encoding.at(s, part);
+                    // The order makes the lower limit of NaN.
+                    let value = encoding.limit(s, s.min(high, s.max(sum, low)));
+                    store_codes(s, codes.wrapping_add(place), encoding.codes(s, value), S::LANES);
+                }
+            }
         }
     }
 }

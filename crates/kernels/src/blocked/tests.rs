@@ -3,6 +3,7 @@ use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolu
 use crate::epilogue::{Activation, Channelwise};
 use crate::isa::{self, Isa};
 use crate::pooling::PoolingGeometry;
+use crate::quantized::{Decodings, Encodings, QuantizedOutput};
 use crate::testing::{Random, assert_close, in_pool};
 use crate::unary::UnaryOp;
 use pretty_assertions::assert_eq;
@@ -110,7 +111,8 @@ fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Opti
             }
             None => {
                 let packed = BlockedDepthwise::pack(geometry, &weights).unwrap();
-                blocked_depthwise(isa, geometry, &packed, &blocked_input, output, epilogue).unwrap();
+                let (input, output) = (DepthwiseInput::Values(&blocked_input), QuantizedOutput::Values(output));
+                blocked_depthwise(isa, geometry, &packed, input, output, epilogue).unwrap();
             }
         };
         let (mut output, mut accumulated) = (vec![f32::NAN; blocked_residual.len()], blocked_residual.clone());
@@ -178,6 +180,82 @@ proptest! {
         let geometry =
             ConvolutionGeometry::new(1, channels, channels, channels, size, kernel, stride, [1; 3], before, after);
         check(&mut random, &geometry.unwrap(), None);
+    }
+
+    #[test]
+    fn depthwise_convolutions_of_codes(seed: u64) {
+        let mut random = Random::new(seed);
+        let channels = random.between(2, 40);
+        let (kernel, stride) = (random.between(1, 7), random.between(1, 2));
+        let wide = [random.between(kernel, 40), random.between(250, 600)][usize::from(random.between(0, 9) == 0)];
+        let pad = [0, random.between(0, 3), random.between(0, 3)];
+        let size = [1, random.between(5, 9), wide];
+        let (kernel, stride) = ([1, random.between(1, 5), kernel], [1, random.between(1, 2), stride]);
+        let geometry =
+            ConvolutionGeometry::new(2, channels, channels, channels, size, kernel, stride, [1; 3], pad, pad).unwrap();
+        let (view, count) = (geometry.plane(), [1, channels][random.between(0, 1)]);
+        let positions = view.output[0] * view.output[1];
+        let (low, high): (Vec<f32>, Vec<f32>) =
+            (0..count).map(|c| (-0.5 - c as f32 / 7.0, 1.25 + c as f32 / 3.0)).unzip();
+        let (decodings, encodings) = (Decodings::new(&low, &high, 255.0).unwrap(), Encodings::new(&low, &high, 255.0).unwrap());
+        let codes: Vec<u8> = (0..blocked_len(2, channels, view.input[0] * view.input[1]))
+            .map(|_| random.between(0, 255) as u8)
+            .collect();
+        let levels = |place: usize, positions: usize| {
+            let channel = place / BLOCK / positions % channels.div_ceil(BLOCK) * BLOCK + place % BLOCK;
+            let at = if count == 1 { 0 } else { channel.min(count - 1) };
+            (low[at], (high[at] - low[at]) / 255.0)
+        };
+        let values: Vec<f32> = codes
+            .iter()
+            .enumerate()
+            .map(|(place, code)| {
+                let (low, step) = levels(place, view.input[0] * view.input[1]);
+                low + f32::from(*code) * step
+            })
+            .collect();
+        let packed = BlockedDepthwise::pack(&geometry, &random.values(geometry.weights_len())).unwrap();
+        let (bias, slopes) = (random.values(channels), random.values(channels));
+        let residual = random.values(blocked_len(2, channels, positions));
+        let activation = [
+            Activation::Unary(UnaryOp::Clamp { min: -0.25, max: 3.0 }),
+            Activation::Unary(UnaryOp::Square),
+            Activation::PRelu(Channelwise::PerRow(&slopes)),
+        ][random.between(0, 2)];
+        let residual = Some(&residual[..]).filter(|_| random.between(0, 1) == 1);
+        let epilogue = ConvolutionEpilogue { bias: Some(&bias), residual, accumulates: false, activation };
+        for isa in Isa::available() {
+            let values_of = |input: DepthwiseInput<'_>| {
+                let mut output = vec![f32::NAN; blocked_len(2, channels, positions)];
+                let target = QuantizedOutput::Values(&mut output);
+                blocked_depthwise(isa, &geometry, &packed, input, target, &epilogue).unwrap();
+                output
+            };
+            let codes_of = || {
+                let mut output = vec![0; blocked_len(2, channels, positions)];
+                let (input, target) = (DepthwiseInput::Codes(&codes, &decodings), QuantizedOutput::Codes(&mut output, &encodings));
+                blocked_depthwise(isa, &geometry, &packed, input, target, &epilogue).unwrap();
+                output
+            };
+            let given = values_of(DepthwiseInput::Codes(&codes, &decodings));
+            let expected: Vec<f64> = plain(2, channels, positions, &values_of(DepthwiseInput::Values(&values)))
+                .into_iter()
+                .map(f64::from)
+                .collect();
+            assert_close(&plain(2, channels, positions, &given), &expected, 400, &format!("{isa} {geometry:?}"));
+            for (place, (code, value)) in codes_of().into_iter().zip(&given).enumerate() {
+                let (low, step) = levels(place, positions);
+                let level = ((f64::from(*value) - f64::from(low)) / f64::from(step)).clamp(0.0, 255.0);
+                prop_assert!((level - f64::from(code)).abs() < 0.501 || place % BLOCK >= channels % BLOCK, "{isa} {value} {code}");
+            }
+            prop_assert_eq!(codes_of(), in_pool(2, codes_of));
+        }
+        let mut output = vec![0; blocked_len(2, channels, positions)];
+        let short = Encodings::new(&vec![0.0; channels + 1], &vec![1.0; channels + 1], 255.0).unwrap();
+        for (input, encodings) in [(&codes[1..], &encodings), (&codes[..], &short)] {
+            let (input, target) = (DepthwiseInput::Codes(input, &decodings), QuantizedOutput::Codes(&mut output, encodings));
+            prop_assert!(blocked_depthwise(Isa::portable(), &geometry, &packed, input, target, &epilogue).is_err());
+        }
     }
 
     #[test]

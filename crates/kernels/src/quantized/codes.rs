@@ -41,7 +41,7 @@ pub struct Dequantizer {
 /// # Safety
 /// That many bytes are writable, and codes lie between 0 and 255.
 #[inline(always)]
-pub(super) unsafe fn store_codes<S: Simd>(s: S, to: *mut u8, codes: S::I, count: usize) {
+pub(crate) unsafe fn store_codes<S: Simd>(s: S, to: *mut u8, codes: S::I, count: usize) {
     // SAFETY: the caller's promise, and a block has the bytes of any tier's vector.
     unsafe {
         if count >= S::LANES {

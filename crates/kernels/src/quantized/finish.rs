@@ -5,14 +5,161 @@
 
 use super::codes::{Dequantizer, Quantizer, store_codes};
 use super::dots::MOST_POSITIONS;
-use crate::blocked::BLOCK;
+use crate::blocked::{BLOCK, lanes_from};
+use crate::error::{KernelError, check_exact};
 use crate::simd::{Kernel, Simd};
+
+/// From values to codes by one multiplication, with levels of all channels or of each.
+#[derive(Debug, Clone)]
+pub struct Encodings {
+    /// One parameter for all channels, or one for each.
+    low: Vec<f32>,
+    high: Vec<f32>,
+    scale: Vec<f32>,
+    shift: Vec<f32>,
+}
+
+impl Encodings {
+    /// The nearest of `steps + 1` levels between the limits, which are those of all channels or of each.
+    ///
+    /// # Errors
+    /// The limits differ in number, there is none, or codes between them are not computed by one multiplication in f32.
+    pub fn new(low: &[f32], high: &[f32], steps: f32) -> Result<Self, KernelError> {
+        check_exact("high", high.len(), low.len())?;
+        let all: Vec<Encoding> = low
+            .iter()
+            .zip(high)
+            .map(|(low, high)| Encoding::new(&Quantizer { low: *low, high: *high, steps }))
+            .collect();
+        let fits =
+            |e: &Encoding| e.low < e.high && [e.low, e.high, e.scale, e.shift].iter().all(|value| value.is_finite());
+        if all.is_empty() || !all.iter().all(fits) || !(1.0..=255.0).contains(&steps) {
+            return Err(KernelError::invalid("limits", "are none of codes of one byte"));
+        }
+        let vector = |parameter: fn(&Encoding) -> f32| all.iter().map(parameter).collect();
+        Ok(Self {
+            low: vector(|e| e.low),
+            high: vector(|e| e.high),
+            scale: vector(|e| e.scale),
+            shift: vector(|e| e.shift),
+        })
+    }
+
+    /// Checks that there is one for all channels or one for each.
+    pub(crate) fn check(&self, channels: usize) -> Result<(), KernelError> {
+        if self.low.len() == 1 { Ok(()) } else { check_exact("encodings", self.low.len(), channels) }
+    }
+
+    /// Those of the channels from one on. Lanes beyond the last channel have code 0.
+    pub(crate) fn lanes<const LANES: usize>(&self, channel: usize) -> EncodingLanes<LANES> {
+        let lanes = |values: &[f32]| lanes_of(values, channel);
+        EncodingLanes {
+            low: lanes(&self.low),
+            high: lanes(&self.high),
+            scale: lanes(&self.scale),
+            shift: lanes(&self.shift),
+        }
+    }
+}
+
+/// The parameters of neighbouring channels.
+#[derive(Debug, Clone)]
+pub(crate) struct EncodingLanes<const LANES: usize> {
+    low: [f32; LANES],
+    high: [f32; LANES],
+    scale: [f32; LANES],
+    shift: [f32; LANES],
+}
+
+impl<const LANES: usize> EncodingLanes<LANES> {
+    /// The encodings of a vector of channels from a lane on.
+    #[inline(always)]
+    pub(crate) fn at<S: Simd>(&self, s: S, lane: usize) -> EncodingVector<S> {
+        let load = |values: &[f32; LANES]| {
+            let lanes = &values[lane..][..S::LANES];
+            // SAFETY: the slice has a vector.
+            unsafe { s.load(lanes.as_ptr()) }
+        };
+        EncodingVector {
+            low: load(&self.low),
+            high: load(&self.high),
+            scale: load(&self.scale),
+            shift: load(&self.shift),
+        }
+    }
+}
+
+/// The encodings of a vector of channels.
+#[derive(Clone, Copy)]
+pub(crate) struct EncodingVector<S: Simd> {
+    pub low: S::F,
+    pub high: S::F,
+    scale: S::F,
+    shift: S::F,
+}
+
+impl<S: Simd> EncodingVector<S> {
+    /// The codes of values between the limits.
+    #[inline(always)]
+    pub(crate) fn codes(&self, s: S, value: S::F) -> S::I {
+        s.to_i(s.fma(value, self.scale, self.shift))
+    }
+
+    /// Values within the limits. NaN becomes the lower one.
+    #[inline(always)]
+    pub(crate) fn limit(&self, s: S, value: S::F) -> S::F {
+        s.min(self.high, s.max(value, self.low))
+    }
+}
+
+/// From codes to values, with levels of all channels or of each: less the code of zero, times the distance of two levels.
+#[derive(Debug, Clone)]
+pub struct Decodings {
+    scale: Vec<f32>,
+    zero: Vec<f32>,
+}
+
+impl Decodings {
+    /// Codes from 0, which is `low`, to `steps`, which is `high`: one limit each for all channels or for each.
+    ///
+    /// # Errors
+    /// The limits differ in number, there is none, or levels do not lie apart in f32.
+    pub fn new(low: &[f32], high: &[f32], steps: f32) -> Result<Self, KernelError> {
+        check_exact("high", high.len(), low.len())?;
+        let scale = |(low, high): (&f32, &f32)| (f64::from(*high) - f64::from(*low)) / f64::from(steps);
+        let all: Vec<f64> = low.iter().zip(high).map(scale).collect();
+        let zero: Vec<f32> = low.iter().zip(&all).map(|(low, scale)| (-f64::from(*low) / scale) as f32).collect();
+        let scale: Vec<f32> = all.into_iter().map(|scale| scale as f32).collect();
+        if scale.is_empty() || scale.iter().chain(&zero).any(|value| !value.is_finite()) {
+            return Err(KernelError::invalid("limits", "are none of codes of one byte"));
+        }
+        Ok(Self { scale, zero })
+    }
+
+    /// Checks that there is one for all channels or one for each.
+    pub(crate) fn check(&self, channels: usize) -> Result<(), KernelError> {
+        if self.scale.len() == 1 { Ok(()) } else { check_exact("decodings", self.scale.len(), channels) }
+    }
+
+    /// The distances of levels and the codes of zero of the channels from one on.
+    pub(crate) fn lanes<const LANES: usize>(&self, channel: usize) -> ([f32; LANES], [f32; LANES]) {
+        (lanes_of(&self.scale, channel), lanes_of(&self.zero, channel))
+    }
+}
+
+/// The values of channels from one on, of one for all or one for each.
+fn lanes_of<const LANES: usize>(values: &[f32], channel: usize) -> [f32; LANES] {
+    match values {
+        [value] => [*value; LANES],
+        values => lanes_from(values, channel),
+    }
+}
 
 /// A [`Quantizer`] as one multiplication.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encoding {
-    pub low: f32,
-    pub high: f32,
+    low: f32,
+    high: f32,
     scale: f32,
     shift: f32,
 }
@@ -24,16 +171,11 @@ impl Encoding {
         Self { low: quantizer.low, high: quantizer.high, scale: scale as f32, shift: (-low * scale) as f32 }
     }
 
-    /// The codes of values between the limits, before they are rounded.
+    /// The codes of values, as numbers. That of NaN is 0.
     #[inline(always)]
-    pub(super) fn places<S: Simd>(&self, s: S, value: S::F) -> S::F {
-        s.fma(value, s.splat(self.scale), s.splat(self.shift))
-    }
-
-    /// Values within the limits. NaN becomes the lower one.
-    #[inline(always)]
-    pub(super) fn limit<S: Simd>(&self, s: S, value: S::F) -> S::F {
-        s.min(s.splat(self.high), s.max(value, s.splat(self.low)))
+    pub(super) fn codes<S: Simd>(&self, s: S, value: S::F) -> S::F {
+        let value = s.min(s.splat(self.high), s.max(value, s.splat(self.low)));
+        s.round(s.fma(value, s.splat(self.scale), s.splat(self.shift)))
     }
 }
 
@@ -67,9 +209,9 @@ pub(super) enum Added {
 
 /// Where the values of a tile go.
 #[derive(Clone, Copy)]
-pub(super) enum Stored {
+pub(super) enum Stored<'a> {
     Values(*mut f32),
-    Codes(*mut u8, Encoding),
+    Codes(*mut u8, &'a EncodingLanes<{ 2 * BLOCK }>),
 }
 
 /// Reads the bytes of the first `count` lanes.
@@ -103,7 +245,7 @@ pub(super) struct StoreBuffer<'a> {
     pub positions: usize,
     /// Channels that are stored, from the tile's first on.
     pub channels: usize,
-    pub encoding: Encoding,
+    pub encoding: &'a EncodingLanes<{ 2 * BLOCK }>,
     /// Where the first code goes.
     pub output: *mut u8,
     /// Codes from one position to the next and from one block to the next.
@@ -123,8 +265,9 @@ impl Kernel for StoreBuffer<'_> {
                 let values = &self.buffer.0[position * 2 * BLOCK + channel..][..S::LANES];
                 // SAFETY: the slice has a vector, and who makes this has checked that the tile lies in the output.
                 unsafe {
-                    let value = self.encoding.limit(s, s.load(values.as_ptr()));
-                    store_codes(s, self.output.add(place), s.to_i(self.encoding.places(s, value)), count);
+                    let encoding = self.encoding.at(s, channel);
+                    let value = encoding.limit(s, s.load(values.as_ptr()));
+                    store_codes(s, self.output.add(place), encoding.codes(s, value), count);
                 }
                 channel += S::LANES;
             }

@@ -109,6 +109,12 @@ proptest! {
                 _ => sum.max(-2.0),
             };
         }
+        // Levels of all channels or of each.
+        let count = [1, outputs][random.between(0, 1)];
+        let scaled = |c: usize| Quantizer { low: quantizer.low * (c + 1) as f32, ..quantizer };
+        let quantizers: Vec<Quantizer> = (0..count).map(scaled).collect();
+        let limit = |limit: fn(&Quantizer) -> f32| quantizers.iter().map(limit).collect::<Vec<_>>();
+        let encodings = Encodings::new(&limit(|q| q.low), &limit(|q| q.high), quantizer.steps).unwrap();
         let packed = QuantizedWeights::of_convolution(&geometry, layout, &weights).unwrap();
         let epilogue = QuantizedEpilogue {
             bias: Some(&bias),
@@ -144,9 +150,13 @@ proptest! {
                 let target = QuantizedOutput::Values(&mut output);
                 quantized_convolution(isa, &geometry, &packed, &scaling, &input, target, &epilogue).unwrap();
                 let mut codes = vec![0; output.len()];
-                let target = QuantizedOutput::Codes(&mut codes, quantizer);
+                let target = QuantizedOutput::Codes(&mut codes, &encodings);
                 quantized_convolution(isa, &geometry, &packed, &scaling, &input, target, &epilogue).unwrap();
-                assert!(codes.iter().zip(&output).all(|(given, value)| is_code(&quantizer, *value, *given)), "{isa}");
+                for (place, (given, value)) in codes.iter().zip(&output).enumerate() {
+                    let channel = place / BLOCK / positions % outputs.div_ceil(BLOCK) * BLOCK + place % BLOCK;
+                    let levels = quantizers.get(channel).or(quantizers.first().filter(|_| quantizers.len() == 1));
+                    assert!(levels.is_none_or(|levels| is_code(levels, *value, *given)), "{isa} {channel} {value} {given}");
+                }
                 let mut result = vec![f32::NAN; 2 * outputs * positions];
                 to_plain(2, outputs, positions, &output, &mut result).unwrap();
                 result
@@ -194,7 +204,8 @@ proptest! {
             let mut codes = vec![0; rows * n];
             let both = QuantizedEpilogue { residual: QuantizedResidual::Codes(&residual, dequantizer), ..epilogue };
             quantized_product(isa, rows, &packed, &scaling, &input, QuantizedOutput::Values(&mut output), &both).unwrap();
-            let target = QuantizedOutput::Codes(&mut codes, quantizer);
+            let encodings = Encodings::new(&[quantizer.low], &[quantizer.high], quantizer.steps).unwrap();
+            let target = QuantizedOutput::Codes(&mut codes, &encodings);
             quantized_product(isa, rows, &packed, &scaling, &input, target, &both).unwrap();
             prop_assert!(codes.iter().zip(&output).all(|(given, value)| is_code(&quantizer, *value, *given)));
             let linear = QuantizedEpilogue::default();
@@ -241,4 +252,11 @@ fn what_does_not_fit_is_refused() {
     let far = ConvolutionGeometry::new(1, 1, 5, 16, [1, 4, 4], one, one, one, pad, pad).unwrap();
     assert_eq!(codes_len(&far, CodeLayout::Blocks), None);
     assert!(QuantizedWeights::of_matrix(1 << 17, 16, |_, _| 0).is_err());
+    assert!(Encodings::new(&[0.0, 1.0], &[1.0], 255.0).is_err());
+    assert!(Encodings::new(&[], &[], 255.0).is_err());
+    assert!(Encodings::new(&[1.0], &[0.0], 255.0).is_err());
+    assert!(Encodings::new(&[0.0], &[1e-42], 255.0).is_err());
+    assert!(Encodings::new(&[0.0], &[1.0], 256.0).is_err());
+    let encodings = Encodings::new(&[0.0; 3], &[1.0; 3], 255.0).unwrap();
+    assert!(encodings.check(3).is_ok() && encodings.check(4).is_err());
 }
