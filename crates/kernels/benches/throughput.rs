@@ -8,7 +8,7 @@ use ovir_kernels::blocked::{
     BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, DepthwiseInput, blocked_convolution,
     blocked_convolution_scratch_len, blocked_depthwise,
 };
-use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, Operand, run_chain};
+use ovir_kernels::chain::{Chain, ChainGeometry, ChainInput, ChainOutput, ChainStep, Operand, run_chain};
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution, convolution};
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary};
 use ovir_kernels::epilogue::{Activation, Epilogue};
@@ -209,7 +209,8 @@ fn other_rows(isa: Isa, filter: &str) {
     let chain = Chain::new(1, steps.collect()).unwrap();
     let geometry = ChainGeometry::new(&[16], &[&[16]]).unwrap();
     report(filter, &format!("chain of 100 {isa} [1,16]"), 100.0, "Gop/s", || {
-        run_chain(isa, &chain, &geometry, &[&input[..16]], None, &mut output[..16]).unwrap();
+        let (inputs, target) = ([ChainInput::Values(&input[..16])], ChainOutput::Values(&mut output[..16]));
+        run_chain(isa, &chain, &geometry, &inputs, None, target).unwrap();
     });
     // SAFETY: every bit pattern is a u8, and the slices keep their memory borrowed.
     let (from, to) = unsafe {

@@ -5,6 +5,7 @@ use crate::elementwise::{BinaryOp, line_f32};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
+use crate::quantized::{Dequantizer, Quantizer, dequantize_line, quantize_line};
 use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
 
@@ -19,6 +20,9 @@ const MOST_SPREAD: usize = 8;
 
 /// The most inputs a chain has.
 pub const MOST_INPUTS: usize = 16;
+
+/// All tiles: those of steps, of inputs that are brought into tiles, and of results that become codes.
+const TILES: usize = SLOTS + MOST_INPUTS + 1;
 
 /// The most axes a collapsed geometry keeps.
 const MOST_AXES: usize = 8;
@@ -112,6 +116,33 @@ impl Chain {
     pub fn picoseconds(&self) -> u64 {
         self.picoseconds
     }
+}
+
+/// An input of a chain.
+#[derive(Debug, Clone, Copy)]
+pub enum ChainInput<'a> {
+    /// Values.
+    Values(&'a [f32]),
+    /// Values by their codes.
+    Codes(&'a [u8], Dequantizer),
+}
+
+impl ChainInput<'_> {
+    fn len(&self) -> usize {
+        match self {
+            ChainInput::Values(values) => values.len(),
+            ChainInput::Codes(codes, _) => codes.len(),
+        }
+    }
+}
+
+/// Where the result of a chain goes.
+#[derive(Debug)]
+pub enum ChainOutput<'a> {
+    /// It is stored as it is.
+    Values(&'a mut [f32]),
+    /// Its codes are stored.
+    Codes(&'a mut [u8], Quantizer),
 }
 
 /// How the inputs of a chain spread over its result.
@@ -256,33 +287,48 @@ impl ChainGeometry {
     }
 }
 
-/// Computes a chain. Where `in_place` names an input, that input is what `output` holds on entry (its own slice is
-/// ignored and may be empty); it must have the result's size.
+/// Computes a chain. Where `in_place` names an input, that input is what `output`, which has values then, holds on entry
+/// (its own slice is ignored and may be empty); it must have the result's size.
 ///
 /// # Errors
-/// The chain and the geometry have different numbers of inputs, or a slice does not fit.
+/// The chain and the geometry have different numbers of inputs, a slice does not fit, or codes are to be computed in place.
 pub fn run_chain(
     isa: Isa,
     chain: &Chain,
     geometry: &ChainGeometry,
-    inputs: &[&[f32]],
+    inputs: &[ChainInput<'_>],
     in_place: Option<usize>,
-    output: &mut [f32],
+    output: ChainOutput<'_>,
 ) -> Result<(), KernelError> {
     if inputs.len() != chain.inputs || geometry.inputs != chain.inputs {
         return Err(KernelError::invalid("inputs", "their number is not the chain's"));
     }
-    check_exact("output", output.len(), geometry.len)?;
-    let mut pointers = [output.as_ptr(); MOST_INPUTS];
+    let target = match output {
+        ChainOutput::Values(values) => {
+            check_exact("output", values.len(), geometry.len)?;
+            Target::Values(SharedMut::new(values))
+        }
+        ChainOutput::Codes(codes, quantizer) => {
+            check_exact("output", codes.len(), geometry.len)?;
+            Target::Codes(SharedMut::new(codes), quantizer)
+        }
+    };
+    let mut sources = [Source::Values(std::ptr::null()); MOST_INPUTS];
     for (place, (input, &len)) in inputs.iter().zip(&geometry.lens).enumerate() {
-        if in_place == Some(place) {
-            check_exact("in_place", len, geometry.len)?;
-        } else {
+        sources[place] = match (&target, input) {
+            (Target::Values(values), ChainInput::Values(_)) if in_place == Some(place) => {
+                check_exact("in_place", len, geometry.len)?;
+                Source::Values(values.pointer())
+            }
+            _ if in_place == Some(place) => return Err(KernelError::invalid("in_place", "has codes")),
+            (_, ChainInput::Values(values)) => Source::Values(values.as_ptr()),
+            (_, ChainInput::Codes(codes, dequantizer)) => Source::Codes(codes.as_ptr(), *dequantizer),
+        };
+        if in_place != Some(place) {
             check_len("inputs", input.len(), len)?;
-            pointers[place] = input.as_ptr();
         }
     }
-    if output.is_empty() {
+    if geometry.len == 0 {
         return Ok(());
     }
     let inner = geometry.line();
@@ -290,21 +336,20 @@ pub fn run_chain(
     let pieces = inner.div_ceil(chunk);
     let lines = geometry.len / inner;
     let work = (geometry.len as u64).saturating_mul(chain.picoseconds) / 1000 + lines as u64 * 10;
-    let shared = SharedMut::new(output);
     let mut spread: Spreads = [None; MOST_SPREAD];
     let found = (0..geometry.inputs).filter(|input| geometry.is_spread[*input]);
     for (slot, input) in spread.iter_mut().zip(found) {
         *slot = Some(Spread { input, places: geometry.places(input) });
     }
-    let job = Job { isa, chain, geometry, pointers, spread };
+    let job = Job { isa, chain, geometry, sources, spread, target };
     parallel_for(lines * pieces, (CHUNK / inner).max(1), work, |range| {
-        let mut tiles = MaybeUninit::<[[f32; TILE]; SLOTS + MOST_SPREAD]>::uninit();
+        let mut tiles = MaybeUninit::<[[f32; TILE]; TILES]>::uninit();
         let tiles = tiles.as_mut_ptr().cast::<f32>();
         for index in range {
             let (line, start) = (index / pieces, index % pieces * chunk);
             let end = if pieces == 1 { inner } else { inner.min(start + chunk) };
             // SAFETY: lengths were checked, and the pieces of lines are disjoint parts of the output.
-            unsafe { job.line(line, start, end, shared.pointer(), tiles) };
+            unsafe { job.line(line, start, end, tiles) };
         }
     });
     Ok(())
@@ -314,8 +359,22 @@ struct Job<'a> {
     isa: Isa,
     chain: &'a Chain,
     geometry: &'a ChainGeometry,
-    pointers: [*const f32; MOST_INPUTS],
+    sources: [Source; MOST_INPUTS],
     spread: Spreads,
+    target: Target<'a>,
+}
+
+/// Where an input is.
+#[derive(Clone, Copy)]
+enum Source {
+    Values(*const f32),
+    Codes(*const u8, Dequantizer),
+}
+
+/// An output that tasks share.
+enum Target<'a> {
+    Values(SharedMut<'a, f32>),
+    Codes(SharedMut<'a, u8>, Quantizer),
 }
 
 type Spreads = [Option<Spread>; MOST_SPREAD];
@@ -336,7 +395,7 @@ impl Job<'_> {
     ///
     /// # Safety
     /// The lengths were checked, nobody else touches this part of the output, and `bases` holds all tiles.
-    unsafe fn line(&self, line: usize, start: usize, end: usize, output: *mut f32, bases: *mut f32) {
+    unsafe fn line(&self, line: usize, start: usize, end: usize, bases: *mut f32) {
         let geometry = self.geometry;
         let last = geometry.rank - 1;
         let mut offsets = [0usize; MOST_INPUTS];
@@ -349,19 +408,26 @@ impl Job<'_> {
             }
         }
         let length = TILE / geometry.unit * geometry.unit;
+        let tile_of = |input: usize| bases.wrapping_add((SLOTS + input) * TILE);
         let mut tiles = [std::ptr::null::<f32>(); MOST_INPUTS];
-        for (slot, spread) in self.spread.iter().flatten().enumerate() {
-            let tile = bases.wrapping_add((SLOTS + slot) * TILE);
-            tiles[spread.input] = tile;
+        for spread in self.spread.iter().flatten() {
+            tiles[spread.input] = tile_of(spread.input);
             if geometry.strides[spread.input][last] == 0 {
                 // All tiles of the line are the same.
-                let from = self.pointers[spread.input].wrapping_add(offsets[spread.input]);
                 // SAFETY: the tile has the length, and the input the places.
-                unsafe { self.spread(spread, from, 0, length.min(end - start), tile) };
+                unsafe {
+                    self.spread(spread, offsets[spread.input], 0, length.min(end - start), tile_of(spread.input));
+                };
             }
         }
-        // SAFETY: the line lies in the output.
-        let output = unsafe { output.add(line * geometry.line()) };
+        for input in (0..geometry.inputs).filter(|input| !geometry.is_spread[*input]) {
+            let Source::Codes(codes, dequantizer) = &self.sources[input] else { continue };
+            tiles[input] = tile_of(input);
+            if geometry.strides[input][last] == 0 {
+                // SAFETY: the input has an element there, and the tile room for it.
+                unsafe { dequantize_line(self.isa, dequantizer, codes.add(offsets[input]), tile_of(input), 1) };
+            }
+        }
         let mut position = start;
         while position < end {
             let count = length.min(end - position);
@@ -369,23 +435,42 @@ impl Job<'_> {
                 let stride = geometry.strides[spread.input][last];
                 if stride > 0 {
                     let offset = offsets[spread.input] + position / geometry.unit * stride;
-                    let from = self.pointers[spread.input].wrapping_add(offset);
                     // SAFETY: the tile has the count, and the input the places.
-                    unsafe { self.spread(spread, from, stride, count, tiles[spread.input].cast_mut()) };
+                    unsafe { self.spread(spread, offset, stride, count, tile_of(spread.input)) };
                 }
             }
+            for input in (0..geometry.inputs).filter(|input| !geometry.is_spread[*input]) {
+                if let (Source::Codes(codes, dequantizer), true) =
+                    (&self.sources[input], geometry.strides[input][last] > 0)
+                {
+                    let codes = codes.wrapping_add(offsets[input] + position);
+                    // SAFETY: the input is dense along the line, and the tile has the count.
+                    unsafe { dequantize_line(self.isa, dequantizer, codes, tile_of(input), count) };
+                }
+            }
+            let place = line * geometry.line() + position;
+            let result = match &self.target {
+                Target::Values(values) => values.pointer().wrapping_add(place),
+                Target::Codes(..) => tile_of(MOST_INPUTS),
+            };
             for (place, step) in self.chain.steps.iter().enumerate() {
                 let target = if place + 1 == self.chain.steps.len() {
-                    output.wrapping_add(position)
+                    result
                 } else {
                     bases.wrapping_add(self.chain.slots[place] * TILE)
                 };
                 let find = |operand: &Operand| match operand {
-                    Operand::Input(input) if !tiles[*input].is_null() => (tiles[*input], true),
+                    Operand::Input(input) if !tiles[*input].is_null() => {
+                        (tiles[*input], geometry.is_spread[*input] || geometry.strides[*input][last] > 0)
+                    }
                     Operand::Input(input) => {
                         let is_dense = geometry.strides[*input][last] > 0;
                         let offset = offsets[*input] + if is_dense { position } else { 0 };
-                        (self.pointers[*input].wrapping_add(offset), is_dense)
+                        match self.sources[*input] {
+                            Source::Values(values) => (values.wrapping_add(offset), is_dense),
+                            // Codes have tiles.
+                            Source::Codes(..) => (tiles[*input], is_dense),
+                        }
                     }
                     Operand::Step(from) => (bases.wrapping_add(self.chain.slots[*from] * TILE).cast_const(), true),
                     Operand::Constant(value) => (std::ptr::from_ref(value), false),
@@ -406,38 +491,66 @@ impl Job<'_> {
                     }
                 }
             }
+            if let Target::Codes(codes, quantizer) = &self.target {
+                // SAFETY: the last step has written so many results, and the place lies in the output.
+                unsafe { quantize_line(self.isa, quantizer, result, codes.pointer().add(place), count) };
+            }
             position += count;
         }
     }
 
-    /// Brings `count` elements of an input into a tile: those of the joined axes, `stride` further for each place of the
-    /// axis around them.
+    /// Brings `count` elements of an input into a tile: those of the joined axes from `offset` on, `stride` further for each
+    /// place of the axis around them.
     ///
     /// # Safety
     /// The tile has so many elements, whole units, and the input has their places.
-    unsafe fn spread(&self, spread: &Spread, from: *const f32, stride: usize, count: usize, tile: *mut f32) {
+    unsafe fn spread(&self, spread: &Spread, offset: usize, stride: usize, count: usize, tile: *mut f32) {
         let unit = self.geometry.unit;
         let places = &spread.places[..unit];
-        if stride == 0 {
-            // One unit, and then copies of what is there.
-            let mut done = unit.min(count);
-            for (index, place) in places[..done].iter().enumerate() {
-                // SAFETY: the caller's promise.
-                unsafe { *tile.add(index) = *from.add(*place as usize) };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.sources[spread.input] {
+                Source::Values(values) => spread_over(places, values.add(offset), stride, count, tile, |value| value),
+                Source::Codes(codes, dequantizer) => {
+                    spread_over(places, codes.add(offset), stride, count, tile, |code| dequantizer.value(code));
+                }
             }
-            while done < count {
-                let more = done.min(count - done);
-                // SAFETY: the caller's promise, and the two parts follow each other.
-                unsafe { std::ptr::copy_nonoverlapping(tile.cast_const(), tile.add(done), more) };
-                done += more;
-            }
-            return;
         }
-        for block in 0..count / unit {
-            for (index, place) in places.iter().enumerate() {
-                // SAFETY: the caller's promise.
-                unsafe { *tile.add(block * unit + index) = *from.add(block * stride + *place as usize) };
-            }
+    }
+}
+
+/// Brings `count` elements into a tile: those at the places, `stride` further for each unit of them.
+///
+/// # Safety
+/// The tile has so many elements, whole units, and there are elements at the places.
+unsafe fn spread_over<T: Copy>(
+    places: &[u32],
+    from: *const T,
+    stride: usize,
+    count: usize,
+    tile: *mut f32,
+    value: impl Fn(T) -> f32,
+) {
+    let unit = places.len();
+    if stride == 0 {
+        // One unit, and then copies of what is there.
+        let mut done = unit.min(count);
+        for (index, place) in places[..done].iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { *tile.add(index) = value(*from.add(*place as usize)) };
+        }
+        while done < count {
+            let more = done.min(count - done);
+            // SAFETY: the caller's promise, and the two parts follow each other.
+            unsafe { std::ptr::copy_nonoverlapping(tile.cast_const(), tile.add(done), more) };
+            done += more;
+        }
+        return;
+    }
+    for block in 0..count / unit {
+        for (index, place) in places.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { *tile.add(block * unit + index) = value(*from.add(block * stride + *place as usize)) };
         }
     }
 }
@@ -446,6 +559,7 @@ impl Job<'_> {
 mod tests {
     use super::*;
     use crate::elementwise::{BroadcastGeometry, binary};
+    use crate::quantized::quantize;
     use crate::testing::{Random, in_pool};
     use crate::unary::unary_f32;
     use pretty_assertions::assert_eq;
@@ -518,15 +632,40 @@ mod tests {
                     });
                 }
                 let expected = &results.last().unwrap().1;
-                let slices: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+                let slices: Vec<ChainInput<'_>> = inputs.iter().map(|input| ChainInput::Values(input)).collect();
                 let mut result = vec![f32::NAN; geometry.output_len()];
-                run_chain(isa, &chain, &geometry, &slices, None, &mut result).unwrap();
+                run_chain(isa, &chain, &geometry, &slices, None, ChainOutput::Values(&mut result)).unwrap();
                 prop_assert_eq!(&result, expected);
+                // Codes of the result are those of its values.
+                let quantizer = Quantizer { low: -1.0, high: 2.0, steps: 255.0 };
+                let (mut codes, mut expected_codes) = (vec![7; result.len()], vec![9; result.len()]);
+                quantize(isa, &quantizer, &result, &mut expected_codes).unwrap();
+                run_chain(isa, &chain, &geometry, &slices, None, ChainOutput::Codes(&mut codes, quantizer)).unwrap();
+                prop_assert_eq!(&codes, &expected_codes);
+                // Inputs of codes are their values.
+                let dequantizer = Dequantizer { low: -1.0, high: 2.0, steps: 255.0 };
+                let coded: Vec<Vec<u8>> = inputs.iter().map(|input| {
+                    let mut codes = vec![0; input.len()];
+                    quantize(isa, &quantizer, input, &mut codes).unwrap();
+                    codes
+                }).collect();
+                let decoded: Vec<Vec<f32>> =
+                    coded.iter().map(|codes| codes.iter().map(|code| dequantizer.value(*code)).collect()).collect();
+                let given: Vec<ChainInput<'_>> = coded.iter().map(|codes| ChainInput::Codes(codes, dequantizer)).collect();
+                let slices_of_decoded: Vec<ChainInput<'_>> = decoded.iter().map(|values| ChainInput::Values(values)).collect();
+                let (mut of_codes, mut of_values) = (result.clone(), result.clone());
+                run_chain(isa, &chain, &geometry, &given, None, ChainOutput::Values(&mut of_codes)).unwrap();
+                run_chain(isa, &chain, &geometry, &slices_of_decoded, None, ChainOutput::Values(&mut of_values)).unwrap();
+                prop_assert_eq!(&of_codes, &of_values);
+                prop_assert!(
+                    geometry.inputs == 0
+                        || run_chain(isa, &chain, &geometry, &given, Some(0), ChainOutput::Values(&mut of_codes)).is_err()
+                );
                 for (place, input) in inputs.iter().enumerate().filter(|(_, input)| input.len() == result.len()) {
                     let mut data = input.clone();
                     let mut slices = slices.clone();
-                    slices[place] = &[];
-                    run_chain(isa, &chain, &geometry, &slices, Some(place), &mut data).unwrap();
+                    slices[place] = ChainInput::Values(&[]);
+                    run_chain(isa, &chain, &geometry, &slices, Some(place), ChainOutput::Values(&mut data)).unwrap();
                     prop_assert_eq!(&data, expected);
                 }
             }
@@ -549,24 +688,17 @@ mod tests {
         let geometry = ChainGeometry::new(&output, &shapes).unwrap();
         for isa in Isa::available() {
             let mut result = vec![f32::NAN; data.len()];
-            run_chain(isa, &chain, &geometry, &[&data, &scale, &gate], None, &mut result).unwrap();
+            let inputs = [&data, &scale, &gate].map(|values| ChainInput::Values(values));
+            run_chain(isa, &chain, &geometry, &inputs, None, ChainOutput::Values(&mut result)).unwrap();
             for (index, value) in result.iter().enumerate() {
                 let (plane, lane) = (index / (positions * 16), index % 16);
                 let expected = data[index] * scale[plane % blocks * 16 + lane] + gate[plane * 16 + lane];
                 assert!((value - expected).abs() < 1e-5, "{isa} {index}: {value} {expected}");
             }
         }
-        assert!(
-            run_chain(
-                Isa::portable(),
-                &chain,
-                &geometry,
-                &[&data, &scale[1..], &gate],
-                None,
-                &mut vec![0.0; data.len()]
-            )
-            .is_err()
-        );
+        let (short, mut output) = ([&data, &scale[1..], &gate].map(ChainInput::Values), vec![0.0; data.len()]);
+        let target = ChainOutput::Values(&mut output);
+        assert!(run_chain(Isa::portable(), &chain, &geometry, &short, None, target).is_err());
     }
 
     #[test]
@@ -586,7 +718,8 @@ mod tests {
         let geometry = ChainGeometry::new(&[300_000], &[&[300_000]]).unwrap();
         let run = || {
             let mut output = vec![0.0; input.len()];
-            run_chain(Isa::portable(), &chain, &geometry, &[&input], None, &mut output).unwrap();
+            let (inputs, target) = ([ChainInput::Values(&input)], ChainOutput::Values(&mut output));
+            run_chain(Isa::portable(), &chain, &geometry, &inputs, None, target).unwrap();
             output
         };
         assert_eq!(run(), in_pool(2, run));

@@ -10,8 +10,8 @@ mod dots;
 mod finish;
 
 pub use codes::{
-    CodeLayout, Dequantizer, Quantizer, code_plane, codes_len, needs_padding, pad_codes, pad_rows, quantize,
-    quantize_planes, quantize_rows,
+    CodeLayout, Dequantizer, Quantizer, blocked_quantize, code_plane, codes_len, dequantize, needs_padding, pad_codes,
+    pad_rows, quantize, quantize_planes, quantize_rows,
 };
 
 use crate::blocked::{BLOCK, PlaneView, blocked_len, lanes_from, slopes_from};
@@ -24,7 +24,7 @@ use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_tile};
 use crate::unary::{self, UnaryOp};
-pub(crate) use codes::store_codes;
+pub(crate) use codes::{dequantize_line, quantize_line, store_codes};
 use dots::{DotKernel, Dots, dispatch_dots, tile_size};
 pub(crate) use finish::EncodingLanes;
 use finish::{Added, Buffer, Decoding, Encoding, MOST_VALUES, StoreBuffer, Stored, load_codes};

@@ -48,6 +48,11 @@ impl Uses {
         self.readers.get(&Source { node, port: 0 }).map_or(&[], Vec::as_slice)
     }
 
+    /// The layers that read a value, once for each input that does.
+    pub fn of_value(&self, value: Source) -> &[NodeId] {
+        self.readers.get(&value).map_or(&[], Vec::as_slice)
+    }
+
     /// The only layer that reads the first output of `node`, if there is just one that reads it once.
     pub fn only_reader(&self, node: NodeId) -> Option<NodeId> {
         match self.readers.get(&Source { node, port: 0 })?.as_slice() {

@@ -1,11 +1,13 @@
 //! Fuses elementwise layers among themselves, so that what lies between them never goes through memory.
 //!
 //! A group has one layer whose value leaves it; all others are read inside only and have its shape. Constants and values
-//! of other shapes that broadcast come from outside.
+//! of other shapes that broadcast come from outside. Where codes come from outside, a Decode is part of the group, and an
+//! Encode may be its last layer.
 
 use std::collections::HashSet;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
+use ovir_ops::codes::{Decode, Encode};
 use ovir_tensor::{ElementType, PartialShape};
 
 use crate::chain::{Uses, fuse};
@@ -138,21 +140,36 @@ fn is_small(validated: &Validated, uses: &Uses, group: &[NodeId]) -> bool {
 
 /// The inputs that may come from inside a group: parameters of functions of one value may not.
 fn value_inputs(node: &Node) -> &[Source] {
-    let count = if BINARY.contains(&&*node.type_name) { 2 } else { 1 };
+    let count = match node.operation.downcast_ref::<Decode>() {
+        Some(_) => 0,
+        None if BINARY.contains(&&*node.type_name) => 2,
+        None => 1,
+    };
     node.inputs.get(..count).unwrap_or(&[])
 }
 
 fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -> bool {
+    let known = shape(validated, id).is_some_and(|shape| shape.rank().is_some());
+    if let Some(decode) = node.operation.downcast_ref::<Decode>() {
+        return known && decode.levels.whole().is_some();
+    }
+    if let Some(encode) = node.operation.downcast_ref::<Encode>() {
+        return known && encode.levels.whole().is_some();
+    }
     let is_f32 = |source: &Source| validated.inference().get(*source).element_type == ElementType::F32;
     let has_constant_parameters = || node.inputs.iter().skip(1).all(|source| uses.is_single(validated, *source));
     let is_broadcast =
         || node.operation.attributes().iter().any(|(name, text)| *name == "auto_broadcast" && text == "numpy");
-    let known = shape(validated, id).is_some_and(|shape| shape.rank().is_some());
     let is_function =
         UNARY.contains(&&*node.type_name) && has_constant_parameters() && (!node.is("FakeQuantize") || is_broadcast())
             || BINARY.contains(&&*node.type_name) && is_broadcast();
     let depends_on_data = node.inputs.iter().any(|source| !uses.is_constant(source.node));
     known && is_function && depends_on_data && node.inputs.iter().all(is_f32)
+}
+
+/// Whether a layer is a function of single values.
+pub(crate) fn is_function(node: &Node) -> bool {
+    UNARY.contains(&&*node.type_name) || BINARY.contains(&&*node.type_name)
 }
 
 fn shape(validated: &Validated, id: NodeId) -> Option<&PartialShape> {

@@ -15,12 +15,13 @@ mod fuse_scatter;
 mod lift_activations;
 mod promote_halves;
 mod split_quantizers;
-mod store_codes;
 mod trace;
 
 use ovir_graph::{Model, Validated, validate};
 
-pub use split_quantizers::{FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS};
+pub use split_quantizers::{
+    FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS, MOST_CODE_TAPS,
+};
 pub use trace::{Note, PassReport};
 
 use trace::Trace;
@@ -60,14 +61,12 @@ static PASSES: &[Pass] = &[
     Pass { name: "fold_pads", run: fold_pads::run },
     // Before the epilogues, which take the biases that it leaves.
     Pass { name: "fold_scales", run: fold_scales::run },
-    // After the indices are gone, which MaxPool could not keep, and before the epilogues.
+    // After the indices are gone, which MaxPool could not keep, and before the epilogues, which take the halves.
     Pass { name: "split_quantizers", run: split_quantizers::run },
     // Before the epilogues, which take the activations that it brings.
     Pass { name: "lift_activations", run: lift_activations::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
-    // After the epilogues, which make layers of bytes, and before the elementwise groups, which would take the encoded sums.
-    Pass { name: "store_codes", run: store_codes::run },
     // After the epilogues, which are worth more: what is left is elementwise layers among themselves.
     Pass { name: "fuse_elementwise", run: fuse_elementwise::run },
     // Anywhere: its pairs are not part of other chains.

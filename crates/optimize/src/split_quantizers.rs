@@ -1,21 +1,27 @@
-//! Brings FakeQuantize next to each convolution and product that can be computed in bytes.
+//! Splits FakeQuantizes in two, so that what lies between their halves are codes of one byte.
 //!
-//! A layer that reads a quantised value gets a FakeQuantize of its own, which `fuse_epilogue` takes into it: the kernel
-//! then makes codes of the data and multiplies them with the stored codes of its constant. What stands between the two
-//! and commutes with a FakeQuantize of whole tensors, such as a MaxPool or a Reshape, is moved before it; so is a Concat of
-//! values that are quantised alike.
+//! A FakeQuantize is an Encode, from values to codes, and a Decode, from codes to values. The layer that makes a value may
+//! take the Encode, each of its readers a Decode of its own (`fuse_epilogue`, `fuse_elementwise`), and layers that only move
+//! values, or choose among them, move codes as well: a Decode goes behind them, and an Encode before them. It is done
+//! where some reader computes with codes: convolutions and products of bytes, and depthwise convolutions.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
+use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::common::broadcast::AutoBroadcast;
 use ovir_ops::convolution::convolution::Convolution;
 use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
+use ovir_ops::{OpVersion, Operation};
 use ovir_tensor::{ElementType, PartialShape, Shape};
 
-use crate::chain::{Uses, remove};
-use crate::trace::{Trace, all_named, named};
+use crate::chain::Uses;
+use crate::fuse_elementwise::is_function;
+use crate::fuse_epilogue::{ACTIVATIONS, is_root};
+use crate::trace::{Trace, all_named};
 
 /// Constants of fewer elements are not read as they are stored.
 pub const FEWEST_STORED_ELEMENTS: usize = 1 << 12;
@@ -29,138 +35,294 @@ pub const FEWEST_SCALED_ELEMENTS: usize = 8;
 /// Sums of more products of bytes could exceed i32.
 pub const MOST_BYTE_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 
-/// The most layers between stored codes and a value.
+/// The most taps of a depthwise convolution of codes.
+pub const MOST_CODE_TAPS: usize = 225;
+
+/// The most layers between stored codes and a value, and between a product and what it is added to.
 const MOST_LAYERS: usize = 6;
 
-/// Layers that commute with a FakeQuantize of whole tensors at their first input.
-const MOVERS: &[&str] = &["MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"];
+/// Layers that move values of their first input, or choose among them.
+const MOVERS: &[&str] = &["MaxPool", "Reshape", "Split", "Squeeze", "Transpose", "Unsqueeze", "VariadicSplit"];
 
-/// A Concat whose inputs are quantised alike, and the FakeQuantizes.
-type Joined = HashMap<NodeId, Vec<NodeId>>;
-
-/// A value that a layer reads, and the FakeQuantize that the layer gets for it.
-type Split = (Source, NodeId);
+/// The two halves of a FakeQuantize.
+#[derive(Debug, Clone, PartialEq)]
+struct Coding {
+    from: Levels,
+    to: Levels,
+}
 
 /// Splits all such layers; `None` if there is none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
+    let codings: HashMap<NodeId, Coding> =
+        model.iter().filter_map(|(id, node)| Some((id, coding_of(validated, node)?))).collect();
+    if codings.is_empty() {
+        return None;
+    }
     let uses = Uses::new(model);
-    let mut splits: HashMap<NodeId, Vec<Split>> = HashMap::new();
-    let mut moved: HashMap<NodeId, NodeId> = HashMap::new();
+    let levels = levels_of_values(model, &codings);
+    let analysis = Analysis { validated, uses: &uses, codings: &codings, levels: &levels };
+    let wanted = analysis.wanted();
     for (id, node) in model.iter().filter(|(_, node)| node.is("FakeQuantize")) {
-        let Some(zero) = zero_code(model, node) else {
-            let reason = "its limits are no single constants of at most 256 levels with an integer code of zero";
+        let value = Source { node: id, port: 0 };
+        if wanted.contains(&value) {
+            let readers = || all_named(uses.of(id).iter().map(|reader| model.node(*reader)));
+            trace.applied(node, || format!("gives codes to {}", readers()));
+        } else if codings.contains_key(&id) {
+            trace.declined(node, || "no layer that reads it computes with codes".to_owned());
+        } else {
+            let reason = "its limits are no constants of a whole tensor or of channels, or it has more than 256 levels";
             trace.declined(node, || reason.to_owned());
-            continue;
-        };
-        let is_wanted = |reader: NodeId, value: Source| {
-            let (reader, shape) = (model.node(reader), &validated.inference().get(value).shape);
-            reads_once(reader, value) && is_byte_product(validated, reader, shape, zero)
-        };
-        let value = Source { node: id, port: 0 };
-        for mover in uses.of(id).iter().copied().filter(|reader| is_mover(model.node(*reader), value)) {
-            let value = Source { node: mover, port: 0 };
-            let readers: HashSet<NodeId> = uses.of(mover).iter().copied().collect();
-            if readers.iter().any(|reader| is_wanted(*reader, value)) {
-                trace.applied(node, || format!("moves behind {}", named(model.node(mover))));
-                moved.insert(mover, id);
-                readers.into_iter().for_each(|reader| splits.entry(reader).or_default().push((value, id)));
-            }
-        }
-        if uses.of(id).len() > 1 {
-            let wanting: Vec<NodeId> = uses.of(id).iter().copied().filter(|reader| is_wanted(*reader, value)).collect();
-            for reader in &wanting {
-                splits.entry(*reader).or_default().push((value, id));
-            }
-            if !wanting.is_empty() {
-                let readers = || all_named(wanting.iter().map(|reader| model.node(*reader)));
-                trace.applied(node, || format!("gets a copy each for {}", readers()));
-            }
         }
     }
-    let mut joined = Joined::new();
-    for (id, node) in model.iter().filter(|(_, node)| node.is("Concat")) {
-        let Some((quantizers, zero)) = quantizers_of(model, node) else { continue };
-        let value = Source { node: id, port: 0 };
-        let shape = &validated.inference().get(value).shape;
-        let is_wanted = |id: &NodeId| {
-            reads_once(model.node(*id), value) && is_byte_product(validated, model.node(*id), shape, zero)
-        };
-        let readers: HashSet<NodeId> = uses.of(id).iter().copied().collect();
-        if readers.iter().any(is_wanted) {
-            trace.applied(node, || "its quantised inputs are quantised behind it".to_owned());
-            readers.into_iter().for_each(|reader| splits.entry(reader).or_default().push((value, quantizers[0])));
-            joined.insert(id, quantizers);
-        }
-    }
-    (!splits.is_empty()).then(|| split(model, &splits, &moved, &joined))
+    let earlier = analysis.earlier(&wanted);
+    (!wanted.is_empty()).then(|| Builder::new(model, &analysis, &wanted, &earlier).build())
 }
 
-/// The FakeQuantizes whose values a Concat joins, if they have the same levels, and the code of zero.
-fn quantizers_of(model: &Model, node: &Node) -> Option<(Vec<NodeId>, i64)> {
-    let mut found = Vec::with_capacity(node.inputs.len());
-    let mut same = None;
-    for source in &node.inputs {
-        let quantizer = model.node(source.node);
-        let operation = quantizer.operation.downcast_ref::<FakeQuantize>()?;
-        // What such a layer gives may be quantised behind it too.
-        let data = model.node(quantizer.inputs.first()?.node);
-        (!data.is("Concat") && !MOVERS.iter().any(|kind| data.is(kind))).then_some(())?;
-        let limits = limits_of_tensor(model, |port| quantizer.inputs.get(port).copied())?;
-        let levels = (operation.levels, limits, zero_code(model, quantizer)?);
-        (*same.get_or_insert(levels) == levels).then_some(())?;
-        found.push(source.node);
-    }
-    Some((found, same?.2))
-}
-
-fn is_mover(node: &Node, value: Source) -> bool {
-    MOVERS.iter().any(|kind| node.is(kind)) && node.outputs.len() == 1 && reads_once(node, value)
-}
-
-/// Whether the convolution or product `reader` of the FakeQuantize `quantizer` can be computed in bytes.
-pub(crate) fn qualifies(validated: &Validated, quantizer: NodeId, reader: NodeId) -> bool {
-    let model = validated.model();
-    let Some(zero) = zero_code(model, model.node(quantizer)) else { return false };
-    let input = Source { node: quantizer, port: 0 };
-    let data = validated.inference().get(input);
-    reads_once(model.node(reader), input)
-        && data.element_type == ElementType::F32
-        && is_byte_product(validated, model.node(reader), &data.shape, zero)
-}
-
-fn reads_once(node: &Node, data: Source) -> bool {
-    node.inputs.first() == Some(&data) && !node.inputs[1..].contains(&data)
-}
-
-/// The limits of a FakeQuantize, if they are constants of one element each; `input` gives its inputs by port.
-pub(crate) fn limits_of_tensor(model: &Model, input: impl Fn(usize) -> Option<Source>) -> Option<[f32; 4]> {
-    let limit = |port: usize| {
-        let tensor = model.node(input(port)?.node).tensor()?.aligned().ok()?;
-        match tensor.slice::<f32>() {
-            Ok([value]) if value.is_finite() => Some(*value),
-            _ => None,
+/// The halves of a FakeQuantize of f32 with usual constant limits, of the whole tensor or of channels.
+fn coding_of(validated: &Validated, node: &Node) -> Option<Coding> {
+    let operation = node.operation.downcast_ref::<FakeQuantize>()?;
+    let last = u8::try_from(operation.levels.checked_sub(1)?).ok().filter(|last| *last > 0)?;
+    (operation.broadcast.auto_broadcast == AutoBroadcast::Numpy).then_some(())?;
+    let data = validated.inference().get(*node.inputs.first()?);
+    let limit = |port: usize| limits(validated, &data.shape, *node.inputs.get(port)?);
+    let all = [limit(1)?, limit(2)?, limit(3)?, limit(4)?];
+    let count = all.iter().map(Vec::len).max()?;
+    let widened = |values: &[f32]| -> Arc<[f32]> {
+        match values {
+            [value] => vec![*value; count].into(),
+            values => values.into(),
         }
     };
-    Some([limit(1)?, limit(2)?, limit(3)?, limit(4)?])
+    let [from_low, from_high, low, high] = &all.map(|values| widened(&values));
+    let are_usual = |low: &[f32], high: &[f32]| low.iter().zip(high).all(|(low, high)| is_usual(*low, *high));
+    let is_f32 =
+        data.element_type == ElementType::F32 && validated.model().node(node.inputs[0].node).tensor().is_none();
+    (is_f32 && are_usual(from_low, from_high) && are_usual(low, high)).then_some(())?;
+    let levels = |low: &Arc<[f32]>, high: &Arc<[f32]>| Levels { low: low.clone(), high: high.clone(), last };
+    Some(Coding { from: levels(from_low, from_high), to: levels(low, high) })
+}
+
+/// The values of a constant limit: one, or one for each channel of data of this shape.
+fn limits(validated: &Validated, data: &PartialShape, source: Source) -> Option<Vec<f32>> {
+    let tensor = validated.model().node(source.node).tensor()?.aligned().ok()?;
+    let values = tensor.slice::<f32>().ok()?.to_vec();
+    let shape = tensor.shape();
+    if values.len() > 1 {
+        let (dims, rank) = (data.dims()?, data.rank()?);
+        let axis = (shape.rank() + 1).checked_sub(rank)?;
+        (shape.get(axis) == Some(&values.len()) && dims.get(1)?.get() == Some(values.len())).then_some(())?;
+    }
+    (!values.is_empty() && values.iter().all(|value| value.is_finite())).then_some(values)
 }
 
 /// Whether codes between these limits can be computed by one multiplication.
-pub(crate) fn are_usual(low: f32, high: f32) -> bool {
+fn is_usual(low: f32, high: f32) -> bool {
     low < high && (high - low).is_finite() && (255.0 / (high - low)).is_finite()
 }
 
-/// The code of zero of a FakeQuantize of whole tensors, if it is an integer.
-fn zero_code(model: &Model, node: &Node) -> Option<i64> {
-    let operation = node.operation.downcast_ref::<FakeQuantize>()?;
-    let limits = limits_of_tensor(model, |port| node.inputs.get(port).copied())?;
-    let [input_low, input_high, low, high] = limits.map(f64::from);
-    let has_codes = (2..=256).contains(&operation.levels)
-        && operation.broadcast.auto_broadcast == AutoBroadcast::Numpy
-        && input_low < input_high
-        && low < high;
-    has_codes.then_some(())?;
-    let zero = -low / ((high - low) / (operation.levels - 1) as f64);
+/// The values that are those of levels, and the levels.
+fn levels_of_values(model: &Model, codings: &HashMap<NodeId, Coding>) -> HashMap<Source, Levels> {
+    let mut levels: HashMap<Source, Levels> = HashMap::new();
+    for (id, node) in model.iter() {
+        let found = match codings.get(&id) {
+            Some(coding) => Some(coding.to.clone()),
+            None => moved_levels(node, |source| levels.get(&source)).cloned(),
+        };
+        if let Some(found) = found {
+            levels.extend(values_of(id, node).map(|value| (value, found.clone())));
+        }
+    }
+    levels
+}
+
+/// The outputs of a layer.
+fn values_of(id: NodeId, node: &Node) -> impl Iterator<Item = Source> + use<> {
+    (0..node.outputs.len() as u32).map(move |port| Source { node: id, port })
+}
+
+/// The levels of what a layer moves, if they are the same for all and for whole tensors.
+fn moved_levels<'l>(node: &Node, levels: impl Fn(Source) -> Option<&'l Levels>) -> Option<&'l Levels> {
+    let mut sources = moved(node)?.iter();
+    let first = levels(*sources.next()?)?;
+    let is_same = sources.all(|source| levels(*source) == Some(first));
+    (is_same && first.whole().is_some()).then_some(first)
+}
+
+/// The inputs that a layer moves.
+fn moved(node: &Node) -> Option<&[Source]> {
+    if node.is("Concat") {
+        return Some(&node.inputs);
+    }
+    // Indices of a MaxPool are no codes.
+    let is_mover = MOVERS.iter().any(|kind| node.is(kind)) && (!node.is("MaxPool") || node.outputs.len() == 1);
+    node.inputs.get(..1).filter(|_| is_mover)
+}
+
+struct Analysis<'a> {
+    validated: &'a Validated,
+    uses: &'a Uses,
+    codings: &'a HashMap<NodeId, Coding>,
+    levels: &'a HashMap<Source, Levels>,
+}
+
+impl Analysis<'_> {
+    /// The values whose codes some reader wants.
+    fn wanted(&self) -> HashSet<Source> {
+        let model = self.validated.model();
+        let mut wanted = HashSet::new();
+        for index in (0..model.nodes.len()).rev() {
+            let id = NodeId(index as u32);
+            for value in values_of(id, model.node(id)) {
+                let Some(levels) = self.levels.get(&value) else { continue };
+                let readers = self.uses.of_value(value);
+                let takes = |reader: &NodeId| self.takes(*reader, value, levels, &wanted);
+                // Codes of channels are read by convolutions alone.
+                let is_wanted = match levels.whole() {
+                    Some(_) => readers.iter().any(takes),
+                    None => !readers.is_empty() && readers.iter().all(takes),
+                };
+                if is_wanted {
+                    wanted.insert(value);
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Whether a layer computes with codes of a value, or passes them on to one that does.
+    fn takes(&self, reader: NodeId, value: Source, levels: &Levels, wanted: &HashSet<Source>) -> bool {
+        let node = self.validated.model().node(reader);
+        if takes_codes(self.validated, self.uses, reader, value, levels) {
+            return true;
+        }
+        if let Some(coding) = self.codings.get(&reader) {
+            let is_same = coding.from == *levels && coding.to == *levels;
+            return is_same && wanted.contains(&Source { node: reader, port: 0 });
+        }
+        if moved(node).is_some_and(|moved| moved.contains(&value)) {
+            let gives_wanted = values_of(reader, node).any(|value| wanted.contains(&value));
+            return gives_wanted && (!node.is("MaxPool") || self.feeds_convolutions(reader));
+        }
+        levels.whole().is_some()
+            && (self.is_residual(reader, value) || is_function(node) && self.is_cheaper_as_codes(value))
+    }
+
+    /// Whether some convolution reads the value of a layer, perhaps through others that work on images: only these have their
+    /// codes in the layout in which a MaxPool chooses among them.
+    fn feeds_convolutions(&self, id: NodeId) -> bool {
+        self.uses.of(id).iter().any(|reader| {
+            let node = self.validated.model().node(*reader);
+            node.is("Convolution")
+                || node.is("GroupConvolution")
+                || (["Concat", "FakeQuantize", "MaxPool"].iter().any(|kind| node.is(kind))
+                    && self.feeds_convolutions(*reader))
+        })
+    }
+
+    /// Whether a layer adds a value to what a product of bytes gives.
+    fn is_residual(&self, reader: NodeId, value: Source) -> bool {
+        let node = self.validated.model().node(reader);
+        let other = match node.inputs[..] {
+            [a, b] if node.is("Add") && a == value => b,
+            [a, b] if node.is("Add") && b == value => a,
+            _ => return false,
+        };
+        self.origin(other).is_some_and(|root| self.is_byte_root(root))
+    }
+
+    /// Whether a value that elementwise layers read is better moved as codes: if it is joined of several, or if the convolution
+    /// or product that makes its data can write codes.
+    fn is_cheaper_as_codes(&self, value: Source) -> bool {
+        let node = self.validated.model().node(value.node);
+        if !self.codings.contains_key(&value.node) {
+            return node.is("Concat")
+                || moved(node).is_some_and(|moved| moved.iter().all(|s| self.is_cheaper_as_codes(*s)));
+        }
+        let root = self.origin(node.inputs[0]);
+        root.is_some_and(|root| self.is_byte_root(root) || is_depthwise(self.validated, self.uses, root))
+            && self.uses.of_value(node.inputs[0]).iter().all(|reader| self.codings.contains_key(reader))
+    }
+
+    /// The convolution or product whose result, perhaps with sums and an activation, is a value.
+    fn origin(&self, value: Source) -> Option<NodeId> {
+        let mut at = value.node;
+        for _ in 0..MOST_LAYERS {
+            let node = self.validated.model().node(at);
+            if is_root(node) {
+                return Some(at);
+            }
+            let is_part =
+                node.is("Add") || ACTIVATIONS.iter().any(|kind| node.is(kind)) || self.codings.contains_key(&at);
+            is_part.then_some(())?;
+            at = node.inputs.iter().map(|source| source.node).find(|id| !self.uses.is_constant(*id))?;
+        }
+        None
+    }
+
+    fn is_byte_root(&self, root: NodeId) -> bool {
+        let Some(data) = self.validated.model().node(root).inputs.first() else { return false };
+        self.levels.get(data).is_some_and(|levels| takes_codes(self.validated, self.uses, root, *data, levels))
+    }
+
+    /// The MaxPools and Concats before which their readers' Encodes go, with the levels.
+    fn earlier(&self, wanted: &HashSet<Source>) -> HashMap<NodeId, Levels> {
+        let model = self.validated.model();
+        let mut earlier: HashMap<NodeId, Levels> = HashMap::new();
+        for index in (0..model.nodes.len()).rev() {
+            let id = NodeId(index as u32);
+            let (node, value) = (model.node(id), Source { node: id, port: 0 });
+            if !(node.is("Concat") || node.is("MaxPool")) || moved(node).is_none() || self.levels.contains_key(&value) {
+                continue;
+            }
+            let of_reader = |reader: &NodeId| match self.codings.get(reader) {
+                Some(coding) if wanted.contains(&Source { node: *reader, port: 0 }) => Some(&coding.from),
+                _ => earlier.get(reader),
+            };
+            let mut found = self.uses.of_value(value).iter().map(of_reader);
+            let Some(Some(first)) = found.next() else { continue };
+            let is_same = found.all(|levels| levels == Some(first));
+            let is_variable = moved(node).is_some_and(|m| !m.iter().any(|source| self.uses.is_constant(source.node)));
+            let is_pooled = node.is("Concat") || self.feeds_convolutions(id);
+            if is_same && is_variable && is_pooled && first.whole().is_some() {
+                let first = first.clone();
+                earlier.insert(id, first);
+            }
+        }
+        earlier
+    }
+}
+
+/// Whether a convolution or a product computes with codes of its data.
+pub(crate) fn takes_codes(validated: &Validated, uses: &Uses, reader: NodeId, data: Source, levels: &Levels) -> bool {
+    let node = validated.model().node(reader);
+    let facts = validated.inference().get(data);
+    let reads_once = node.inputs.first() == Some(&data) && !node.inputs[1..].contains(&data);
+    if is_depthwise(validated, uses, reader) {
+        return reads_once;
+    }
+    reads_once && zero_code(levels).is_some_and(|zero| is_byte_product(validated, node, &facts.shape, zero))
+}
+
+/// Whether a layer is a depthwise convolution of images with a constant filter.
+pub(crate) fn is_depthwise(validated: &Validated, uses: &Uses, id: NodeId) -> bool {
+    let node = validated.model().node(id);
+    let ([data, filter], true) = (&node.inputs[..], node.is("GroupConvolution")) else { return false };
+    let filter_facts = validated.inference().get(*filter);
+    let (Some(shape), Some(dims)) = (filter_facts.shape.to_shape(), validated.inference().get(*data).shape.dims())
+    else {
+        return false;
+    };
+    matches!(shape[..], [groups, 1, 1, high, wide]
+        if dims.len() == 4 && dims[1].get() == Some(groups) && groups > 4 && (1..=MOST_CODE_TAPS).contains(&(high * wide)))
+        && filter_facts.element_type == ElementType::F32
+        && uses.is_constant(filter.node)
+}
+
+/// The code of zero of levels of whole tensors, if it is an integer.
+fn zero_code(levels: &Levels) -> Option<i64> {
+    let [low, high] = levels.whole()?.map(f64::from);
+    let zero = -low / ((high - low) / f64::from(levels.last));
     ((zero - zero.round()).abs() < 1e-3 && zero.abs() < 1e6).then_some(zero.round() as i64)
 }
 
@@ -218,51 +380,129 @@ fn scale_shape(validated: &Validated, value: Source, shape: &Shape) -> Option<Sh
     None
 }
 
-/// Puts a copy of the FakeQuantize in front of each reader, lets those that were moved read what it read, and removes
-/// those that nobody reads any more.
-fn split(
-    model: &Model,
-    splits: &HashMap<NodeId, Vec<Split>>,
-    moved: &HashMap<NodeId, NodeId>,
-    joined: &Joined,
-) -> Model {
-    let mut changed = Model { nodes: Vec::with_capacity(model.nodes.len() + splits.len()), ..model.clone() };
-    let mut places: Vec<NodeId> = Vec::with_capacity(model.nodes.len());
-    let placed = |source: Source, places: &[NodeId]| Source { node: places[source.node.index()], port: source.port };
-    for (id, node) in model.iter() {
-        let mut node = node.clone();
-        for source in &mut node.inputs {
-            let quantizer = splits.get(&id).and_then(|splits| splits.iter().find(|(value, _)| value == source));
-            let Some((value, quantizer)) = quantizer.copied() else {
-                *source = placed(*source, &places);
-                continue;
+/// Builds the changed model.
+struct Builder<'a> {
+    model: &'a Model,
+    analysis: &'a Analysis<'a>,
+    wanted: &'a HashSet<Source>,
+    /// The layers that work on codes because their readers do.
+    earlier: &'a HashMap<NodeId, Levels>,
+    nodes: Vec<Node>,
+    /// Where the layers are.
+    places: Vec<NodeId>,
+    /// The codes of values of levels.
+    codes: HashMap<Source, Source>,
+    /// The codes that values have been encoded to.
+    encoded: HashMap<Source, Vec<(Levels, Source)>>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(
+        model: &'a Model,
+        analysis: &'a Analysis<'a>,
+        wanted: &'a HashSet<Source>,
+        earlier: &'a HashMap<NodeId, Levels>,
+    ) -> Builder<'a> {
+        let (nodes, places) = (Vec::with_capacity(model.nodes.len()), Vec::with_capacity(model.nodes.len()));
+        Builder { model, analysis, wanted, earlier, nodes, places, codes: HashMap::new(), encoded: HashMap::new() }
+    }
+
+    fn build(mut self) -> Model {
+        for (id, node) in self.model.iter() {
+            let place = self.layer(id, node);
+            self.places.push(place);
+        }
+        let mut changed = Model { nodes: self.nodes, ..self.model.clone() };
+        for id in changed.parameters.iter_mut().chain(&mut changed.results) {
+            *id = self.places[id.index()];
+        }
+        changed
+    }
+
+    /// Adds what a layer becomes, and returns where it is.
+    fn layer(&mut self, id: NodeId, node: &Node) -> NodeId {
+        let value = Source { node: id, port: 0 };
+        if let Some(coding) = self.analysis.codings.get(&id).filter(|_| self.wanted.contains(&value)) {
+            let data = node.inputs[0];
+            let are_codes = self.analysis.levels.get(&data).is_some_and(|levels| *levels == coding.from)
+                && coding.from == coding.to;
+            let codes = match self.codes.get(&data).copied().filter(|_| are_codes) {
+                Some(codes) => codes,
+                None => self.encode(data, &coding.from, node),
             };
-            let mut copy = model.node(quantizer).clone();
-            // A value that was moved is quantised itself, another one is what the FakeQuantize makes of its data.
-            if value.node != quantizer {
-                copy.inputs[0] = value;
+            self.codes.insert(value, codes);
+            return codes.node;
+        }
+        let mut copy = node.clone();
+        if let Some(levels) = self.earlier.get(&id) {
+            for source in copy.inputs.iter_mut().take(moved(node).map_or(0, <[Source]>::len)) {
+                *source = self.encode(*source, levels, node);
             }
-            copy.inputs.iter_mut().for_each(|source| *source = placed(*source, &places));
-            *source = Source { node: NodeId(changed.nodes.len() as u32), port: 0 };
-            copy.outputs.clone_from(&model.node(value.node).outputs);
-            changed.nodes.push(copy);
+            self.place_rest(&mut copy, moved(node).map_or(0, <[Source]>::len), node);
+            let place = self.push(copy);
+            self.encoded.entry(value).or_default().push((levels.clone(), Source { node: place, port: 0 }));
+            return place;
         }
-        if let Some(quantizer) = moved.get(&id) {
-            node.inputs[0] = placed(model.node(*quantizer).inputs[0], &places);
+        let moves_codes = || values_of(id, node).any(|value| self.wanted.contains(&value));
+        let moved = moved(node).filter(|moved| moved.iter().all(|source| self.codes.contains_key(source)));
+        if let Some(moved) = moved.filter(|_| moves_codes()) {
+            for (source, from) in copy.inputs.iter_mut().zip(moved) {
+                *source = self.codes[from];
+            }
+            self.place_rest(&mut copy, moved.len(), node);
+            let place = self.push(copy);
+            self.codes.extend(values_of(id, node).map(|value| (value, Source { node: place, ..value })));
+            return place;
         }
-        for (source, quantizer) in node.inputs.iter_mut().zip(joined.get(&id).into_iter().flatten()) {
-            *source = placed(model.node(*quantizer).inputs[0], &places);
-        }
-        places.push(NodeId(changed.nodes.len() as u32));
-        changed.nodes.push(node);
+        self.place_rest(&mut copy, 0, node);
+        self.push(copy)
     }
-    for id in changed.parameters.iter_mut().chain(&mut changed.results) {
-        *id = places[id.index()];
+
+    /// Lets the inputs from one on read values.
+    fn place_rest(&mut self, copy: &mut Node, first: usize, node: &Node) {
+        for port in first..node.inputs.len() {
+            let earlier = node.inputs[..port].iter().position(|source| *source == node.inputs[port]);
+            copy.inputs[port] = match earlier.filter(|earlier| *earlier >= first) {
+                Some(earlier) => copy.inputs[earlier],
+                None => self.value(node.inputs[port]),
+            };
+        }
     }
-    let uses = Uses::new(&changed);
-    let quantizers = splits.values().flatten().map(|(_, quantizer)| quantizer).chain(joined.values().flatten());
-    let quantizers = quantizers.map(|quantizer| places[quantizer.index()]);
-    let unread = quantizers.filter(|id| uses.of(*id).is_empty()).collect();
-    remove(&mut changed, &unread);
-    changed
+
+    /// A value, which a new Decode gives if it is one of levels.
+    fn value(&mut self, source: Source) -> Source {
+        let (Some(codes), Some(levels)) = (self.codes.get(&source), self.analysis.levels.get(&source)) else {
+            return Source { node: self.places[source.node.index()], port: source.port };
+        };
+        let maker = self.model.node(source.node);
+        let mut decode = half("Decode", &maker.friendly_name, Arc::new(Decode { levels: levels.clone() }), *codes);
+        decode.outputs = maker.outputs.get(source.port as usize).cloned().into_iter().collect();
+        Source { node: self.push(decode), port: 0 }
+    }
+
+    /// The codes of a value for the FakeQuantize or the mover `node`.
+    fn encode(&mut self, source: Source, levels: &Levels, node: &Node) -> Source {
+        let known = self.encoded.get(&source).and_then(|all| all.iter().find(|(known, _)| known == levels));
+        if let Some((_, codes)) = known {
+            return *codes;
+        }
+        let value = self.value(source);
+        let operation = Arc::new(Encode { levels: levels.clone() });
+        let codes = Source { node: self.push(half("Encode", &node.friendly_name, operation, value)), port: 0 };
+        self.encoded.entry(source).or_default().push((levels.clone(), codes));
+        codes
+    }
+
+    fn push(&mut self, node: Node) -> NodeId {
+        self.nodes.push(node);
+        NodeId(self.nodes.len() as u32 - 1)
+    }
+}
+
+/// One half of a FakeQuantize.
+fn half(kind: &'static str, name: &str, operation: Arc<dyn Operation>, data: Source) -> Node {
+    let version = OpVersion::new(1, (1, 1), (1, 1), (1, 1));
+    let mut node = Node::new(name, kind, version, operation, vec![data], 1);
+    node.opset = Cow::Borrowed("ovir");
+    node
 }

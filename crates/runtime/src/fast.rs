@@ -193,6 +193,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     blocked::claim_reorder,
     quantized::claim,
     quantized::claim_encode,
+    quantized::claim_decode,
     convolution::claim,
     matmul::claim,
     einsum::claim,

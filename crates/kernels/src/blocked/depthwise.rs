@@ -152,10 +152,10 @@ pub fn blocked_depthwise(
             unsafe {
                 match input {
                     DepthwiseInput::Values(values) => {
-                        shared.compute(&values[from], &target, first * line, channel, part)
+                        shared.compute(&values[from], &target, first * line, channel, part);
                     }
                     DepthwiseInput::Codes(codes, _) => {
-                        shared.compute(&codes[from], &target, first * line, channel, part)
+                        shared.compute(&codes[from], &target, first * line, channel, part);
                     }
                 }
             }

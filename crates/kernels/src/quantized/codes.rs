@@ -10,6 +10,7 @@ use crate::simd::{Kernel, Simd, dispatch};
 use crate::stream;
 
 use super::QUAD;
+use super::finish::{EncodingLanes, Encodings, load_codes};
 
 /// Elements that a parallel chunk of a quantisation covers at least.
 const CHUNK: usize = 1 << 14;
@@ -34,6 +35,14 @@ pub struct Dequantizer {
     pub high: f32,
     /// The last code, at most 255.
     pub steps: f32,
+}
+
+impl Dequantizer {
+    /// The value of a code, as [`dequantize`] computes it.
+    #[must_use]
+    pub(crate) fn value(&self, code: u8) -> f32 {
+        f32::from(code) / self.steps * (self.high - self.low) + self.low
+    }
 }
 
 /// Writes the bytes of the first `count` lanes.
@@ -85,6 +94,109 @@ pub fn quantize(isa: Isa, quantizer: &Quantizer, input: &[f32], output: &mut [u8
         dispatch(isa, Line { quantizer: *quantizer, input: &input[range], output });
     });
     Ok(())
+}
+
+/// Writes the values of codes in the same order.
+///
+/// # Errors
+/// The slices differ in length.
+pub fn dequantize(isa: Isa, dequantizer: &Dequantizer, input: &[u8], output: &mut [f32]) -> Result<(), KernelError> {
+    check_exact("output", output.len(), input.len())?;
+    let shared = SharedMut::new(output);
+    parallel_for(input.len(), CHUNK, nanoseconds_for_bytes(input.len().saturating_mul(5)), |range| {
+        // SAFETY: chunks are disjoint parts of slices of one length.
+        unsafe {
+            let (from, to) = (input.as_ptr().add(range.start), shared.pointer().add(range.start));
+            dequantize_line(isa, dequantizer, from, to, range.len());
+        }
+    });
+    Ok(())
+}
+
+/// Writes the codes of so many values.
+///
+/// # Safety
+/// They are readable, and as many codes are writable, which nobody else touches.
+pub(crate) unsafe fn quantize_line(isa: Isa, quantizer: &Quantizer, input: *const f32, output: *mut u8, count: usize) {
+    // SAFETY: the caller's promise.
+    let (input, output) =
+        unsafe { (std::slice::from_raw_parts(input, count), std::slice::from_raw_parts_mut(output, count)) };
+    dispatch(isa, Line { quantizer: *quantizer, input, output });
+}
+
+/// Writes the values of so many codes.
+///
+/// # Safety
+/// They are readable, and as many values are writable, which nobody else touches.
+pub(crate) unsafe fn dequantize_line(
+    isa: Isa,
+    dequantizer: &Dequantizer,
+    input: *const u8,
+    output: *mut f32,
+    count: usize,
+) {
+    dispatch(isa, Values { dequantizer: *dequantizer, input, output, count });
+}
+
+/// Writes the blocked codes of blocked values, with levels of all channels or of each.
+///
+/// # Errors
+/// A slice has the wrong length, or the levels are not those of so many channels.
+pub fn blocked_quantize(
+    isa: Isa,
+    encodings: &Encodings,
+    [batch, channels, positions]: [usize; 3],
+    input: &[f32],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), blocked_len(batch, channels, positions))?;
+    check_exact("output", output.len(), input.len())?;
+    encodings.check(channels)?;
+    let (blocks, parts) = (channels.div_ceil(BLOCK), positions.div_ceil(CHUNK / BLOCK));
+    let shared = SharedMut::new(output);
+    parallel_for(batch * blocks * parts, 1, nanoseconds_for_bytes(input.len().saturating_mul(6)), |range| {
+        for task in range {
+            let (plane, part) = (task / parts, task % parts);
+            let places = part * (CHUNK / BLOCK)..positions.min((part + 1) * (CHUNK / BLOCK));
+            let range = (plane * positions + places.start) * BLOCK..(plane * positions + places.end) * BLOCK;
+            let encoding = encodings.lanes(plane % blocks * BLOCK);
+            // SAFETY: tasks cover disjoint parts.
+            let output = unsafe { shared.slice(range.clone()) };
+            dispatch(isa, Blocks { encoding: &encoding, steps: encodings.steps, input: &input[range], output });
+        }
+    });
+    Ok(())
+}
+
+/// Positions of one block, exact as [`Line`] is.
+struct Blocks<'a> {
+    encoding: &'a EncodingLanes<BLOCK>,
+    steps: f32,
+    input: &'a [f32],
+    output: &'a mut [u8],
+}
+
+impl Kernel for Blocks<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let len = self.input.len().min(self.output.len()) / BLOCK * BLOCK;
+        let (from, to, steps) = (self.input.as_ptr(), self.output.as_mut_ptr(), s.splat(self.steps));
+        for part in (0..BLOCK).step_by(S::LANES) {
+            let encoding = self.encoding.at(s, part);
+            let width = Divisor::new(s, s.sub(encoding.high, encoding.low));
+            let mut at = part;
+            while at < len {
+                // SAFETY: the part lies in a block of both slices.
+                unsafe {
+                    let value = encoding.limit(s, s.load(from.add(at)));
+                    let codes = s.to_i(s.mul(width.divide(s, s.sub(value, encoding.low)), steps));
+                    store_codes(s, to.add(at), codes, S::LANES);
+                }
+                at += BLOCK;
+            }
+        }
+    }
 }
 
 /// The height and width of the planes of codes that a convolution reads: those of the input if its windows do not leave it,
@@ -281,6 +393,36 @@ impl Kernel for Line<'_> {
                 let value = s.min(s.max(value, low), high);
                 let codes = s.to_i(s.mul(width.divide(s, s.sub(value, low)), steps));
                 store_codes(s, to.add(at), codes, count);
+            }
+            at += count;
+        }
+    }
+}
+
+struct Values {
+    dequantizer: Dequantizer,
+    input: *const u8,
+    output: *mut f32,
+    count: usize,
+}
+
+impl Kernel for Values {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Dequantizer { low, high, steps } = self.dequantizer;
+        let (low, width, steps) = (s.splat(low), s.splat(high - low), Divisor::new(s, s.splat(steps)));
+        let mut at = 0;
+        while at < self.count {
+            let count = S::LANES.min(self.count - at);
+            // SAFETY: who makes this promises so many codes and places for values.
+            unsafe {
+                let codes = s.from_i(load_codes(s, self.input.add(at), count));
+                let value = s.add(s.mul(steps.divide(s, codes), width), low);
+                match count == S::LANES {
+                    true => s.store(self.output.add(at), value),
+                    false => s.store_partial(self.output.add(at), value, count),
+                }
             }
             at += count;
         }

@@ -17,6 +17,8 @@ pub struct Encodings {
     high: Vec<f32>,
     scale: Vec<f32>,
     shift: Vec<f32>,
+    /// The last code.
+    pub(super) steps: f32,
 }
 
 impl Encodings {
@@ -42,6 +44,7 @@ impl Encodings {
             high: vector(|e| e.high),
             scale: vector(|e| e.scale),
             shift: vector(|e| e.shift),
+            steps,
         })
     }
 
@@ -50,15 +53,18 @@ impl Encodings {
         if self.low.len() == 1 { Ok(()) } else { check_exact("encodings", self.low.len(), channels) }
     }
 
-    /// Those of the channels from one on. Lanes beyond the last channel have code 0.
+    /// The lanes that channels from one on have.
+    fn channels_from(&self, channel: usize) -> usize {
+        if self.low.len() == 1 { usize::MAX } else { self.low.len().saturating_sub(channel) }
+    }
+
+    /// Those of the channels from one on.
     pub(crate) fn lanes<const LANES: usize>(&self, channel: usize) -> EncodingLanes<LANES> {
         let lanes = |values: &[f32]| lanes_of(values, channel);
-        EncodingLanes {
-            low: lanes(&self.low),
-            high: lanes(&self.high),
-            scale: lanes(&self.scale),
-            shift: lanes(&self.shift),
-        }
+        let mut high = lanes(&self.high);
+        // Levels must lie apart in lanes beyond the last channel too.
+        high.iter_mut().skip(self.channels_from(channel)).for_each(|high| *high = 1.0);
+        EncodingLanes { low: lanes(&self.low), high, scale: lanes(&self.scale), shift: lanes(&self.shift) }
     }
 }
 

@@ -260,3 +260,44 @@ fn what_does_not_fit_is_refused() {
     let encodings = Encodings::new(&[0.0; 3], &[1.0; 3], 255.0).unwrap();
     assert!(encodings.check(3).is_ok() && encodings.check(4).is_err());
 }
+
+#[test]
+fn codes_of_blocks_and_their_values() {
+    let mut random = Random::new(3);
+    let (channels, positions) = (19, 2100);
+    let mut values = random.values(2 * 32 * positions);
+    values[7] = f32::NAN;
+    let low: Vec<f32> = (0..channels).map(|c| -0.5 - c as f32 / 9.0).collect();
+    let high: Vec<f32> = low.iter().map(|low| 0.75 - low).collect();
+    for isa in Isa::available() {
+        for count in [1, channels] {
+            let encodings = Encodings::new(&low[..count], &high[..count], 200.0).unwrap();
+            let run = || {
+                let mut codes = vec![9; values.len()];
+                blocked_quantize(isa, &encodings, [2, channels, positions], &values, &mut codes).unwrap();
+                codes
+            };
+            for (place, given) in run().into_iter().enumerate() {
+                let channel = place / BLOCK / positions % 2 * BLOCK + place % BLOCK;
+                if channel < channels {
+                    let at = if count == 1 { 0 } else { channel };
+                    let quantizer = Quantizer { low: low[at], high: high[at], steps: 200.0 };
+                    let mut code = [9];
+                    quantize(Isa::portable(), &quantizer, &values[place..=place], &mut code).unwrap();
+                    assert_eq!(given, code[0], "{isa} {place}");
+                }
+            }
+            assert_eq!(run(), in_pool(2, run));
+        }
+        let dequantizer = Dequantizer { low: -1.5, high: 2.25, steps: 200.0 };
+        let codes: Vec<u8> = (0..40_003).map(|code| (code % 201) as u8).collect();
+        let mut decoded = vec![f32::NAN; codes.len()];
+        dequantize(isa, &dequantizer, &codes, &mut decoded).unwrap();
+        assert!(codes.iter().zip(&decoded).all(|(code, value)| dequantizer.value(*code) == *value), "{isa}");
+        assert!(dequantize(isa, &dequantizer, &codes[1..], &mut decoded).is_err());
+    }
+    let encodings = Encodings::new(&low, &high, 200.0).unwrap();
+    let mut codes = vec![9; values.len()];
+    assert!(blocked_quantize(Isa::portable(), &encodings, [2, 18, positions], &values, &mut codes).is_err());
+    assert!(blocked_quantize(Isa::portable(), &encodings, [2, 19, positions], &values, &mut codes[1..]).is_err());
+}

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, MOST_NARROW, NarrowConvolution, blocked_convolution,
-    blocked_convolution_scratch_len, blocked_depthwise, blocked_max_codes, blocked_pad, blocked_pooling,
-    narrow_convolution,
+    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, DepthwiseInput, MOST_NARROW, NarrowConvolution,
+    blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise, blocked_max_codes, blocked_pad,
+    blocked_pooling, narrow_convolution,
 };
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::{concat_part, split_part};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
+use ovir_kernels::quantized::{Decodings, Encodings, QuantizedOutput};
 use ovir_kernels::reduce::{ReduceOp, reduce};
 use ovir_ops::movement::{
     concat::Concat,
@@ -27,14 +28,15 @@ use crate::layout::{Layout, Reorder, nominal_elements, physical_shape, sizes, wr
 
 use super::convolution::{Form, kernel_geometry, smallest_data};
 use super::layout::axis_of;
-use super::parts::{EpilogueParts, Parts, floats, kernel_error, scratch_f32};
+use super::parts::{EpilogueParts, Parts, QuantizedData, QuantizedParts, floats, kernel_error, scratch_f32};
+use super::quantized::{decodings_of, encodings_of};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 /// Convolutions from so few channels read plain values.
 const FEW_CHANNELS: usize = 4;
 
 /// The most taps of a depthwise kernel.
-const MOST_TAPS: usize = 225;
+const MOST_TAPS: usize = ovir_optimize::MOST_CODE_TAPS;
 
 /// Nanoseconds an operation takes in a plain and in a blocked convolution of many channels.
 const PLAIN_FLOP: f64 = 1.0 / 65.0;
@@ -117,7 +119,9 @@ pub(crate) fn candidate(
     if let Some(found) = super::quantized::candidate(node, inputs, outputs, is_constant) {
         return Some(found);
     }
-    channels(outputs.first()?)?;
+    // Values, or codes of values.
+    let output = outputs.first()?;
+    matches!(output.element_type, ElementType::F32 | ElementType::U8).then(|| channels_of(&output.shape))??;
     convolution_candidate(node, inputs, outputs, is_constant)
         .or_else(|| super::transposed::candidate(node, inputs, outputs, is_constant))
         .or_else(|| elementwise_candidate(node, inputs, outputs, is_constant))
@@ -130,6 +134,7 @@ pub(crate) fn candidate(
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     super::quantized::claim_blocked(context)
         .or_else(|| super::quantized::claim_encode(context))
+        .or_else(|| super::quantized::claim_decode(context))
         .or_else(|| claim_convolution(context))
         .or_else(|| super::transposed::claim_blocked(context))
         .or_else(|| super::chain::claim(context))
@@ -164,6 +169,11 @@ pub(super) fn channels_of(shape: &PartialShape) -> Option<usize> {
 
 fn is_blockable(facts: &ValueFacts) -> bool {
     channels(facts).is_some()
+}
+
+/// Whether values or codes can lie in blocks.
+fn is_movable(facts: &ValueFacts) -> bool {
+    matches!(facts.element_type, ElementType::F32 | ElementType::U8) && channels_of(&facts.shape).is_some()
 }
 
 /// The share of lanes that are in use.
@@ -239,13 +249,14 @@ fn convolution_candidate(
     outputs: &[ValueFacts],
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
-    let parts = Parts::of(node)?;
+    let (parts, coded) = convolution_parts(node)?;
     let form = Form::of(parts.root)?;
     let (data, filter_shape) = constant_filter(&parts, inputs, is_constant)?;
     let data_channels = data_channels(&form, inputs.get(data)?, &filter_shape)?;
     let has_residual = parts.residual.is_some() || parts.bias.is_some_and(|port| !is_constant(port));
     let geometry = smallest_geometry(&form, &filter_shape)?;
     let way = way(&form, &filter_shape, data_channels, has_residual, &geometry)?;
+    (way == Way::Depthwise || coded.is_none()).then_some(())?;
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
     if way != Way::Dense(BlockedInput::Plain) {
         layouts[data] = Layout::Blocked;
@@ -258,7 +269,7 @@ fn convolution_candidate(
         layouts[port] = Layout::Blocked;
     }
     let output = outputs.first()?;
-    let output_channels = channels(output)?;
+    let output_channels = channels_of(&output.shape)?;
     let taps: usize = filter_shape.iter().product::<usize>() / output_channels.max(1);
     let flops = 2.0 * nominal_elements(&output.shape) * taps as f64;
     let gain = match way {
@@ -272,6 +283,8 @@ fn convolution_candidate(
             };
             flops * (plain_flop(taps, of_group as f64) - blocked_flop(taps, output_channels) * factor)
         }
+        // There is no other kernel.
+        Way::Depthwise if coded.is_some() => super::quantized::GAIN,
         Way::Depthwise => nominal_elements(&output.shape) * taps as f64 * TAP_GAIN * use_of_lanes(output_channels),
         Way::Narrow => {
             let taps = taps.max(1) as f64;
@@ -281,6 +294,30 @@ fn convolution_candidate(
     };
     let output = if way == Way::Narrow { Layout::Plain } else { Layout::Blocked };
     Some(Candidate { output, gain, channels: Some(data_channels), ..Candidate::carrier(layouts) })
+}
+
+/// The levels of the codes that a depthwise convolution reads and writes.
+#[derive(Default)]
+struct Coded {
+    data: Option<Decodings>,
+    output: Option<Encodings>,
+}
+
+/// The parts of a convolution, and the codes of a depthwise one.
+fn convolution_parts(node: &Node) -> Option<(Parts<'_>, Option<Coded>)> {
+    let Some(QuantizedParts { parts, data, output, .. }) = QuantizedParts::of(node) else {
+        return Some((Parts::of(node)?, None));
+    };
+    let mut coded = Coded::default();
+    match data {
+        QuantizedData::Values => {}
+        QuantizedData::Codes(levels) => coded.data = Some(decodings_of(levels)?),
+        QuantizedData::Encoded(_) => return None,
+    }
+    if let Some(levels) = output {
+        coded.output = Some(encodings_of(levels)?);
+    }
+    Some((parts, Some(coded)))
 }
 
 /// How many times as long the products of groups take as those of whole blocks.
@@ -300,7 +337,7 @@ fn data_channels(form: &Form, data: &ValueFacts, filter: &Shape) -> Option<usize
         _ => return None,
     };
     let dims = data.shape.dims()?;
-    let is_image = data.element_type == ElementType::F32 && matches!(dims.len(), 3..=5);
+    let is_image = matches!(data.element_type, ElementType::F32 | ElementType::U8) && matches!(dims.len(), 3..=5);
     is_image.then(|| dims[1].get().or(Some(of_filter)))?.filter(|channels| *channels > 0)
 }
 
@@ -311,6 +348,7 @@ struct ConvolutionKernel {
     filter: Shape,
     weights: Weights,
     epilogue: EpilogueParts,
+    coded: Coded,
     data_port: usize,
 }
 
@@ -321,15 +359,16 @@ enum Weights {
 }
 
 fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let parts = Parts::of(context.node)?;
+    let (parts, coded) = convolution_parts(context.node)?;
     let form = Form::of(parts.root)?;
     let (data_port, filter_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
     let filter = (context.constant)(filter_port)?;
     let filter_shape = filter.shape().clone();
     let data_channels = data_channels(&form, context.inputs.get(data_port)?, &filter_shape)?;
-    let epilogue = parts.epilogue(context, channels(context.outputs.first()?)?)?;
+    let epilogue = parts.epilogue(context, channels_of(&context.outputs.first()?.shape)?)?;
     let geometry = smallest_geometry(&form, &filter_shape)?;
     let way = way(&form, &filter_shape, data_channels, epilogue.residual.is_some(), &geometry)?;
+    (way == Way::Depthwise || coded.is_none()).then_some(())?;
     let key = context.key(filter_port, &filter);
     let values = filter.aligned().ok()?;
     let weights = match way {
@@ -351,7 +390,8 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     };
     let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);
     packed_inputs.extend(parts.packed_ports(&epilogue));
-    let kernel = ConvolutionKernel { isa: isa::detect(), form, filter: filter_shape, weights, epilogue, data_port };
+    let (isa, coded) = (isa::detect(), coded.unwrap_or_default());
+    let kernel = ConvolutionKernel { isa, form, filter: filter_shape, weights, epilogue, coded, data_port };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
@@ -396,11 +436,11 @@ impl Kernel for ConvolutionKernel {
 
     fn in_place_inputs(&self, _shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
         match self.weights {
-            Weights::Dense(_) | Weights::Depthwise(_) => {
+            Weights::Dense(_) | Weights::Depthwise(_) if self.coded.output.is_none() => {
                 // What a convolution adds may be its own data, which it reads to the end.
                 self.epilogue.residual.into_iter().filter(|port| *port != self.data_port).collect()
             }
-            Weights::Narrow(_) => SmallVec::new(),
+            _ => SmallVec::new(),
         }
     }
 
@@ -423,14 +463,27 @@ impl Kernel for ConvolutionKernel {
             accumulates: io.in_place.is_some(),
             activation: self.epilogue.activation.view(true),
         };
-        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
         match &self.weights {
             Weights::Dense(weights) => {
+                let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
                 let scratch = scratch_f32(io.scratch);
                 blocked_convolution(self.isa, &geometry, weights, values, target, &epilogue, scratch)
             }
-            Weights::Narrow(weights) => narrow_convolution(self.isa, &geometry, weights, values, target, &epilogue),
-            Weights::Depthwise(weights) => blocked_depthwise(self.isa, &geometry, weights, values, target, &epilogue),
+            Weights::Narrow(weights) => {
+                let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+                narrow_convolution(self.isa, &geometry, weights, values, target, &epilogue)
+            }
+            Weights::Depthwise(weights) => {
+                let input = match &self.coded.data {
+                    Some(decodings) => DepthwiseInput::Codes(data.slice::<u8>()?, decodings),
+                    None => DepthwiseInput::Values(data.slice::<f32>()?),
+                };
+                let target = match &self.coded.output {
+                    Some(encodings) => QuantizedOutput::Codes(output.slice_mut::<u8>()?, encodings),
+                    None => QuantizedOutput::Values(output.slice_mut::<f32>()?),
+                };
+                blocked_depthwise(self.isa, &geometry, weights, input, target, &epilogue)
+            }
         }
         .map_err(kernel_error)
     }
@@ -448,7 +501,7 @@ fn elementwise_candidate(
     outputs: &[ValueFacts],
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
-    let count = channels(outputs.first()?)?;
+    let count = channels_of(&outputs.first()?.shape)?;
     if let [data, rest @ ..] = inputs
         && (1..inputs.len()).all(is_constant)
         && rest.iter().all(|facts| facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1))
@@ -459,6 +512,10 @@ fn elementwise_candidate(
     }
     if super::fake_quantize::runs_on_blocks(node, inputs) && (1..inputs.len()).all(is_constant) {
         return Some(Candidate::of_first(inputs.len()));
+    }
+    let has_codes = inputs.iter().chain([&outputs.first()?]).any(|facts| facts.element_type == ElementType::U8);
+    if has_codes && !super::chain::is_chain(node) {
+        return None;
     }
     let is_prelu = super::chain::is_prelu(node);
     if super::binary::numpy_function(&*node.operation).is_none() && !super::chain::is_chain(node) && !is_prelu {
@@ -495,9 +552,8 @@ pub(crate) enum Side {
 impl Side {
     /// How an operand lies in a layer on blocks whose output has `rank` axes and `count` channels.
     pub fn of(facts: &ValueFacts, is_constant: bool, rank: usize, count: usize) -> Option<Side> {
-        if facts.element_type != ElementType::F32 {
-            return None;
-        }
+        let is_code = facts.element_type == ElementType::U8 && !is_constant;
+        (facts.element_type == ElementType::F32 || is_code).then_some(())?;
         if is_constant {
             let shape = facts.shape.to_shape()?;
             let axis = (shape.rank() + 1).checked_sub(rank);
@@ -508,7 +564,7 @@ impl Side {
             };
         }
         let has_rank = facts.shape.rank() == Some(rank);
-        match channels(facts).filter(|_| has_rank)? {
+        match channels_of(&facts.shape).filter(|_| has_rank)? {
             n if n == count => Some(Side::Blocked),
             1 => Some(Side::OneChannel),
             _ => None,
@@ -721,12 +777,14 @@ fn channel_candidate(
     outputs: &[ValueFacts],
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
-    let is_whole = |facts: &ValueFacts| channels(facts).is_some_and(|count| count.is_multiple_of(BLOCK));
+    let is_whole = |facts: &ValueFacts| {
+        is_movable(facts) && channels_of(&facts.shape).is_some_and(|count| count.is_multiple_of(BLOCK))
+    };
     let rank = outputs.first()?.shape.rank()?;
     if let Some(concat) = node.operation.downcast_ref::<Concat>() {
         let (last, rest) = inputs.split_last()?;
         let is_whole = axis_of(concat.attributes.axis, rank) == Some(1)
-            && is_blockable(last)
+            && is_movable(last)
             && rest.iter().all(|facts| is_whole(facts))
             && !(0..inputs.len()).any(is_constant);
         return is_whole.then(|| Candidate::carrier(SmallVec::from_elem(Layout::Blocked, inputs.len())));
@@ -735,8 +793,8 @@ fn channel_candidate(
         let axis = axis_of(*inputs.get(1)?.integers()?.first()?, rank)?;
         let (last, rest) = outputs.split_last()?;
         let is_whole = axis == 1
-            && is_blockable(inputs.first()?)
-            && is_blockable(last)
+            && is_movable(inputs.first()?)
+            && is_movable(last)
             && rest.iter().all(is_whole)
             && (1..inputs.len()).all(is_constant);
         return is_whole.then(|| Candidate::of_first(inputs.len()));
@@ -757,9 +815,10 @@ struct ConcatKernel;
 struct SplitKernel;
 
 /// Images, blocks and the bytes of one block.
-fn blocks(shape: &Shape) -> OpResult<[usize; 3]> {
+fn blocks(shape: &Shape, element_type: ElementType) -> OpResult<[usize; 3]> {
     let [batch, channels, positions] = sizes(shape).ok_or_else(misfit)?;
-    Ok([batch, channels.div_ceil(BLOCK), positions * BLOCK * size_of::<f32>()])
+    let bytes = element_type.storage_bytes(positions * BLOCK).ok_or_else(misfit)?;
+    Ok([batch, channels.div_ceil(BLOCK), bytes])
 }
 
 /// The estimated nanoseconds that one core takes to write the outputs of a layer that only moves values.
@@ -775,11 +834,11 @@ impl Kernel for ConcatKernel {
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
-        let [batch, whole, bytes] = blocks(output.shape())?;
+        let [batch, whole, bytes] = blocks(output.shape(), output.element_type())?;
         let target = output.bytes_mut();
         let mut start = 0;
         for input in io.inputs {
-            let [_, part, _] = blocks(input.shape())?;
+            let [_, part, _] = blocks(input.shape(), input.element_type())?;
             concat_part(batch, bytes, part, whole, start, input.bytes(), target).map_err(kernel_error)?;
             start += part;
         }
@@ -794,10 +853,10 @@ impl Kernel for SplitKernel {
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let data = &io.inputs[0];
-        let [batch, whole, bytes] = blocks(data.shape())?;
+        let [batch, whole, bytes] = blocks(data.shape(), data.element_type())?;
         let mut start = 0;
         for output in io.outputs {
-            let [_, part, _] = blocks(output.shape())?;
+            let [_, part, _] = blocks(output.shape(), output.element_type())?;
             split_part(batch, bytes, whole, part, start, data.bytes(), output.bytes_mut()).map_err(kernel_error)?;
             start += part;
         }

@@ -1,18 +1,23 @@
 //! Fused elementwise layers, f32, plain and on blocks of channels.
 
 use ovir_graph::Node;
-use ovir_kernels::chain::{Chain, ChainGeometry, ChainStep, MOST_INPUTS, Operand, SHORT_LINE, run_chain};
+use ovir_kernels::chain::{
+    Chain, ChainGeometry, ChainInput, ChainOutput, ChainStep, MOST_INPUTS, Operand, SHORT_LINE, run_chain,
+};
 use ovir_kernels::elementwise::BinaryOp;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
+use ovir_kernels::quantized::{Dequantizer, Quantizer};
 use ovir_kernels::unary::UnaryOp;
 use ovir_ops::activation::prelu::Prelu;
+use ovir_ops::codes::{Decode, Encode};
 use ovir_ops::fused::{Fused, Stage, StageInput};
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
 
 use super::blocked::Side;
 use super::parts::{floats, kernel_error, unary_op};
+use super::quantized::{dequantizer_of, quantizer_of};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 struct ChainKernel {
@@ -22,13 +27,30 @@ struct ChainKernel {
     inputs: Vec<(usize, Side)>,
     /// The values of inputs that are constants of one element a channel, on blocks.
     constants: Vec<Option<Vec<f32>>>,
+    /// What inputs that are codes stand for.
+    decoded: Vec<Option<Dequantizer>>,
+    /// How the result becomes codes, if it does.
+    encoded: Option<Quantizer>,
     is_blocked: bool,
 }
 
 /// Whether a layer is a group of elementwise layers.
 pub(crate) fn is_chain(node: &Node) -> bool {
     let fused = node.operation.downcast_ref::<Fused>();
-    fused.is_some_and(|fused| fused.stages.iter().all(|stage| function(stage).is_some()))
+    fused.is_some_and(|fused| functions(&fused.stages).is_some())
+}
+
+/// The stages that are functions: all but the Decodes of what comes from outside and an Encode at the end.
+fn functions(stages: &[Stage]) -> Option<impl Iterator<Item = (usize, &Stage)>> {
+    let is_decode = |stage: &Stage| {
+        stage.operation.downcast_ref::<Decode>().is_some() && matches!(stage.inputs[..], [StageInput::Outside(_)])
+    };
+    let (last, inner) = stages.split_last()?;
+    let is_encode = last.operation.downcast_ref::<Encode>().is_some();
+    let fits = |stage: &Stage| is_decode(stage) || function(stage).is_some();
+    (inner.iter().all(fits) && (is_encode || function(last).is_some())).then_some(())?;
+    let count = stages.len() - usize::from(is_encode);
+    Some(stages[..count].iter().enumerate().filter(move |(_, stage)| !is_decode(stage)))
 }
 
 /// A function whose parameters are not known yet.
@@ -73,19 +95,21 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         (None, Some(stage)) if matches!(function(stage), Some(Function::Binary(_))) => std::slice::from_ref(stage),
         _ => return None,
     };
+    let coding = Coding::of(stages, context.inputs.len())?;
     let mut singles: SmallVec<[Option<f32>; 8]> = SmallVec::new();
     for (port, facts) in context.inputs.iter().enumerate() {
-        (facts.element_type == ElementType::F32).then_some(())?;
-        let is_single = facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1);
+        let is_code = coding.decoded.get(port).is_some_and(Option::is_some);
+        (facts.element_type == if is_code { ElementType::U8 } else { ElementType::F32 }).then_some(())?;
+        let is_single = !is_code && facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1);
         let constant = if is_single { (context.constant)(port) } else { None };
         singles.push(constant.and_then(|tensor| floats(&tensor)?.first().copied()));
     }
     let ports: Vec<usize> = (0..singles.len()).filter(|port| singles[*port].is_none()).collect();
-    let steps: Option<Vec<ChainStep>> = stages.iter().map(|stage| step(stage, &singles, &ports)).collect();
-    let chain = Chain::new(ports.len(), steps?).ok()?;
+    let chain = Chain::new(ports.len(), steps(stages, &singles, &ports)?).ok()?;
     let mut packed_inputs: SmallVec<[usize; 2]> = (0..singles.len()).filter(|port| singles[*port].is_some()).collect();
-    let (mut inputs, mut constants) = (Vec::new(), Vec::new());
+    let (mut inputs, mut constants, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
     for port in ports {
+        decoded.push(coding.decoded.get(port).copied()?);
         let (side, values) = side(context, port)?;
         if values.is_some() {
             packed_inputs.push(port);
@@ -94,7 +118,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         constants.push(values);
     }
     let is_blocked = context.is_blocked;
-    let kernel = ChainKernel { isa: isa::detect(), chain, inputs, constants, is_blocked };
+    let (isa, encoded) = (isa::detect(), coding.encoded);
+    let kernel = ChainKernel { isa, chain, inputs, constants, decoded, encoded, is_blocked };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
@@ -134,14 +159,69 @@ fn side(context: &mut ClaimContext<'_>, port: usize) -> Option<(Side, Option<Vec
     Some((side, values))
 }
 
-fn step(stage: &Stage, singles: &[Option<f32>], ports: &[usize]) -> Option<ChainStep> {
-    let operand = |input: &StageInput| match input {
-        StageInput::Stage(place) => Some(Operand::Step(*place)),
-        StageInput::Outside(port) => match singles.get(*port)? {
-            Some(value) => Some(Operand::Constant(*value)),
-            None => ports.iter().position(|p| p == port).map(Operand::Input),
-        },
+/// What the inputs and the result of a chain have to do with codes.
+struct Coding {
+    /// What the codes of each input of the layer stand for, if it has any.
+    decoded: Vec<Option<Dequantizer>>,
+    /// How the result becomes codes, if it does.
+    encoded: Option<Quantizer>,
+}
+
+impl Coding {
+    /// `None` if an input has codes of several levels, or levels are those of channels.
+    fn of(stages: &[Stage], inputs: usize) -> Option<Coding> {
+        let mut decoded = vec![None; inputs];
+        for stage in stages {
+            let (Some(decode), [StageInput::Outside(port)]) =
+                (stage.operation.downcast_ref::<Decode>(), &stage.inputs[..])
+            else {
+                continue;
+            };
+            let found = dequantizer_of(&decode.levels)?;
+            let known = decoded.get_mut(*port)?;
+            (*known.get_or_insert(found) == found).then_some(())?;
+        }
+        let encode = stages.last()?.operation.downcast_ref::<Encode>();
+        let encoded = match encode {
+            Some(encode) => Some(quantizer_of(&encode.levels)?),
+            None => None,
+        };
+        Some(Coding { decoded, encoded })
+    }
+}
+
+/// The steps of a chain whose inputs at `ports` are spread over it; the others are numbers.
+fn steps(stages: &[Stage], singles: &[Option<f32>], ports: &[usize]) -> Option<Vec<ChainStep>> {
+    let outside = |port: &usize| match singles.get(*port)? {
+        Some(value) => Some(Operand::Constant(*value)),
+        None => ports.iter().position(|p| p == port).map(Operand::Input),
     };
+    // What each stage gives: codes from outside are values where they are read.
+    let mut given: Vec<Option<Operand>> = stages
+        .iter()
+        .map(|stage| match (&stage.inputs[..], stage.operation.downcast_ref::<Decode>()) {
+            ([StageInput::Outside(port)], Some(_)) => outside(port),
+            _ => None,
+        })
+        .collect();
+    let mut steps = Vec::with_capacity(stages.len());
+    for (place, stage) in functions(stages)? {
+        let operand = |input: &StageInput| match input {
+            StageInput::Stage(place) => *given.get(*place)?,
+            StageInput::Outside(port) => outside(port),
+        };
+        steps.push(step(stage, &operand)?);
+        given[place] = Some(Operand::Step(steps.len() - 1));
+    }
+    if steps.is_empty() {
+        // Codes become codes of other levels.
+        let first = given.iter().flatten().next()?;
+        steps.push(ChainStep::Unary(UnaryOp::Identity, *first));
+    }
+    Some(steps)
+}
+
+fn step(stage: &Stage, operand: &dyn Fn(&StageInput) -> Option<Operand>) -> Option<ChainStep> {
     match (function(stage)?, &stage.inputs[..]) {
         (Function::Binary(op), [a, b]) => Some(simplified(op, operand(a)?, operand(b)?)),
         (Function::Unary, [a, parameters @ ..]) => {
@@ -191,7 +271,13 @@ impl Kernel for ChainKernel {
     fn in_place_inputs(&self, shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
         let is_output = |port: usize| shapes.inputs.get(port) == shapes.outputs.first();
         let is_value = |side: Side| matches!(side, Side::Plain | Side::Blocked);
-        self.inputs.iter().filter(|(port, side)| is_value(*side) && is_output(*port)).map(|(port, _)| *port).collect()
+        let inputs =
+            self.inputs.iter().zip(&self.decoded).filter(|(_, decoded)| decoded.is_none() && self.encoded.is_none());
+        inputs
+            .map(|(input, _)| *input)
+            .filter(|(port, side)| is_value(*side) && is_output(*port))
+            .map(|(port, _)| port)
+            .collect()
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -204,18 +290,23 @@ impl Kernel for ChainKernel {
         let misfit = || OpError::shape(Blame::Input(0), "the kernel does not fit the data");
         let shapes: SmallVec<[&Shape; 16]> = io.inputs.iter().map(|input| input.shape()).collect();
         let geometry = self.geometry(&shapes, output.shape()).ok_or_else(misfit)?;
-        let mut slices: SmallVec<[&[f32]; 12]> = SmallVec::new();
+        let mut slices: SmallVec<[ChainInput<'_>; 12]> = SmallVec::new();
         let mut in_place = None;
         for (place, (port, _)) in self.inputs.iter().enumerate() {
-            slices.push(match &self.constants[place] {
+            slices.push(match (&self.constants[place], self.decoded[place]) {
                 _ if io.in_place == Some(*port) => {
                     in_place = Some(place);
-                    &[]
+                    ChainInput::Values(&[])
                 }
-                Some(values) => values,
-                None => io.inputs[*port].slice::<f32>()?,
+                (Some(values), _) => ChainInput::Values(values),
+                (None, Some(dequantizer)) => ChainInput::Codes(io.inputs[*port].slice::<u8>()?, dequantizer),
+                (None, None) => ChainInput::Values(io.inputs[*port].slice::<f32>()?),
             });
         }
-        run_chain(self.isa, &self.chain, &geometry, &slices, in_place, output.slice_mut::<f32>()?).map_err(kernel_error)
+        let target = match self.encoded {
+            Some(quantizer) => ChainOutput::Codes(output.slice_mut::<u8>()?, quantizer),
+            None => ChainOutput::Values(output.slice_mut::<f32>()?),
+        };
+        run_chain(self.isa, &self.chain, &geometry, &slices, in_place, target).map_err(kernel_error)
     }
 }

@@ -12,7 +12,6 @@ use ovir_ops::activation::{
 use ovir_ops::arithmetic::round::{Round, RoundMode};
 use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::fused::{Fused, Stage, StageInput};
-use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_ops::{Blame, OpError, Operation};
 use ovir_tensor::{ElementType, Tensor};
 
@@ -67,73 +66,69 @@ impl ActivationPart {
     }
 }
 
-/// A layer of bytes taken apart: its parts without what has to do with codes, and that.
+/// A layer that reads or writes codes, taken apart: its parts without what has to do with codes, and that.
 pub(crate) struct QuantizedParts<'a> {
     /// The root, whose first input is that of the layer's first stage, with bias, residual and activation.
     pub parts: Parts<'a>,
-    /// How the data become codes, or what the codes that they are stand for.
+    /// What the data are.
     pub data: QuantizedData<'a>,
-    /// A FakeQuantize in front of the residual, with the layer's inputs that hold its limits.
-    pub inner: Option<(&'a FakeQuantize, [usize; 4])>,
+    /// The levels of a FakeQuantize in front of the residual, from values and to values.
+    pub inner: Option<[&'a Levels; 2]>,
     /// What the codes of the residual stand for, if it has any.
-    pub residual: Option<Levels>,
+    pub residual: Option<&'a Levels>,
     /// How the result becomes codes, if it does.
-    pub output: Option<Levels>,
+    pub output: Option<&'a Levels>,
 }
 
-/// The first stage of a layer of bytes.
+/// The data of a layer.
 pub(crate) enum QuantizedData<'a> {
-    /// A FakeQuantize, with the layer's inputs that hold its limits.
-    Values(&'a FakeQuantize, [usize; 4]),
-    /// A Decode.
-    Codes(Levels),
+    /// Values that are taken as they are.
+    Values,
+    /// Values that become codes, and what the codes stand for.
+    Encoded([&'a Levels; 2]),
+    /// Codes, and what they stand for.
+    Codes(&'a Levels),
 }
 
 impl<'a> QuantizedParts<'a> {
-    /// The parts of a layer that begins with a FakeQuantize or a Decode.
+    /// The parts of a layer with an Encode or a Decode.
     pub fn of(node: &'a Node) -> Option<QuantizedParts<'a>> {
-        let fused = node.operation.downcast_ref::<Fused>()?;
-        let (first, rest) = fused.stages.split_first()?;
-        let data = match (quantizer(first), first.operation.downcast_ref::<Decode>()) {
-            (Some((operation, limits)), _) => QuantizedData::Values(operation, limits),
-            (None, Some(decode)) => QuantizedData::Codes(decode.levels),
-            (None, None) => return None,
+        let stages = &node.operation.downcast_ref::<Fused>()?.stages;
+        let (first, data) = match &stages[..] {
+            [encode, decode, ..] if let (Some(from), Some(to)) = (encoded(encode), decoded(decode)) => {
+                (2, QuantizedData::Encoded([from, to]))
+            }
+            [decode, ..] if let Some(levels) = decoded(decode) => (1, QuantizedData::Codes(levels)),
+            _ => (0, QuantizedData::Values),
         };
-        let is_quantizer = |stage: &&Stage| stage.operation.downcast_ref::<FakeQuantize>().is_some();
-        let inner = match rest.iter().find(is_quantizer) {
-            Some(stage) => Some(quantizer(stage)?),
-            None => None,
-        };
-        let residual = rest.iter().find_map(|stage| stage.operation.downcast_ref::<Decode>());
-        let output = rest.last()?.operation.downcast_ref::<Encode>();
-        Some(QuantizedParts {
-            parts: Parts::of_stages(fused, 1)?,
-            data,
-            inner,
-            residual: residual.map(|decode| decode.levels),
-            output: output.map(|encode| encode.levels),
-        })
+        let rest = stages.get(first + 1..)?;
+        let inner = rest.windows(2).find_map(|pair| Some([encoded(&pair[0])?, decoded(&pair[1])?]));
+        let is_outside = |stage: &&Stage| matches!(stage.inputs[..], [StageInput::Outside(_)]);
+        let residual = rest.iter().filter(is_outside).find_map(decoded);
+        let output = stages.last().and_then(encoded).filter(|_| !rest.is_empty());
+        let has_codes = first > 0 || output.is_some();
+        let parts = Parts::of_stages(node.operation.downcast_ref::<Fused>().filter(|_| has_codes)?, first)?;
+        Some(QuantizedParts { parts, data, inner, residual, output })
     }
 }
 
-/// A FakeQuantize and the layer's inputs that hold its limits.
-fn quantizer(stage: &Stage) -> Option<(&FakeQuantize, [usize; 4])> {
-    let mut limits = [0; 4];
-    for (port, input) in limits.iter_mut().zip(stage.inputs.get(1..)?) {
-        let StageInput::Outside(outside) = input else { return None };
-        *port = *outside;
-    }
-    Some((stage.operation.downcast_ref::<FakeQuantize>()?, limits))
+fn encoded(stage: &Stage) -> Option<&Levels> {
+    stage.operation.downcast_ref::<Encode>().map(|encode| &encode.levels)
+}
+
+fn decoded(stage: &Stage) -> Option<&Levels> {
+    stage.operation.downcast_ref::<Decode>().map(|decode| &decode.levels)
 }
 
 impl<'a> Parts<'a> {
-    /// The parts of a layer; `None` for a fused layer of another form.
+    /// The parts of a layer of values; `None` for a fused layer of another form.
     pub fn of(node: &'a Node) -> Option<Parts<'a>> {
         let Some(fused) = node.operation.downcast_ref::<Fused>() else {
             let inputs = (0..node.inputs.len()).collect();
             return Some(Parts { root: &*node.operation, inputs, bias: None, residual: None, activation: None });
         };
-        Parts::of_stages(fused, 0)
+        let has_codes = fused.stages.iter().any(|stage| encoded(stage).or(decoded(stage)).is_some());
+        if has_codes { None } else { Parts::of_stages(fused, 0) }
     }
 
     fn of_stages(fused: &'a Fused, first: usize) -> Option<Parts<'a>> {
@@ -142,9 +137,16 @@ impl<'a> Parts<'a> {
             StageInput::Outside(port) => Some(*port),
             StageInput::Stage(_) => None,
         };
-        let through = |input: &StageInput| match input {
-            StageInput::Stage(stage) => fused.stages.get(*stage)?.inputs.first().and_then(outside),
-            StageInput::Outside(port) => Some(*port),
+        // What stands in front of the root has one input.
+        let through = |input: &StageInput| {
+            let mut input = *input;
+            for _ in 0..=first {
+                match input {
+                    StageInput::Outside(port) => return Some(port),
+                    StageInput::Stage(stage) => input = *fused.stages.get(stage)?.inputs.first()?,
+                }
+            }
+            None
         };
         let inputs: Option<Vec<usize>> = root.inputs.iter().map(through).collect();
         let mut parts = Parts { root: &*root.operation, inputs: inputs?, bias: None, residual: None, activation: None };
@@ -153,8 +155,8 @@ impl<'a> Parts<'a> {
             let ports: Vec<usize> = stage.inputs.iter().filter_map(outside).collect();
             match &*stage.type_name {
                 "Add" => {}
-                "Decode" | "Encode" => continue,
-                "FakeQuantize" if first > 0 => {
+                "Decode" => continue,
+                "Encode" => {
                     takes_bias = false;
                     continue;
                 }

@@ -11,20 +11,21 @@ use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
 use ovir_kernels::pooling::PoolingKind;
 use ovir_kernels::quantized::{
-    CodeLayout, Dequantizer, MOST_TERMS, QuantizedEpilogue, QuantizedOutput, QuantizedResidual, QuantizedWeights,
-    Quantizer, Scaling, codes_len, needs_padding, pad_codes, pad_rows, quantize, quantize_planes, quantize_rows,
-    quantized_convolution, quantized_product,
+    CodeLayout, Decodings, Dequantizer, Encodings, MOST_TERMS, QuantizedEpilogue, QuantizedOutput, QuantizedResidual,
+    QuantizedWeights, Quantizer, Scaling, blocked_quantize, codes_len, dequantize, needs_padding, pad_codes, pad_rows,
+    quantize, quantize_planes, quantize_rows, quantized_convolution, quantized_product,
 };
-use ovir_ops::codes::{Encode, Levels};
+use ovir_ops::codes::{Decode, Encode, Levels};
+use ovir_ops::convolution::convolution::Convolution;
 use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorViewMut};
 
 use super::blocked::{Candidate, channels_of};
 use super::convolution::{Form, kernel_geometry, smallest_data};
-use super::parts::{EpilogueParts, QuantizedData, QuantizedParts, floats, kernel_error};
+use super::parts::{EpilogueParts, QuantizedData, QuantizedParts, kernel_error};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
-use crate::layout::Layout;
+use crate::layout::{Layout, sizes};
 
 /// Nanoseconds that a region of blocked values gains by a quantised convolution: more than any reorder costs, since there
 /// is no kernel for plain values.
@@ -50,7 +51,7 @@ struct Quantized {
     /// What the codes of the residual stand for, if it has any.
     residual: Option<Dequantizer>,
     /// How the result becomes codes, if it does.
-    output: Option<Quantizer>,
+    output: Option<Encodings>,
     data_port: usize,
 }
 
@@ -70,17 +71,41 @@ struct ProductKernel {
 /// An Encode on its own.
 struct EncodeKernel {
     isa: Isa,
-    quantizer: Quantizer,
+    /// How whole tensors become codes.
+    whole: Option<Quantizer>,
+    encodings: Encodings,
 }
 
-fn quantizer_of(levels: Levels) -> Quantizer {
-    Quantizer { low: levels.low, high: levels.high, steps: f32::from(levels.last) }
+/// A Decode on its own.
+struct DecodeKernel {
+    isa: Isa,
+    dequantizer: Dequantizer,
+}
+
+/// From values of whole tensors to codes.
+pub(super) fn quantizer_of(levels: &Levels) -> Option<Quantizer> {
+    let [low, high] = levels.whole()?;
+    Some(Quantizer { low, high, steps: f32::from(levels.last) })
+}
+
+/// From codes to values of whole tensors.
+pub(super) fn dequantizer_of(levels: &Levels) -> Option<Dequantizer> {
+    let [low, high] = levels.whole()?;
+    Some(Dequantizer { low, high, steps: f32::from(levels.last) })
+}
+
+pub(super) fn encodings_of(levels: &Levels) -> Option<Encodings> {
+    Encodings::new(&levels.low, &levels.high, f32::from(levels.last)).ok()
+}
+
+pub(super) fn decodings_of(levels: &Levels) -> Option<Decodings> {
+    Decodings::new(&levels.low, &levels.high, f32::from(levels.last)).ok()
 }
 
 /// How the data of a quantised convolution lies, if the layer is one.
 fn convolution_data<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<(QuantizedParts<'a>, CodeLayout)> {
-    let found = QuantizedParts::of(node)?;
-    Form::of(found.parts.root)?;
+    let found = QuantizedParts::of(node).filter(|found| !matches!(found.data, QuantizedData::Values))?;
+    found.parts.root.downcast_ref::<Convolution>()?;
     let channels = inputs.get(*found.parts.inputs.first()?)?.shape.dims()?.get(1)?.get()?;
     Some((found, if channels <= QUAD { CodeLayout::Quads } else { CodeLayout::Blocks }))
 }
@@ -94,12 +119,14 @@ pub(crate) fn candidate(
 ) -> Option<Candidate> {
     let output = outputs.first()?;
     channels_of(&output.shape)?;
-    let are_codes = |facts: &ValueFacts| facts.element_type == ElementType::U8;
-    let is_pooling =
-        super::pooling::kind(node) == Some(PoolingKind::Max) && inputs.first().is_some_and(|f| are_codes(f));
+    let are_codes = |facts: &&ValueFacts| facts.element_type == ElementType::U8;
+    let is_pooling = super::pooling::kind(node) == Some(PoolingKind::Max) && inputs.first().is_some_and(are_codes);
     if is_pooling || node.operation.downcast_ref::<Encode>().is_some() {
         // Whoever reads codes of images is a convolution, or a pooling in front of one.
         return Some(Candidate { gain: GAIN, ..Candidate::of_first(inputs.len()) }.for_readers());
+    }
+    if node.operation.downcast_ref::<Decode>().is_some() {
+        return Some(Candidate::of_first(inputs.len()));
     }
     let (QuantizedParts { parts, .. }, layout) = convolution_data(node, inputs)?;
     let data = *parts.inputs.first()?;
@@ -117,8 +144,18 @@ pub(crate) fn candidate(
 
 /// Claims an Encode.
 pub(crate) fn claim_encode(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let quantizer = quantizer_of(context.node.operation.downcast_ref::<Encode>()?.levels);
-    Some(Claim { kernel: Box::new(EncodeKernel { isa: isa::detect(), quantizer }), packed_inputs: SmallVec::new() })
+    let levels = &context.node.operation.downcast_ref::<Encode>()?.levels;
+    let whole = quantizer_of(levels);
+    // Channels are found in blocks.
+    (context.is_blocked || whole.is_some()).then_some(())?;
+    let kernel = EncodeKernel { isa: isa::detect(), whole, encodings: encodings_of(levels)? };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
+}
+
+/// Claims a Decode.
+pub(crate) fn claim_decode(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let dequantizer = dequantizer_of(&context.node.operation.downcast_ref::<Decode>()?.levels)?;
+    Some(Claim { kernel: Box::new(DecodeKernel { isa: isa::detect(), dequantizer }), packed_inputs: SmallVec::new() })
 }
 
 /// Claims convolutions on blocks.
@@ -138,7 +175,7 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
 
 /// Claims products.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let found = QuantizedParts::of(context.node)?;
+    let found = QuantizedParts::of(context.node).filter(|found| !matches!(found.data, QuantizedData::Values))?;
     let parts = &found.parts;
     let transposed = parts.root.downcast_ref::<MatMul>()?.attributes.transpose_b;
     let shape = context.inputs.get(*parts.inputs.get(1)?)?.shape.to_shape()?;
@@ -166,24 +203,24 @@ fn common(
     let parts = &found.parts;
     let (data_port, weights_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
     let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[weights_port]);
-    let (quantizer, [output_low, output_high], steps) = match &found.data {
-        QuantizedData::Values(operation, ports) => {
-            packed_inputs.extend(*ports);
-            let [low, high, output_low, output_high] = limits(context, ports)?;
-            let steps = operation.levels.checked_sub(1)? as f32;
-            (Some(Quantizer { low, high, steps }), [output_low, output_high], steps)
-        }
-        QuantizedData::Codes(levels) => (None, [levels.low, levels.high], f32::from(levels.last)),
+    let (quantizer, to) = match &found.data {
+        QuantizedData::Encoded([from, to]) => (Some(quantizer_of(from)?), to),
+        QuantizedData::Codes(to) => (None, to),
+        QuantizedData::Values => return None,
     };
-    let inner = match &found.inner {
-        Some((operation, ports)) => {
-            packed_inputs.extend(*ports);
-            let [low, high, output_low, output_high] = limits(context, ports)?;
-            let steps = operation.levels.checked_sub(1)? as f32;
-            Some((Quantizer { low, high, steps }, Dequantizer { low: output_low, high: output_high, steps }))
-        }
+    let inner = match found.inner {
+        Some([from, to]) => Some((quantizer_of(from)?, dequantizer_of(to)?)),
         None => None,
     };
+    let residual = match found.residual {
+        Some(levels) => Some(dequantizer_of(levels)?),
+        None => None,
+    };
+    let output = match found.output {
+        Some(levels) => Some(encodings_of(levels)?),
+        None => None,
+    };
+    let Dequantizer { low: output_low, high: output_high, steps } = dequantizer_of(to)?;
     let step = (f64::from(output_high) - f64::from(output_low)) / f64::from(steps);
     let zero = (-f64::from(output_low) / step).round() as i32;
     let stored = (context.stored)(weights_port)?;
@@ -197,7 +234,6 @@ fn common(
     let key = context.key(weights_port, &stored.codes);
     let weights = context.packed.get(key, format, || pack(stored.codes.aligned().ok()?.slice::<i8>().ok()?))?;
     packed_inputs.extend(parts.packed_ports(&epilogue));
-    let dequantizer = |Levels { low, high, last }| Dequantizer { low, high, steps: f32::from(last) };
     let common = Quantized {
         isa: isa::detect(),
         quantizer,
@@ -206,22 +242,11 @@ fn common(
         weights,
         epilogue,
         inner,
-        residual: found.residual.map(dequantizer),
-        output: found.output.map(quantizer_of),
+        residual,
+        output,
         data_port,
     };
     Some((common, packed_inputs))
-}
-
-/// The limits of a FakeQuantize of a whole tensor, from the layer's inputs.
-fn limits(context: &mut ClaimContext<'_>, ports: &[usize; 4]) -> Option<[f32; 4]> {
-    let mut limits = [0.0f32; 4];
-    for (port, limit) in ports.iter().zip(&mut limits) {
-        let tensor = (context.constant)(*port)?;
-        let [value] = floats(&tensor)?[..] else { return None };
-        *limit = value;
-    }
-    Some(limits)
 }
 
 fn misfit() -> OpError {
@@ -247,9 +272,9 @@ impl Quantized {
         })
     }
 
-    fn target<'t>(&self, output: &'t mut TensorViewMut<'_>) -> OpResult<QuantizedOutput<'t>> {
-        Ok(match self.output {
-            Some(quantizer) => QuantizedOutput::Codes(output.slice_mut::<u8>()?, quantizer),
+    fn target<'t>(&'t self, output: &'t mut TensorViewMut<'_>) -> OpResult<QuantizedOutput<'t>> {
+        Ok(match &self.output {
+            Some(encodings) => QuantizedOutput::Codes(output.slice_mut::<u8>()?, encodings),
             None => QuantizedOutput::Values(output.slice_mut::<f32>()?),
         })
     }
@@ -329,7 +354,23 @@ impl Kernel for EncodeKernel {
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let ([data, ..], [output]) = (io.inputs, io.outputs) else { return Ok(()) };
-        quantize(self.isa, &self.quantizer, data.slice::<f32>()?, output.slice_mut::<u8>()?).map_err(kernel_error)
+        let (shape, values, codes) = (data.shape().clone(), data.slice::<f32>()?, output.slice_mut::<u8>()?);
+        match &self.whole {
+            Some(quantizer) => quantize(self.isa, quantizer, values, codes),
+            None => blocked_quantize(self.isa, &self.encodings, sizes(&shape).ok_or_else(misfit)?, values, codes),
+        }
+        .map_err(kernel_error)
+    }
+}
+
+impl Kernel for DecodeKernel {
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.first().map_or(0, |output| nanoseconds_for_bytes(output.elements().saturating_mul(5)))
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data, ..], [output]) = (io.inputs, io.outputs) else { return Ok(()) };
+        dequantize(self.isa, &self.dequantizer, data.slice::<u8>()?, output.slice_mut::<f32>()?).map_err(kernel_error)
     }
 }
 
