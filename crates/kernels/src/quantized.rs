@@ -27,7 +27,7 @@ use crate::unary::{self, UnaryOp};
 pub(crate) use codes::{dequantize_line, quantize_line, store_codes};
 use dots::{DotKernel, Dots, dispatch_dots, tile_size};
 pub(crate) use finish::EncodingLanes;
-use finish::{Added, Buffer, Decoding, Encoding, MOST_VALUES, StoreBuffer, Stored, load_codes};
+use finish::{Added, Buffer, Decoding, DirectLanes, Encoding, MOST_VALUES, StoreBuffer, Stored, load_codes};
 pub use finish::{Decodings, Encodings};
 use std::ops::Range;
 
@@ -353,11 +353,19 @@ impl Job<'_> {
             QuantizedResidual::Codes(_, dequantizer) => Decoding::new(dequantizer),
             _ => Decoding::default(),
         };
+        let is_linear = function.is_none()
+            && slopes.is_none()
+            && self.epilogue.inner.is_none()
+            && matches!(self.epilogue.residual, QuantizedResidual::None);
+        let limits = self.epilogue.activation.limits();
+        let direct = encoding.as_ref().filter(|_| is_linear).map(|encoding| encoding.direct(&scales, &bias, limits));
         let inner = self.epilogue.inner.as_ref().map(|(from, to)| (Encoding::new(from), Decoding::new(to)));
         let block_bytes = self.weights.block_bytes();
         // The tiles of all positions together ask for the weights of the next blocks.
         let next_step = (blocks * BLOCK * QUAD).div_ceil(self.positions.div_ceil(tile));
         let next_bytes = high * wide * inputs.next_multiple_of(self.weights.lanes) / QUAD * next_step;
+        let groups = inputs.div_ceil(self.weights.lanes);
+        let walk = Walk::new(&self.view, [high, wide], self.weights.lanes, groups);
         let mut position = span.start;
         while position < span.end {
             let count = tile.min(span.end - position);
@@ -369,6 +377,9 @@ impl Job<'_> {
             let offset = image * self.image_stride + block * self.block_stride + position * self.position_stride;
             let strides = [self.position_stride, self.block_stride];
             let (stored, stored_strides) = match (&self.output, &encoding) {
+                (Target::Codes(output, _), _) if let Some(direct) = &direct => {
+                    (Stored::Direct(output.pointer().wrapping_add(offset), direct), strides)
+                }
                 (Target::Codes(output, _), Some(encoding)) if function.is_none() => {
                     (Stored::Codes(output.pointer().wrapping_add(offset), encoding), strides)
                 }
@@ -384,10 +395,10 @@ impl Job<'_> {
             let tile = Tile {
                 input: self.input[image * self.image_bytes..].as_ptr(),
                 view: self.view,
-                walk: Walk::new(&self.view, [high, wide], self.weights.lanes, inputs.div_ceil(self.weights.lanes)),
+                walk,
                 taps: [high, wide],
                 lanes: self.weights.lanes,
-                groups: inputs.div_ceil(self.weights.lanes),
+                groups,
                 weights: self.weights.values[block * block_bytes..].as_ptr(),
                 block_bytes,
                 start: &start,
@@ -396,7 +407,7 @@ impl Job<'_> {
                 inner,
                 added,
                 slopes: slopes.as_ref(),
-                limits: self.epilogue.activation.limits(),
+                limits,
                 stored,
                 strides,
                 stored_strides,
@@ -562,7 +573,9 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
         let blocks = (VECTORS * <D::S as Simd>::LANES).div_ceil(BLOCK);
         match tile.stored {
             Stored::Values(values) => prefetch_blocks::<_, POSITIONS>(values, tile.stored_strides, blocks),
-            Stored::Codes(codes, _) => prefetch_blocks::<_, POSITIONS>(codes, tile.stored_strides, blocks),
+            Stored::Codes(codes, _) | Stored::Direct(codes, _) => {
+                prefetch_blocks::<_, POSITIONS>(codes, tile.stored_strides, blocks);
+            }
         }
         match tile.added {
             Added::Nothing => {}
@@ -572,7 +585,10 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
         // SAFETY: the caller's promise.
         unsafe {
             let sums = self.accumulate(d);
-            self.finish(d, sums);
+            match tile.stored {
+                Stored::Direct(codes, lanes) => self.finish_codes(d, &sums, codes, lanes),
+                _ => self.finish(d, sums),
+            }
         }
     }
 }
@@ -654,6 +670,39 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         sums
     }
 
+    /// Stores the codes of sums to which nothing is added.
+    ///
+    /// # Safety
+    /// The codes lead to what the tile's geometry asks for.
+    #[inline(always)]
+    unsafe fn finish_codes<D: Dots>(
+        &self,
+        d: D,
+        sums: &Sums<D, POSITIONS, VECTORS>,
+        codes: *mut u8,
+        parameters: &DirectLanes<{ 2 * BLOCK }>,
+    ) {
+        let (tile, s) = (self.0, d.simd());
+        let lanes = <D::S as Simd>::LANES;
+        let per_block = BLOCK / lanes;
+        for vector in 0..VECTORS {
+            let count = tile.channels.saturating_sub(vector * lanes).min(lanes);
+            // SAFETY: the parameters have a value for each lane of two blocks, and the rest is the caller's promise.
+            unsafe {
+                let load = |values: &[f32; 2 * BLOCK]| s.load(values.as_ptr().add(vector * lanes));
+                let (scale, shift) = (load(&parameters.scale), load(&parameters.shift));
+                let (least, most) = (load(&parameters.least), load(&parameters.most));
+                let to = codes.wrapping_add(vector / per_block * tile.stored_strides[1] + vector % per_block * lanes);
+                for position in 0..POSITIONS {
+                    let code = s.fma(s.from_i(sums[position][vector]), scale, shift);
+                    // The order makes the least code of NaN.
+                    let code = s.to_i(s.min(most, s.max(code, least)));
+                    store_codes(s, to.wrapping_add(position * tile.stored_strides[0]), code, count);
+                }
+            }
+        }
+    }
+
     /// Scales the sums, adds bias and residual, applies slopes or limits and stores.
     ///
     /// # Safety
@@ -676,7 +725,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                 let bias = s.load(tile.bias.as_ptr().add(vector * lanes));
                 let encoding = match &tile.stored {
                     Stored::Codes(_, encoding) => Some(encoding.at(s, vector * lanes)),
-                    Stored::Values(_) => None,
+                    _ => None,
                 };
                 // What lies beyond the limits of the codes has the code of the limit.
                 let (low, high) = match &encoding {
@@ -716,7 +765,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                             let value = s.min(high, s.max(sum, low));
                             store_codes(s, codes.wrapping_add(to), encoding.codes(s, value), count);
                         }
-                        (Stored::Codes(..), None) => {}
+                        _ => {}
                     }
                 }
             }

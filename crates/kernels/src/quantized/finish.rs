@@ -95,6 +95,32 @@ impl<const LANES: usize> EncodingLanes<LANES> {
     }
 }
 
+/// From sums to codes by one multiplication, for neighbouring channels.
+pub(super) struct DirectLanes<const LANES: usize> {
+    pub scale: [f32; LANES],
+    pub shift: [f32; LANES],
+    /// The least and the greatest code.
+    pub least: [f32; LANES],
+    pub most: [f32; LANES],
+}
+
+impl<const LANES: usize> EncodingLanes<LANES> {
+    /// The codes of what sums become by a scale and a bias, within limits of values.
+    pub(super) fn direct(&self, scales: &[f32; LANES], bias: &[f32; LANES], limits: (f32, f32)) -> DirectLanes<LANES> {
+        let mut lanes =
+            DirectLanes { scale: [0.0; LANES], shift: [0.0; LANES], least: [0.0; LANES], most: [0.0; LANES] };
+        for lane in 0..LANES {
+            let (scale, shift) = (f64::from(self.scale[lane]), f64::from(self.shift[lane]));
+            let inside = |limit: f32| limit.max(self.low[lane]).min(self.high[lane]);
+            let code = |value: f32| (f64::from(inside(value)) * scale + shift) as f32;
+            lanes.scale[lane] = (f64::from(scales[lane]) * scale) as f32;
+            lanes.shift[lane] = (f64::from(bias[lane]) * scale + shift) as f32;
+            (lanes.least[lane], lanes.most[lane]) = (code(limits.0), code(limits.1));
+        }
+        lanes
+    }
+}
+
 /// The encodings of a vector of channels.
 #[derive(Clone, Copy)]
 pub(crate) struct EncodingVector<S: Simd> {
@@ -218,6 +244,8 @@ pub(super) enum Added {
 pub(super) enum Stored<'a> {
     Values(*mut f32),
     Codes(*mut u8, &'a EncodingLanes<{ 2 * BLOCK }>),
+    /// Codes of sums to which nothing is added.
+    Direct(*mut u8, &'a DirectLanes<{ 2 * BLOCK }>),
 }
 
 /// Reads the bytes of the first `count` lanes.

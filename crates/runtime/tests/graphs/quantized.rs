@@ -106,9 +106,9 @@ fn a_residual_network() {
     text.layer("Result", "", &[end], "");
     for shape in [[1, 32, 24, 24], [3, 32, 9, 13]] {
         let kinds = check(&text, &image(&shape), 0.02);
-        // The shortcut is read as codes.
+        // The shortcut is read as codes, and so is what the Reshape moves.
         assert_eq!(kinds.iter().filter(|kind| *kind == "FakeQuantize").count(), 0, "{kinds:?}");
-        assert_eq!(kinds.iter().filter(|kind| *kind == "Encode").count(), 1, "{kinds:?}");
+        assert_eq!(kinds.iter().filter(|kind| *kind == "Encode").count(), 2, "{kinds:?}");
     }
 }
 
@@ -179,8 +179,8 @@ fn codes_between_products() {
         let end = product(&mut text, a, k, 203);
         text.layer("Result", "", &[end], "");
         let kinds = check(&text, &image(&[2, 7, 40]), 0.02);
-        assert!(!kinds.iter().any(|kind| kind == "FakeQuantize"), "{kinds:?}");
-        assert_eq!(kinds.iter().filter(|kind| *kind == "Encode").count(), 1, "{kinds:?}");
+        // The function in front makes the codes.
+        assert!(!kinds.iter().any(|kind| kind == "FakeQuantize" || kind == "Encode"), "{kinds:?}");
     }
 }
 
@@ -257,4 +257,85 @@ fn limits_the_other_way_round() {
     let kinds = check(&text, &image(&[1, 32, 8, 8]), 0.02);
     // The sum and its FakeQuantize are a layer of their own.
     assert_eq!(kinds.iter().filter(|kind| *kind == "Fused").count(), 2, "{kinds:?}");
+}
+
+/// As in mobile networks: depthwise convolutions read codes of each channel's levels and write codes.
+#[test]
+fn depthwise_convolutions_between_products() {
+    let point = PLANE.replace("\"1,1\" auto", "\"0,0\" auto").replace("pads_begin=\"1,1\"", "pads_begin=\"0,0\"");
+    for (activation, channels) in [("HSwish", 40), ("ReLU", 32), ("", 64)] {
+        let mut text = Text::default();
+        let activate = |text: &mut Text, value: Value| match activation {
+            "" => value,
+            name => text.unary(name, value),
+        };
+        let x = text.parameter("f32", "?,3,?,?");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let stem = text.quantized_convolution(x, [channels, 3, 3, 3], PLANE);
+        let stem = activate(&mut text, stem);
+        let high = text.floats(&[1, channels, 1, 1], |i| 0.5 + i as f32 / 20.0);
+        let low = text.floats(&[1, channels, 1, 1], |i| -0.2 - i as f32 / 90.0);
+        let data = "levels=\"256\" auto_broadcast=\"numpy\"";
+        let stem = text.layer("FakeQuantize", data, &[stem, low, high, low, high], "FP32");
+        let filter = text.floats(&[channels, 1, 1, 3, 3], |i| (i % 17) as f32 / 20.0 - 0.35);
+        let deep = text.layer("GroupConvolution", PLANE, &[stem, filter], "FP32");
+        let bias = text.floats(&[1, channels, 1, 1], |i| i as f32 / 70.0 - 0.2);
+        let deep = text.binary("Add", deep, bias);
+        let deep = activate(&mut text, deep);
+        let deep = text.quantize(deep, -1.0, 3.0 - 1.0 / 64.0);
+        // A gate over all positions, and a shortcut.
+        let axes = text.integers(&[2, 3]);
+        let gate = text.layer("ReduceMean", "keep_dims=\"true\"", &[deep, axes], "FP32");
+        let gate = text.unary("Sigmoid", gate);
+        let gated = text.binary("Multiply", deep, gate);
+        let gated = text.quantize(gated, -1.0, 3.0 - 1.0 / 64.0);
+        let end = text.quantized_convolution(gated, [channels, channels, 1, 1], &point);
+        let end = text.quantize(end, -3.0, 3.0 - 6.0 / 256.0);
+        let sum = text.binary("Add", end, deep);
+        let sum = text.quantize(sum, -4.0, 4.0 - 8.0 / 256.0);
+        let end = text.quantized_convolution(sum, [24, channels, 1, 1], &point);
+        text.layer("Result", "", &[end], "");
+        for shape in [[1, 3, 24, 24], [2, 3, 9, 13]] {
+            let kinds = check(&text, &image(&shape), 0.03);
+            assert!(!kinds.iter().any(|kind| kind == "FakeQuantize" || kind == "Encode"), "{activation} {kinds:?}");
+        }
+    }
+}
+
+/// Codes are joined, divided and turned as values are, and what else reads them gets values.
+#[test]
+fn codes_are_moved() {
+    let point = PLANE.replace("\"1,1\" auto", "\"0,0\" auto").replace("pads_begin=\"1,1\"", "pads_begin=\"0,0\"");
+    for channels in [32, 24] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,16,?,?");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let branch = |text: &mut Text, x: Value, inputs: usize| {
+            let y = text.quantized_convolution(x, [channels, inputs, 1, 1], &point);
+            let y = text.unary("ReLU", y);
+            text.quantize(y, 0.0, 1.5)
+        };
+        let (a, b) = (branch(&mut text, x, 16), branch(&mut text, x, 16));
+        let joined = text.layer("Concat", "axis=\"1\"", &[a, b], "FP32");
+        // Channels are shuffled.
+        let split = text.integers(&[0, 2, channels as i64, -1]);
+        let y = text.layer("Reshape", "special_zero=\"true\"", &[joined, split], "FP32");
+        let order = text.integers(&[0, 2, 1, 3]);
+        let y = text.layer("Transpose", "", &[y, order], "FP32");
+        let flat = text.integers(&[0, 2 * channels as i64, 9, 13]);
+        let y = text.layer("Reshape", "special_zero=\"true\"", &[y, flat], "FP32");
+        let c = branch(&mut text, y, 2 * channels);
+        let again = text.layer("Concat", "axis=\"1\"", &[c, b, a], "FP32");
+        let scale = text.floats(&[1, 3 * channels, 1, 1], |i| 0.5 + i as f32 / 99.0);
+        let y = text.binary("Multiply", again, scale);
+        let y = text.unary("Sigmoid", y);
+        let y = text.quantize(y, 0.0, 1.0);
+        let end = text.quantized_convolution(y, [24, 3 * channels, 3, 3], PLANE);
+        text.layer("Result", "", &[end], "");
+        text.layer("Result", "", &[again], "");
+        let kinds = check(&text, &image(&[1, 16, 9, 13]), 0.02);
+        assert!(!kinds.iter().any(|kind| kind == "FakeQuantize"), "{channels} {kinds:?}");
+        // The codes of what is given, which two layers read.
+        assert_eq!(kinds.iter().filter(|kind| *kind == "Encode").count(), 1, "{channels} {kinds:?}");
+    }
 }
