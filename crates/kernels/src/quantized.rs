@@ -40,7 +40,7 @@ pub const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 /// Signed codes of a convolution's or a product's constant operand, packed once for every tier.
 #[derive(Debug, Clone)]
 pub struct QuantizedWeights {
-    /// Output channels, taps down and across, input channels.
+    /// Output channels, taps down and across, input channels of a group.
     shape: [usize; 4],
     /// Channels that lie side by side in the data.
     lanes: usize,
@@ -51,11 +51,11 @@ pub struct QuantizedWeights {
 }
 
 impl QuantizedWeights {
-    /// Packs the codes `[output channels, input channels, height, width]` of a convolution.
+    /// Packs the codes `[output channels, input channels of a group, height, width]` of a convolution.
     ///
     /// # Errors
-    /// The number of codes is wrong, the geometry has groups or a depth, the layout does not hold its channels, there are no
-    /// channels, or sums could exceed i32.
+    /// The number of codes is wrong, the geometry has a depth or groups that are no whole blocks of both channels, the layout
+    /// does not hold its channels, there are no channels, or sums could exceed i32.
     pub fn of_convolution(
         geometry: &ConvolutionGeometry,
         layout: CodeLayout,
@@ -63,10 +63,15 @@ impl QuantizedWeights {
     ) -> Result<Self, KernelError> {
         check_exact("codes", codes.len(), geometry.weights_len())?;
         let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
-        if groups != 1 || geometry.has_depth() || (layout == CodeLayout::Quads && inputs > QUAD) {
-            return Err(KernelError::invalid("geometry", "has groups, a depth, or too many channels"));
+        let are_blocks = |channels: usize| (channels / groups).is_multiple_of(BLOCK) && layout == CodeLayout::Blocks;
+        let has_groups = groups == 1 || are_blocks(inputs) && are_blocks(outputs);
+        if !has_groups || geometry.has_depth() || (layout == CodeLayout::Quads && inputs > QUAD) {
+            return Err(KernelError::invalid(
+                "geometry",
+                "has a depth, groups of parts of blocks, or too many channels",
+            ));
         }
-        let taps = high * wide;
+        let (taps, inputs) = (high * wide, inputs / groups);
         let code = |output: usize, tap: usize, channel: usize| codes[(output * inputs + channel) * taps + tap];
         Self::pack([outputs, high, wide, inputs], layout.lanes(), code)
     }
@@ -213,7 +218,7 @@ pub fn quantized_convolution(
 ) -> Result<(), KernelError> {
     let mut view = geometry.plane();
     let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
-    if weights.shape != [outputs, high, wide, inputs] || groups != 1 || geometry.has_depth() {
+    if weights.shape != [outputs, high, wide, inputs / groups] || geometry.has_depth() {
         return Err(KernelError::invalid("weights", "packed for another shape"));
     }
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
@@ -231,6 +236,8 @@ pub fn quantized_convolution(
         epilogue,
         input,
         image_bytes: channels * plane,
+        group_bytes: channels / groups * plane,
+        group_blocks: outputs.div_ceil(BLOCK) / groups,
         view,
         positions,
         position_stride: BLOCK,
@@ -274,6 +281,8 @@ pub fn quantized_product(
         epilogue,
         input,
         image_bytes: rows * weights.lanes,
+        group_bytes: 0,
+        group_blocks: usize::MAX,
         view,
         positions: rows,
         position_stride: n,
@@ -293,6 +302,9 @@ struct Job<'a> {
     epilogue: &'a QuantizedEpilogue<'a>,
     input: &'a [u8],
     image_bytes: usize,
+    /// Bytes of the input, and blocks of the output, of one group.
+    group_bytes: usize,
+    group_blocks: usize,
     view: PlaneView,
     positions: usize,
     /// Elements of the output from one position to the next, from one block to the next, and from one image to the next.
@@ -312,6 +324,9 @@ impl Job<'_> {
         let (most, together) = tile_size(self.isa);
         let tile = self.positions.div_ceil(self.positions.div_ceil(most));
         let blocks = self.weights.sums.len() / BLOCK;
+        // Blocks that are computed together read the same group.
+        let is_shared = self.group_blocks >= blocks || self.group_blocks.is_multiple_of(together);
+        let together = if is_shared { together } else { 1 };
         let pairs = blocks.div_ceil(together);
         let tile_bytes = tile * together * self.weights.block_bytes();
         let tiles = self.positions.div_ceil(tile);
@@ -393,7 +408,7 @@ impl Job<'_> {
                 QuantizedResidual::Codes(codes, _) => Added::Codes(codes[offset..].as_ptr(), residual),
             };
             let tile = Tile {
-                input: self.input[image * self.image_bytes..].as_ptr(),
+                input: self.input[image * self.image_bytes + block / self.group_blocks * self.group_bytes..].as_ptr(),
                 view: self.view,
                 walk,
                 taps: [high, wide],

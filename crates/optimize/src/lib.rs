@@ -20,7 +20,7 @@ mod trace;
 use ovir_graph::{Model, Validated, validate};
 
 pub use split_quantizers::{
-    FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS, MOST_CODE_TAPS,
+    BLOCK, FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS, MOST_CODE_TAPS,
 };
 pub use trace::{Note, PassReport};
 

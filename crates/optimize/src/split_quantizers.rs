@@ -38,6 +38,9 @@ pub const MOST_BYTE_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 /// The most taps of a depthwise convolution of codes.
 pub const MOST_CODE_TAPS: usize = 225;
 
+/// The channels that groups of convolutions of bytes have a multiple of.
+pub const BLOCK: usize = 16;
+
 /// The most layers between stored codes and a value, and between a product and what it is added to.
 const MOST_LAYERS: usize = 6;
 
@@ -341,6 +344,16 @@ fn is_byte_product(validated: &Validated, node: &Node, data: &PartialShape, zero
             && sums.contains(&shape[1..].iter().product::<usize>())
             && (0..=255).contains(&zero)
             && (scales.elements() == 1 || scales[..] == [shape[0], 1, 1, 1]);
+    }
+    if node.is("GroupConvolution") {
+        let channels = data.dims().and_then(|dims| dims.get(1)?.get());
+        return matches!(shape[..], [groups, outputs, inputs, ..] if shape.rank() == 5
+                && data.rank() == Some(4)
+                && outputs > 0 && outputs.is_multiple_of(BLOCK) && inputs > 0 && inputs.is_multiple_of(BLOCK)
+                && channels == groups.checked_mul(inputs)
+                && (scales.elements() == 1 || scales[..] == [groups, outputs, 1, 1, 1]))
+            && sums.contains(&shape[2..].iter().product::<usize>())
+            && (0..=255).contains(&zero);
     }
     let Some(product) = node.operation.downcast_ref::<MatMul>() else { return false };
     if product.attributes.transpose_a || shape.rank() != 2 || data.rank().is_none_or(|rank| rank < 2) {

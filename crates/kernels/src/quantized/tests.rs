@@ -25,17 +25,19 @@ fn codes(random: &mut Random, count: usize) -> Vec<i8> {
 /// A convolution of integers, written from its definition.
 fn reference(g: &ConvolutionGeometry, input: &[u8], zero: i32, weights: &[i8], scales: &[f32]) -> Vec<f64> {
     let view = g.plane();
-    let [_, outputs, inputs, high, wide] = g.channels_and_kernel();
+    let [groups, outputs, inputs, high, wide] = g.channels_and_kernel();
     let mut result = Vec::new();
     for (image, output) in (0..view.batch).flat_map(|n| (0..outputs).map(move |o| (n, o))) {
         for (y, x) in (0..view.output[0]).flat_map(|y| (0..view.output[1]).map(move |x| (y, x))) {
             let mut sum = 0i64;
-            for (channel, tap) in (0..inputs).flat_map(|c| (0..high * wide).map(move |t| (c, t))) {
+            let per_group = inputs / groups;
+            let first = output / (outputs / groups) * per_group;
+            for (channel, tap) in (0..per_group).flat_map(|c| (0..high * wide).map(move |t| (c, t))) {
                 let (Some(row), Some(column)) = (view.at(0, y, tap / wide), view.at(1, x, tap % wide)) else {
                     continue;
                 };
-                let place = ((image * inputs + channel) * view.input[0] + row) * view.input[1] + column;
-                let weight = i64::from(weights[(output * inputs + channel) * high * wide + tap]);
+                let place = ((image * inputs + first + channel) * view.input[0] + row) * view.input[1] + column;
+                let weight = i64::from(weights[(output * per_group + channel) * high * wide + tap]);
                 sum += (i64::from(input[place]) - i64::from(zero)) * weight;
             }
             result.push(sum as f64 * f64::from(scales[output]));
@@ -57,14 +59,15 @@ proptest! {
     #[test]
     fn convolutions_are_those_of_the_integers(seed: u64) {
         let mut random = Random::new(seed);
-        let inputs = [1, 3, 4, 16, 20, 33][random.between(0, 5)];
-        let outputs = random.between(1, 50);
+        let groups = [1, 1, 3][random.between(0, 2)];
+        let inputs = if groups > 1 { groups * 16 * random.between(1, 2) } else { [1, 3, 4, 16, 20, 33][random.between(0, 5)] };
+        let outputs = if groups > 1 { groups * 16 * random.between(1, 2) } else { random.between(1, 50) };
         let mut pair = |low, high| [1, random.between(low, high), random.between(low, high)];
         let (kernel, stride, dilation) = (pair(1, 3), pair(1, 2), pair(1, 2));
         let (pads, size) = (pair(0, 2), pair(5, 17));
         let pad = [0, pads[1], pads[2]];
         let geometry =
-            ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, dilation, pad, pad).unwrap();
+            ConvolutionGeometry::new(2, groups, inputs, outputs, size, kernel, stride, dilation, pad, pad).unwrap();
         let view = geometry.plane();
         let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
         let quantizer = Quantizer { low: -1.0, high: 1.0, steps: 255.0 };

@@ -49,7 +49,7 @@ impl Form {
     }
 
     /// The channels that a filter gives.
-    fn output_channels(&self, filter: &Shape) -> Option<usize> {
+    pub fn output_channels(&self, filter: &Shape) -> Option<usize> {
         match self {
             Form::Plain(_) => filter.first().copied(),
             Form::Grouped(_) => filter.first()?.checked_mul(*filter.get(1)?),

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use ovir_graph::Node;
+use ovir_kernels::blocked::BLOCK;
 use ovir_kernels::convolution::ConvolutionGeometry;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
@@ -16,9 +17,9 @@ use ovir_kernels::quantized::{
     quantize, quantize_planes, quantize_rows, quantized_convolution, quantized_product,
 };
 use ovir_ops::codes::{Decode, Encode, Levels};
-use ovir_ops::convolution::convolution::Convolution;
+use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
 use ovir_ops::matrix::matmul::MatMul;
-use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
+use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorViewMut};
 
 use super::blocked::{Candidate, channels_of};
@@ -32,7 +33,7 @@ use crate::layout::{Layout, sizes};
 pub(crate) const GAIN: f64 = 1e12;
 
 // The pass that fuses these layers must not fuse more than the kernels sum.
-const _: () = assert!(ovir_optimize::MOST_BYTE_TERMS <= MOST_TERMS);
+const _: () = assert!(ovir_optimize::MOST_BYTE_TERMS <= MOST_TERMS && ovir_optimize::BLOCK == BLOCK);
 
 /// Data of so few channels are taken plain.
 const QUAD: usize = 4;
@@ -105,9 +106,20 @@ pub(super) fn decodings_of(levels: &Levels) -> Option<Decodings> {
 /// How the data of a quantised convolution lies, if the layer is one.
 fn convolution_data<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<(QuantizedParts<'a>, CodeLayout)> {
     let found = QuantizedParts::of(node).filter(|found| !matches!(found.data, QuantizedData::Values))?;
-    found.parts.root.downcast_ref::<Convolution>()?;
+    let filter = inputs.get(*found.parts.inputs.get(1)?)?.shape.to_shape()?;
+    let are_blocks = match filter[..] {
+        [_, outputs, inputs, ..] if is_grouped(found.parts.root) => {
+            outputs.is_multiple_of(BLOCK) && inputs.is_multiple_of(BLOCK)
+        }
+        _ => found.parts.root.downcast_ref::<Convolution>().is_some(),
+    };
+    are_blocks.then_some(())?;
     let channels = inputs.get(*found.parts.inputs.first()?)?.shape.dims()?.get(1)?.get()?;
     Some((found, if channels <= QUAD { CodeLayout::Quads } else { CodeLayout::Blocks }))
+}
+
+fn is_grouped(root: &dyn Operation) -> bool {
+    root.downcast_ref::<GroupConvolution>().is_some()
 }
 
 /// Whether a layer is one of those that run on blocks: convolutions of codes, and what they read codes of.
@@ -164,7 +176,8 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let parts = &found.parts;
     let form = Form::of(parts.root)?;
     let filter = context.inputs.get(*parts.inputs.get(1)?)?.shape.to_shape()?;
-    let (&outputs, taps) = (filter.first()?, filter.get(1..)?.iter().product::<usize>());
+    let outputs = form.output_channels(&filter)?;
+    let taps = filter.elements() / outputs.max(1);
     let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter)?, &filter).ok()?).ok()?;
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     let format = format!("quantised convolution {filter} {layout:?}");

@@ -339,3 +339,26 @@ fn codes_are_moved() {
         assert_eq!(kinds.iter().filter(|kind| *kind == "Encode").count(), 1, "{channels} {kinds:?}");
     }
 }
+
+/// Groups of whole blocks are computed in bytes, others with values.
+#[test]
+fn groups_of_channels() {
+    for (groups, outputs, inputs) in [(3, 16, 16), (2, 32, 16), (4, 8, 16), (2, 24, 12)] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("?,{},?,?", groups * inputs));
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let filter = text.stored(&[groups, outputs, inputs, 3, 3], &[groups, outputs, 1, 1, 1]);
+        let y = text.layer("GroupConvolution", PLANE, &[x, filter], "FP32");
+        let bias = text.floats(&[1, groups * outputs, 1, 1], |i| i as f32 / 70.0 - 0.2);
+        let y = text.binary("Add", y, bias);
+        let y = text.unary("ReLU", y);
+        let y = text.quantize(y, 0.0, 3.0);
+        let end = text.quantized_convolution(y, [24, groups * outputs, 3, 3], PLANE);
+        text.layer("Result", "", &[end], "");
+        let are_blocks = (outputs * inputs).is_multiple_of(256);
+        for shape in [[1, groups * inputs, 9, 13], [2, groups * inputs, 6, 5]] {
+            let kinds = check(&text, &image(&shape), 0.01);
+            assert_eq!(kinds.iter().any(|kind| kind == "FakeQuantize"), !are_blocks, "{groups} {kinds:?}");
+        }
+    }
+}
