@@ -53,6 +53,9 @@ const MOST_LAYERS: usize = 24;
 /// The most values that a group takes from outside.
 const MOST_INPUTS: usize = 12;
 
+/// The most values of codes of channels that a group takes from outside.
+const MOST_OF_CHANNELS: usize = 2;
+
 /// The most layers of a group whose values are alive at once.
 const MOST_ALIVE: usize = 6;
 
@@ -118,8 +121,14 @@ fn group_of(
     group
 }
 
-/// Whether a group takes few values from outside and keeps few alive.
+/// Whether a group takes few values from outside, few of them codes of channels, and keeps few alive.
 fn is_small(validated: &Validated, uses: &Uses, group: &[NodeId]) -> bool {
+    let model = validated.model();
+    let has_channels = |id: &&NodeId| {
+        let decode = model.node(**id).operation.downcast_ref::<Decode>();
+        decode.is_some_and(|decode| decode.levels.whole().is_none())
+    };
+    let channels = group.iter().filter(has_channels).count();
     let mut sorted = group.to_vec();
     sorted.sort_unstable();
     let mut outside: HashSet<Source> = HashSet::new();
@@ -135,7 +144,7 @@ fn is_small(validated: &Validated, uses: &Uses, group: &[NodeId]) -> bool {
         }
         most = most.max(alive.len());
     }
-    outside.len() <= MOST_INPUTS && most <= MOST_ALIVE
+    channels <= MOST_OF_CHANNELS && outside.len() <= MOST_INPUTS && most <= MOST_ALIVE
 }
 
 /// The inputs that may come from inside a group: parameters of functions of one value may not.
@@ -150,8 +159,8 @@ fn value_inputs(node: &Node) -> &[Source] {
 
 fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -> bool {
     let known = shape(validated, id).is_some_and(|shape| shape.rank().is_some());
-    if let Some(decode) = node.operation.downcast_ref::<Decode>() {
-        return known && decode.levels.whole().is_some();
+    if node.operation.downcast_ref::<Decode>().is_some() {
+        return known;
     }
     if let Some(encode) = node.operation.downcast_ref::<Encode>() {
         return known && encode.levels.whole().is_some();

@@ -14,6 +14,7 @@ use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::common::broadcast::AutoBroadcast;
 use ovir_ops::convolution::convolution::Convolution;
 use ovir_ops::matrix::matmul::MatMul;
+use ovir_ops::movement::concat::Concat;
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_ops::{OpVersion, Operation};
 use ovir_tensor::{ElementType, PartialShape, Shape};
@@ -63,8 +64,9 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         return None;
     }
     let uses = Uses::new(model);
-    let levels = levels_of_values(model, &codings);
-    let analysis = Analysis { validated, uses: &uses, codings: &codings, levels: &levels };
+    let levels = levels_of_values(validated, &codings);
+    let feeds = feeds_convolutions(model, &uses);
+    let analysis = Analysis { validated, uses: &uses, codings: &codings, levels: &levels, feeds: &feeds };
     let wanted = analysis.wanted();
     for (id, node) in model.iter().filter(|(_, node)| node.is("FakeQuantize")) {
         let value = Source { node: id, port: 0 };
@@ -111,6 +113,7 @@ fn limits(validated: &Validated, data: &PartialShape, source: Source) -> Option<
     let tensor = validated.model().node(source.node).tensor()?.aligned().ok()?;
     let values = tensor.slice::<f32>().ok()?.to_vec();
     let shape = tensor.shape();
+    (shape.rank() <= data.rank()?).then_some(())?;
     if values.len() > 1 {
         let (dims, rank) = (data.dims()?, data.rank()?);
         let axis = (shape.rank() + 1).checked_sub(rank)?;
@@ -125,18 +128,38 @@ fn is_usual(low: f32, high: f32) -> bool {
 }
 
 /// The values that are those of levels, and the levels.
-fn levels_of_values(model: &Model, codings: &HashMap<NodeId, Coding>) -> HashMap<Source, Levels> {
+fn levels_of_values(validated: &Validated, codings: &HashMap<NodeId, Coding>) -> HashMap<Source, Levels> {
     let mut levels: HashMap<Source, Levels> = HashMap::new();
-    for (id, node) in model.iter() {
+    for (id, node) in validated.model().iter() {
+        let known = |source: Source| levels.get(&source);
         let found = match codings.get(&id) {
             Some(coding) => Some(coding.to.clone()),
-            None => moved_levels(node, |source| levels.get(&source)).cloned(),
+            None => moved_levels(node, known).cloned().or_else(|| joined_levels(validated, node, known)),
         };
         if let Some(found) = found {
             levels.extend(values_of(id, node).map(|value| (value, found.clone())));
         }
     }
     levels
+}
+
+/// The levels of the channels that a Concat joins, if all its inputs are images of levels of whole tensors.
+fn joined_levels<'l>(
+    validated: &Validated,
+    node: &Node,
+    levels: impl Fn(Source) -> Option<&'l Levels>,
+) -> Option<Levels> {
+    let concat = node.operation.downcast_ref::<Concat>()?;
+    let (mut low, mut high, mut last) = (Vec::new(), Vec::new(), None);
+    for source in &node.inputs {
+        let (found, shape) = (levels(*source)?, &validated.inference().get(*source).shape);
+        let dims = shape.dims().filter(|dims| dims.len() == 4 && matches!(concat.attributes.axis, 1 | -3))?;
+        let (channels, [from, to]) = (dims[1].get()?, found.whole()?);
+        (*last.get_or_insert(found.last) == found.last).then_some(())?;
+        low.resize(low.len() + channels, from);
+        high.resize(high.len() + channels, to);
+    }
+    Some(Levels { low: low.into(), high: high.into(), last: last? })
 }
 
 /// The outputs of a layer.
@@ -162,11 +185,27 @@ fn moved(node: &Node) -> Option<&[Source]> {
     node.inputs.get(..1).filter(|_| is_mover)
 }
 
+/// Which layers some convolution reads, perhaps through others that work on images: only these have their codes in the layout
+/// in which a MaxPool chooses among them.
+fn feeds_convolutions(model: &Model, uses: &Uses) -> Vec<bool> {
+    let mut feeds = vec![false; model.nodes.len()];
+    for index in (0..model.nodes.len()).rev() {
+        feeds[index] = uses.of(NodeId(index as u32)).iter().any(|reader| {
+            let node = model.node(*reader);
+            let works_on_images = node.is("Concat") || node.is("MaxPool") || is_function(node);
+            node.is("Convolution") || node.is("GroupConvolution") || works_on_images && feeds[reader.index()]
+        });
+    }
+    feeds
+}
+
 struct Analysis<'a> {
     validated: &'a Validated,
     uses: &'a Uses,
     codings: &'a HashMap<NodeId, Coding>,
     levels: &'a HashMap<Source, Levels>,
+    /// As [`feeds_convolutions`] says.
+    feeds: &'a [bool],
 }
 
 impl Analysis<'_> {
@@ -180,7 +219,7 @@ impl Analysis<'_> {
                 let Some(levels) = self.levels.get(&value) else { continue };
                 let readers = self.uses.of_value(value);
                 let takes = |reader: &NodeId| self.takes(*reader, value, levels, &wanted);
-                // Codes of channels are read by convolutions alone.
+                // Codes of channels have no reader that takes values of them too.
                 let is_wanted = match levels.whole() {
                     Some(_) => readers.iter().any(takes),
                     None => !readers.is_empty() && readers.iter().all(takes),
@@ -205,22 +244,13 @@ impl Analysis<'_> {
         }
         if moved(node).is_some_and(|moved| moved.contains(&value)) {
             let gives_wanted = values_of(reader, node).any(|value| wanted.contains(&value));
-            return gives_wanted && (!node.is("MaxPool") || self.feeds_convolutions(reader));
+            return gives_wanted && (!node.is("MaxPool") || self.feeds[reader.index()]);
         }
-        levels.whole().is_some()
-            && (self.is_residual(reader, value) || is_function(node) && self.is_cheaper_as_codes(value))
-    }
-
-    /// Whether some convolution reads the value of a layer, perhaps through others that work on images: only these have their
-    /// codes in the layout in which a MaxPool chooses among them.
-    fn feeds_convolutions(&self, id: NodeId) -> bool {
-        self.uses.of(id).iter().any(|reader| {
-            let node = self.validated.model().node(*reader);
-            node.is("Convolution")
-                || node.is("GroupConvolution")
-                || (["Concat", "FakeQuantize", "MaxPool"].iter().any(|kind| node.is(kind))
-                    && self.feeds_convolutions(*reader))
-        })
+        let are_whole = levels.whole().is_some();
+        are_whole && self.is_residual(reader, value)
+            || (are_whole || moved(self.validated.model().node(value.node)).is_some())
+                && is_function(node)
+                && self.is_cheaper_as_codes(value)
     }
 
     /// Whether a layer adds a value to what a product of bytes gives.
@@ -234,8 +264,8 @@ impl Analysis<'_> {
         self.origin(other).is_some_and(|root| self.is_byte_root(root))
     }
 
-    /// Whether a value that elementwise layers read is better moved as codes: if it is joined of several, or if the convolution
-    /// or product that makes its data can write codes.
+    /// Whether a value that elementwise layers read is better moved as codes: if it is joined of several, or if the
+    /// convolution or product that makes its data can write codes.
     fn is_cheaper_as_codes(&self, value: Source) -> bool {
         let node = self.validated.model().node(value.node);
         if !self.codings.contains_key(&value.node) {
@@ -286,7 +316,7 @@ impl Analysis<'_> {
             let Some(Some(first)) = found.next() else { continue };
             let is_same = found.all(|levels| levels == Some(first));
             let is_variable = moved(node).is_some_and(|m| !m.iter().any(|source| self.uses.is_constant(source.node)));
-            let is_pooled = node.is("Concat") || self.feeds_convolutions(id);
+            let is_pooled = node.is("Concat") || self.feeds[id.index()];
             if is_same && is_variable && is_pooled && first.whole().is_some() {
                 let first = first.clone();
                 earlier.insert(id, first);
@@ -441,7 +471,7 @@ impl<'a> Builder<'a> {
                 && coding.from == coding.to;
             let codes = match self.codes.get(&data).copied().filter(|_| are_codes) {
                 Some(codes) => codes,
-                None => self.encode(data, &coding.from, node),
+                None => self.encode(data, &coding.from),
             };
             self.codes.insert(value, codes);
             return codes.node;
@@ -449,7 +479,7 @@ impl<'a> Builder<'a> {
         let mut copy = node.clone();
         if let Some(levels) = self.earlier.get(&id) {
             for source in copy.inputs.iter_mut().take(moved(node).map_or(0, <[Source]>::len)) {
-                *source = self.encode(*source, levels, node);
+                *source = self.encode(*source, levels);
             }
             self.place_rest(&mut copy, moved(node).map_or(0, <[Source]>::len), node);
             let place = self.push(copy);
@@ -493,15 +523,16 @@ impl<'a> Builder<'a> {
         Source { node: self.push(decode), port: 0 }
     }
 
-    /// The codes of a value for the FakeQuantize or the mover `node`.
-    fn encode(&mut self, source: Source, levels: &Levels, node: &Node) -> Source {
+    /// The codes of a value.
+    fn encode(&mut self, source: Source, levels: &Levels) -> Source {
         let known = self.encoded.get(&source).and_then(|all| all.iter().find(|(known, _)| known == levels));
         if let Some((_, codes)) = known {
             return *codes;
         }
         let value = self.value(source);
         let operation = Arc::new(Encode { levels: levels.clone() });
-        let codes = Source { node: self.push(half("Encode", &node.friendly_name, operation, value)), port: 0 };
+        let name = format!("{}/codes", self.model.node(source.node).friendly_name);
+        let codes = Source { node: self.push(half("Encode", &name, operation, value)), port: 0 };
         self.encoded.entry(source).or_default().push((levels.clone(), codes));
         codes
     }

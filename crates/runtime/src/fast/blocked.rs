@@ -547,6 +547,8 @@ pub(crate) enum Side {
     Scalar,
     /// A constant with one element a channel.
     Channels,
+    /// The same in a layer of plain values.
+    PlainChannels,
 }
 
 impl Side {
@@ -599,6 +601,11 @@ impl Side {
                 shape
             }
             Side::Scalar => Shape::from_slice(&[1]),
+            Side::PlainChannels => {
+                let mut sizes: SmallVec<[usize; 8]> = SmallVec::from_elem(1, rank);
+                sizes[1] = values;
+                Shape::from_slice(&sizes)
+            }
             Side::Channels => {
                 let mut sizes: SmallVec<[usize; 8]> = SmallVec::from_elem(1, rank + 1);
                 sizes[1] = values / BLOCK;

@@ -10,7 +10,7 @@ use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::quantized::{Dequantizer, Quantizer};
 use ovir_kernels::unary::UnaryOp;
 use ovir_ops::activation::prelu::Prelu;
-use ovir_ops::codes::{Decode, Encode};
+use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::fused::{Fused, Stage, StageInput};
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
@@ -48,7 +48,7 @@ fn functions(stages: &[Stage]) -> Option<impl Iterator<Item = (usize, &Stage)>> 
     let (last, inner) = stages.split_last()?;
     let is_encode = last.operation.downcast_ref::<Encode>().is_some();
     let fits = |stage: &Stage| is_decode(stage) || function(stage).is_some();
-    (inner.iter().all(fits) && (is_encode || function(last).is_some())).then_some(())?;
+    (inner.iter().all(fits) && (is_encode || fits(last))).then_some(())?;
     let count = stages.len() - usize::from(is_encode);
     Some(stages[..count].iter().enumerate().filter(move |(_, stage)| !is_decode(stage)))
 }
@@ -89,10 +89,13 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     // A lone function of two values is a chain too on blocks, because chains spread channels over positions, and where lines
     // are short, because chains join them.
     let is_lone = context.is_blocked || (spreads_short_lines(context) && !is_prelu(context.node));
-    let lone = (is_lone && context.inputs.len() == 2).then_some(()).map(single);
+    let is_decode = operation.downcast_ref::<Decode>().is_some();
+    let lone = (is_lone && context.inputs.len() == 2 || is_decode).then_some(()).map(single);
     let stages = match (operation.downcast_ref::<Fused>(), &lone) {
         (Some(fused), _) if is_chain(context.node) => &fused.stages[..],
-        (None, Some(stage)) if matches!(function(stage), Some(Function::Binary(_))) => std::slice::from_ref(stage),
+        (None, Some(stage)) if is_decode || matches!(function(stage), Some(Function::Binary(_))) => {
+            std::slice::from_ref(stage)
+        }
         _ => return None,
     };
     let coding = Coding::of(stages, context.inputs.len())?;
@@ -105,7 +108,13 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         singles.push(constant.and_then(|tensor| floats(&tensor)?.first().copied()));
     }
     let ports: Vec<usize> = (0..singles.len()).filter(|port| singles[*port].is_none()).collect();
-    let chain = Chain::new(ports.len(), steps(stages, &singles, &ports)?).ok()?;
+    // Codes of channels are numbers that are scaled and shifted by constants, which follow the other inputs.
+    let of_channels: Vec<(usize, &Levels)> = coding
+        .channels
+        .iter()
+        .filter_map(|(port, levels)| Some((ports.iter().position(|p| p == port)?, *levels)))
+        .collect();
+    let chain = Chain::new(ports.len() + 2 * of_channels.len(), steps(stages, &singles, &ports, &of_channels)?).ok()?;
     let mut packed_inputs: SmallVec<[usize; 2]> = (0..singles.len()).filter(|port| singles[*port].is_some()).collect();
     let (mut inputs, mut constants, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
     for port in ports {
@@ -118,6 +127,17 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         constants.push(values);
     }
     let is_blocked = context.is_blocked;
+    for (place, levels) in of_channels {
+        let side = if is_blocked { Side::Channels } else { Side::PlainChannels };
+        let last = f32::from(levels.last);
+        let scale: Vec<f32> = levels.low.iter().zip(&*levels.high).map(|(low, high)| (high - low) / last).collect();
+        for values in [scale, levels.low.to_vec()] {
+            let count = values.len();
+            inputs.push((inputs[place].0, side));
+            constants.push(Some(side.padded(values, count)));
+            decoded.push(None);
+        }
+    }
     let (isa, encoded) = (isa::detect(), coding.encoded);
     let kernel = ChainKernel { isa, chain, inputs, constants, decoded, encoded, is_blocked };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
@@ -160,25 +180,34 @@ fn side(context: &mut ClaimContext<'_>, port: usize) -> Option<(Side, Option<Vec
 }
 
 /// What the inputs and the result of a chain have to do with codes.
-struct Coding {
+struct Coding<'a> {
     /// What the codes of each input of the layer stand for, if it has any.
     decoded: Vec<Option<Dequantizer>>,
+    /// The levels of inputs whose channels have levels of their own.
+    channels: Vec<(usize, &'a Levels)>,
     /// How the result becomes codes, if it does.
     encoded: Option<Quantizer>,
 }
 
-impl Coding {
-    /// `None` if an input has codes of several levels, or levels are those of channels.
-    fn of(stages: &[Stage], inputs: usize) -> Option<Coding> {
-        let mut decoded = vec![None; inputs];
+/// Codes as they are.
+const NUMBERS: Dequantizer = Dequantizer { low: 0.0, high: 1.0, steps: 1.0 };
+
+impl<'a> Coding<'a> {
+    /// `None` if an input has codes of several levels, or the result those of channels.
+    fn of(stages: &'a [Stage], inputs: usize) -> Option<Coding<'a>> {
+        let (mut decoded, mut channels) = (vec![None; inputs], Vec::new());
         for stage in stages {
             let (Some(decode), [StageInput::Outside(port)]) =
                 (stage.operation.downcast_ref::<Decode>(), &stage.inputs[..])
             else {
                 continue;
             };
-            let found = dequantizer_of(&decode.levels)?;
-            let known = decoded.get_mut(*port)?;
+            let found = dequantizer_of(&decode.levels);
+            if found.is_none() {
+                channels.iter().all(|(known, _)| known != port).then_some(())?;
+                channels.push((*port, &decode.levels));
+            }
+            let (found, known) = (found.unwrap_or(NUMBERS), decoded.get_mut(*port)?);
             (*known.get_or_insert(found) == found).then_some(())?;
         }
         let encode = stages.last()?.operation.downcast_ref::<Encode>();
@@ -186,15 +215,30 @@ impl Coding {
             Some(encode) => Some(quantizer_of(&encode.levels)?),
             None => None,
         };
-        Some(Coding { decoded, encoded })
+        Some(Coding { decoded, channels, encoded })
     }
 }
 
-/// The steps of a chain whose inputs at `ports` are spread over it; the others are numbers.
-fn steps(stages: &[Stage], singles: &[Option<f32>], ports: &[usize]) -> Option<Vec<ChainStep>> {
+/// The steps of a chain whose inputs at `ports` are spread over it; the others are numbers. Behind the ports come what the
+/// codes of channels, which are at these places, are multiplied with, and what is added.
+fn steps(
+    stages: &[Stage],
+    singles: &[Option<f32>],
+    ports: &[usize],
+    of_channels: &[(usize, &Levels)],
+) -> Option<Vec<ChainStep>> {
+    let mut steps = Vec::with_capacity(stages.len() + 2 * of_channels.len());
+    let mut values: Vec<Operand> = (0..ports.len()).map(Operand::Input).collect();
+    for (index, (place, _)) in of_channels.iter().enumerate() {
+        let constant = ports.len() + 2 * index;
+        steps.push(ChainStep::Binary(BinaryOp::Mul, Operand::Input(*place), Operand::Input(constant)));
+        let scaled = Operand::Step(steps.len() - 1);
+        steps.push(ChainStep::Binary(BinaryOp::Add, scaled, Operand::Input(constant + 1)));
+        values[*place] = Operand::Step(steps.len() - 1);
+    }
     let outside = |port: &usize| match singles.get(*port)? {
         Some(value) => Some(Operand::Constant(*value)),
-        None => ports.iter().position(|p| p == port).map(Operand::Input),
+        None => values.get(ports.iter().position(|p| p == port)?).copied(),
     };
     // What each stage gives: codes from outside are values where they are read.
     let mut given: Vec<Option<Operand>> = stages
@@ -204,7 +248,6 @@ fn steps(stages: &[Stage], singles: &[Option<f32>], ports: &[usize]) -> Option<V
             _ => None,
         })
         .collect();
-    let mut steps = Vec::with_capacity(stages.len());
     for (place, stage) in functions(stages)? {
         let operand = |input: &StageInput| match input {
             StageInput::Stage(place) => *given.get(*place)?,

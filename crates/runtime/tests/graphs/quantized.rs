@@ -362,3 +362,38 @@ fn groups_of_channels() {
         }
     }
 }
+
+/// As in dense networks: what is joined has levels of its own, and elementwise layers read it.
+#[test]
+fn joined_levels_of_several_values() {
+    let point = PLANE.replace("\"1,1\" auto", "\"0,0\" auto").replace("pads_begin=\"1,1\"", "pads_begin=\"0,0\"");
+    for channels in [[32, 16, 32], [32, 20, 12]] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,16,?,?");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let branch = |text: &mut Text, channels: usize, high: f32| {
+            let y = text.quantized_convolution(x, [channels, 16, 1, 1], &point);
+            text.quantize(y, -0.5, high)
+        };
+        let parts = [branch(&mut text, channels[0], 1.0), branch(&mut text, channels[1], 2.0)];
+        let last = branch(&mut text, channels[2], 1.5);
+        let all = channels.iter().sum::<usize>();
+        let joined = text.layer("Concat", "axis=\"1\"", &[parts[0], parts[1], last], "FP32");
+        let scale = text.floats(&[1, all, 1, 1], |i| 0.5 + i as f32 / 99.0);
+        let y = text.binary("Multiply", joined, scale);
+        let y = text.unary("ReLU", y);
+        let y = text.quantize(y, 0.0, 2.0);
+        let end = text.quantized_convolution(y, [24, all, 3, 3], PLANE);
+        text.layer("Result", "", &[end], "");
+        for shape in [[1, 16, 9, 13], [2, 16, 6, 5]] {
+            let kinds = check(&text, &image(&shape), 0.02);
+            assert!(!kinds.iter().any(|kind| kind == "FakeQuantize"), "{channels:?} {kinds:?}");
+        }
+        // Read by a reduction too, the values are joined.
+        let axes = text.integers(&[2, 3]);
+        let mean = text.layer("ReduceMean", "keep_dims=\"true\"", &[joined, axes], "FP32");
+        text.layer("Result", "", &[mean], "");
+        let kinds = check(&text, &image(&[1, 16, 9, 13]), 0.02);
+        assert!(kinds.iter().any(|kind| kind == "FakeQuantize"), "{channels:?} {kinds:?}");
+    }
+}
