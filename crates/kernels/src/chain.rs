@@ -141,7 +141,8 @@ impl ChainInput<'_> {
 pub enum ChainOutput<'a> {
     /// It is stored as it is.
     Values(&'a mut [f32]),
-    /// Its codes are stored.
+    /// Its codes are stored. A code may be the one beside where a value lies within a few units in the last place of the
+    /// border of two.
     Codes(&'a mut [u8], Quantizer),
 }
 
@@ -638,10 +639,12 @@ mod tests {
                 prop_assert_eq!(&result, expected);
                 // Codes of the result are those of its values.
                 let quantizer = Quantizer { low: -1.0, high: 2.0, steps: 255.0 };
-                let (mut codes, mut expected_codes) = (vec![7; result.len()], vec![9; result.len()]);
-                quantize(isa, &quantizer, &result, &mut expected_codes).unwrap();
+                let mut codes = vec![7; result.len()];
                 run_chain(isa, &chain, &geometry, &slices, None, ChainOutput::Codes(&mut codes, quantizer)).unwrap();
-                prop_assert_eq!(&codes, &expected_codes);
+                for (code, value) in codes.iter().zip(&result) {
+                    let level = if value.is_nan() { 0.0 } else { (f64::from(*value).clamp(-1.0, 2.0) + 1.0) * 85.0 };
+                    prop_assert!((f64::from(*code) - level).abs() < 0.501, "{value} {code}");
+                }
                 // Inputs of codes are their values.
                 let dequantizer = Dequantizer { low: -1.0, high: 2.0, steps: 255.0 };
                 let coded: Vec<Vec<u8>> = inputs.iter().map(|input| {

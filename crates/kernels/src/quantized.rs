@@ -26,9 +26,9 @@ use crate::stream::{prefetch_far, prefetch_tile};
 use crate::unary::{self, UnaryOp};
 pub(crate) use codes::{dequantize_line, quantize_line, store_codes};
 use dots::{DotKernel, Dots, dispatch_dots, tile_size};
-pub(crate) use finish::EncodingLanes;
-use finish::{Added, Buffer, Decoding, DirectLanes, Encoding, MOST_VALUES, StoreBuffer, Stored, load_codes};
+use finish::{Added, Buffer, Decoding, Encoding, MOST_VALUES, StoreBuffer, Stored, load_codes};
 pub use finish::{Decodings, Encodings};
+pub(crate) use finish::{DirectLanes, EncodingLanes};
 use std::ops::Range;
 
 /// Codes that one instruction multiplies and sums.
@@ -702,18 +702,12 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         let per_block = BLOCK / lanes;
         for vector in 0..VECTORS {
             let count = tile.channels.saturating_sub(vector * lanes).min(lanes);
-            // SAFETY: the parameters have a value for each lane of two blocks, and the rest is the caller's promise.
-            unsafe {
-                let load = |values: &[f32; 2 * BLOCK]| s.load(values.as_ptr().add(vector * lanes));
-                let (scale, shift) = (load(&parameters.scale), load(&parameters.shift));
-                let (least, most) = (load(&parameters.least), load(&parameters.most));
-                let to = codes.wrapping_add(vector / per_block * tile.stored_strides[1] + vector % per_block * lanes);
-                for position in 0..POSITIONS {
-                    let code = s.fma(s.from_i(sums[position][vector]), scale, shift);
-                    // The order makes the least code of NaN.
-                    let code = s.to_i(s.min(most, s.max(code, least)));
-                    store_codes(s, to.wrapping_add(position * tile.stored_strides[0]), code, count);
-                }
+            let parameters = parameters.at(s, vector * lanes);
+            let to = codes.wrapping_add(vector / per_block * tile.stored_strides[1] + vector % per_block * lanes);
+            for position in 0..POSITIONS {
+                let code = parameters.codes(s, s.from_i(sums[position][vector]));
+                // SAFETY: the caller's promise.
+                unsafe { store_codes(s, to.wrapping_add(position * tile.stored_strides[0]), code, count) };
             }
         }
     }

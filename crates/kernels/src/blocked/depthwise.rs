@@ -12,7 +12,7 @@ use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::packed::Packed;
 use crate::parallel::{SharedMut, parallel_for};
-use crate::quantized::{Decodings, EncodingLanes, Encodings, QuantizedOutput, store_codes};
+use crate::quantized::{Decodings, DirectLanes, EncodingLanes, Encodings, QuantizedOutput, store_codes};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::unary::{self, UnaryOp};
 use std::ops::Range;
@@ -154,6 +154,12 @@ pub fn blocked_depthwise(
                     DepthwiseInput::Values(values) => {
                         shared.compute(&values[from], &target, first * line, channel, part);
                     }
+                    DepthwiseInput::Codes(codes, _) if zero == [0.0; BLOCK] => {
+                        let codes: *const [u8] = &raw const codes[from];
+                        // SAFETY: the types have the same layout.
+                        let codes = &*(codes as *const [FromZero]);
+                        shared.compute(codes, &target, first * line, channel, part);
+                    }
                     DepthwiseInput::Codes(codes, _) => {
                         shared.compute(&codes[from], &target, first * line, channel, part);
                     }
@@ -193,6 +199,19 @@ impl Element for u8 {
     unsafe fn load<S: Simd>(s: S, from: *const u8, zero: S::F) -> S::F {
         // SAFETY: the caller's promise.
         s.sub(s.from_i(unsafe { s.load_u8(from) }), zero)
+    }
+}
+
+/// A code where that of zero is 0.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct FromZero(u8);
+
+impl Element for FromZero {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const FromZero, _zero: S::F) -> S::F {
+        // SAFETY: the caller's promise.
+        s.from_i(unsafe { s.load_u8(&raw const (*from).0) })
     }
 }
 
@@ -244,7 +263,11 @@ impl Shared<'_> {
             Target::Codes(codes, encodings) => {
                 let (output, encoding) = (codes.pointer().wrapping_add(offset), encodings.lanes(channel));
                 let Some(op) = self.function else {
-                    dispatch(self.isa, Lines { shared: self, input, part, stored: Stored::Codes(output, &encoding) });
+                    let is_linear = self.slopes.is_none() && part.residual.is_null();
+                    let direct = encoding.direct(&self.scale, &self.bias, self.limits);
+                    let stored =
+                        if is_linear { Stored::Direct(output, &direct) } else { Stored::Codes(output, &encoding) };
+                    dispatch(self.isa, Lines { shared: self, input, part, stored });
                     return;
                 };
                 let mut kept = [0.0f32; MOST_KEPT * BLOCK];
@@ -277,6 +300,8 @@ impl Shared<'_> {
 enum Stored<'a> {
     Values(*mut f32),
     Codes(*mut u8, &'a EncodingLanes<BLOCK>),
+    /// Codes of sums to which nothing is added.
+    Direct(*mut u8, &'a DirectLanes<BLOCK>),
 }
 
 /// Stores the codes of values.
@@ -498,15 +523,37 @@ impl<I: Element> Lines<'_, I> {
         unsafe { s.load(lanes.as_ptr()) }
     }
 
-    /// Scales a sum, adds bias and residual, applies slopes and limits, and stores it.
+    /// Stores what a sum becomes.
     ///
     /// # Safety
     /// The position lies in the part.
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, s: S, part: usize, [y, x]: [usize; 2], sum: S::F) {
-        let shared = self.shared;
-        let place = ((y - self.part.first) * shared.view.output[1] + x) * BLOCK + part;
+        let place = ((y - self.part.first) * self.shared.view.output[1] + x) * BLOCK + part;
         // SAFETY: the part lies in a block, and the place in the output and the residual.
+        unsafe {
+            match &self.stored {
+                Stored::Values(values) => s.store(values.wrapping_add(place), self.value(s, part, place, sum)),
+                Stored::Codes(codes, encoding) => {
+                    let encoding = encoding.at(s, part);
+                    let value = encoding.limit(s, self.value(s, part, place, sum));
+                    store_codes(s, codes.wrapping_add(place), encoding.codes(s, value), S::LANES);
+                }
+                Stored::Direct(codes, lanes) => {
+                    store_codes(s, codes.wrapping_add(place), lanes.at(s, part).codes(s, sum), S::LANES);
+                }
+            }
+        }
+    }
+
+    /// Scales a sum, adds bias and residual, applies slopes and limits.
+    ///
+    /// # Safety
+    /// The part lies in a block, and the place in the residual.
+    #[inline(always)]
+    unsafe fn value<S: Simd>(&self, s: S, part: usize, place: usize, sum: S::F) -> S::F {
+        let shared = self.shared;
+        // SAFETY: the caller's promise.
         unsafe {
             let (scale, bias) = (s.load(shared.scale.as_ptr().add(part)), s.load(shared.bias.as_ptr().add(part)));
             let mut sum = s.fma(sum, scale, bias);
@@ -517,16 +564,7 @@ impl<I: Element> Lines<'_, I> {
                 let scaled = s.mul(sum, s.load(slopes.as_ptr().add(part)));
                 sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
             }
-            let (low, high) = (s.splat(shared.limits.0), s.splat(shared.limits.1));
-            match &self.stored {
-                Stored::Values(values) => s.store(values.wrapping_add(place), s.min(high, s.max(low, sum))),
-                Stored::Codes(codes, encoding) => {
-                    let encoding = encoding.at(s, part);
-                    // The order makes the lower limit of NaN.
-                    let value = encoding.limit(s, s.min(high, s.max(sum, low)));
-                    store_codes(s, codes.wrapping_add(place), encoding.codes(s, value), S::LANES);
-                }
-            }
+            s.min(s.splat(shared.limits.1), s.max(s.splat(shared.limits.0), sum))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::simd::{Kernel, Simd, dispatch};
 use crate::stream;
 
 use super::QUAD;
-use super::finish::{EncodingLanes, Encodings, load_codes};
+use super::finish::{Encoding, EncodingLanes, Encodings, load_codes};
 
 /// Elements that a parallel chunk of a quantisation covers at least.
 const CHUNK: usize = 1 << 14;
@@ -38,10 +38,15 @@ pub struct Dequantizer {
 }
 
 impl Dequantizer {
+    /// The distance of two levels.
+    fn step(&self) -> f32 {
+        ((f64::from(self.high) - f64::from(self.low)) / f64::from(self.steps)) as f32
+    }
+
     /// The value of a code, as [`dequantize`] computes it.
     #[must_use]
     pub(crate) fn value(&self, code: u8) -> f32 {
-        f32::from(code) / self.steps * (self.high - self.low) + self.low
+        f32::from(code) * self.step() + self.low
     }
 }
 
@@ -113,15 +118,13 @@ pub fn dequantize(isa: Isa, dequantizer: &Dequantizer, input: &[u8], output: &mu
     Ok(())
 }
 
-/// Writes the codes of so many values.
+/// Writes the codes of so many values, by one multiplication: a code may be the one beside where a value lies within a few
+/// units in the last place of the border of two.
 ///
 /// # Safety
 /// They are readable, and as many codes are writable, which nobody else touches.
 pub(crate) unsafe fn quantize_line(isa: Isa, quantizer: &Quantizer, input: *const f32, output: *mut u8, count: usize) {
-    // SAFETY: the caller's promise.
-    let (input, output) =
-        unsafe { (std::slice::from_raw_parts(input, count), std::slice::from_raw_parts_mut(output, count)) };
-    dispatch(isa, Line { quantizer: *quantizer, input, output });
+    dispatch(isa, Codes { encoding: Encoding::new(quantizer), input, output, count });
 }
 
 /// Writes the values of so many codes.
@@ -410,19 +413,45 @@ impl Kernel for Values {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Dequantizer { low, high, steps } = self.dequantizer;
-        let (low, width, steps) = (s.splat(low), s.splat(high - low), Divisor::new(s, s.splat(steps)));
+        let (low, step) = (s.splat(self.dequantizer.low), s.splat(self.dequantizer.step()));
         let mut at = 0;
         while at < self.count {
             let count = S::LANES.min(self.count - at);
             // SAFETY: who makes this promises so many codes and places for values.
             unsafe {
                 let codes = s.from_i(load_codes(s, self.input.add(at), count));
-                let value = s.add(s.mul(steps.divide(s, codes), width), low);
+                let value = s.add(s.mul(codes, step), low);
                 match count == S::LANES {
                     true => s.store(self.output.add(at), value),
                     false => s.store_partial(self.output.add(at), value, count),
                 }
+            }
+            at += count;
+        }
+    }
+}
+
+struct Codes {
+    encoding: Encoding,
+    input: *const f32,
+    output: *mut u8,
+    count: usize,
+}
+
+impl Kernel for Codes {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut at = 0;
+        while at < self.count {
+            let count = S::LANES.min(self.count - at);
+            // SAFETY: who makes this promises so many values and places for codes.
+            unsafe {
+                let value = match count == S::LANES {
+                    true => s.load(self.input.add(at)),
+                    false => s.load_partial(self.input.add(at), count),
+                };
+                store_codes(s, self.output.add(at), s.to_i(self.encoding.codes(s, value)), count);
             }
             at += count;
         }

@@ -81,11 +81,7 @@ impl<const LANES: usize> EncodingLanes<LANES> {
     /// The encodings of a vector of channels from a lane on.
     #[inline(always)]
     pub(crate) fn at<S: Simd>(&self, s: S, lane: usize) -> EncodingVector<S> {
-        let load = |values: &[f32; LANES]| {
-            let lanes = &values[lane..][..S::LANES];
-            // SAFETY: the slice has a vector.
-            unsafe { s.load(lanes.as_ptr()) }
-        };
+        let load = |values: &[f32; LANES]| load_lanes(s, values, lane);
         EncodingVector {
             low: load(&self.low),
             high: load(&self.high),
@@ -96,17 +92,53 @@ impl<const LANES: usize> EncodingLanes<LANES> {
 }
 
 /// From sums to codes by one multiplication, for neighbouring channels.
-pub(super) struct DirectLanes<const LANES: usize> {
-    pub scale: [f32; LANES],
-    pub shift: [f32; LANES],
+pub(crate) struct DirectLanes<const LANES: usize> {
+    scale: [f32; LANES],
+    shift: [f32; LANES],
     /// The least and the greatest code.
-    pub least: [f32; LANES],
-    pub most: [f32; LANES],
+    least: [f32; LANES],
+    most: [f32; LANES],
+}
+
+/// From sums to codes by one multiplication, for a vector of channels.
+#[derive(Clone, Copy)]
+pub(crate) struct DirectVector<S: Simd> {
+    scale: S::F,
+    shift: S::F,
+    least: S::F,
+    most: S::F,
+}
+
+impl<const LANES: usize> DirectLanes<LANES> {
+    /// Those of a vector of channels from a lane on.
+    #[inline(always)]
+    pub(crate) fn at<S: Simd>(&self, s: S, lane: usize) -> DirectVector<S> {
+        let load = |values: &[f32; LANES]| load_lanes(s, values, lane);
+        let (least, most) = (load(&self.least), load(&self.most));
+        DirectVector { scale: load(&self.scale), shift: load(&self.shift), least, most }
+    }
+}
+
+impl<S: Simd> DirectVector<S> {
+    /// The codes of sums.
+    #[inline(always)]
+    pub(crate) fn codes(&self, s: S, sum: S::F) -> S::I {
+        // The order makes the least code of NaN.
+        s.to_i(s.min(self.most, s.max(s.fma(sum, self.scale, self.shift), self.least)))
+    }
+}
+
+/// A vector of the values of lanes from one on.
+#[inline(always)]
+fn load_lanes<S: Simd, const LANES: usize>(s: S, values: &[f32; LANES], lane: usize) -> S::F {
+    let lanes = &values[lane..][..S::LANES];
+    // SAFETY: the slice has a vector.
+    unsafe { s.load(lanes.as_ptr()) }
 }
 
 impl<const LANES: usize> EncodingLanes<LANES> {
     /// The codes of what sums become by a scale and a bias, within limits of values.
-    pub(super) fn direct(&self, scales: &[f32; LANES], bias: &[f32; LANES], limits: (f32, f32)) -> DirectLanes<LANES> {
+    pub(crate) fn direct(&self, scales: &[f32; LANES], bias: &[f32; LANES], limits: (f32, f32)) -> DirectLanes<LANES> {
         let mut lanes =
             DirectLanes { scale: [0.0; LANES], shift: [0.0; LANES], least: [0.0; LANES], most: [0.0; LANES] };
         for lane in 0..LANES {

@@ -114,7 +114,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .iter()
         .filter_map(|(port, levels)| Some((ports.iter().position(|p| p == port)?, *levels)))
         .collect();
-    let chain = Chain::new(ports.len() + 2 * of_channels.len(), steps(stages, &singles, &ports, &of_channels)?).ok()?;
+    let mut steps = steps(stages, &singles, &ports, &of_channels)?;
+    let first_constant = ports.len();
     let mut packed_inputs: SmallVec<[usize; 2]> = (0..singles.len()).filter(|port| singles[*port].is_some()).collect();
     let (mut inputs, mut constants, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
     for port in ports {
@@ -138,6 +139,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
             decoded.push(None);
         }
     }
+    merge_factors(&mut steps, first_constant, &mut constants);
+    let chain = Chain::new(inputs.len(), steps).ok()?;
     let (isa, encoded) = (isa::detect(), coding.encoded);
     let kernel = ChainKernel { isa, chain, inputs, constants, decoded, encoded, is_blocked };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
@@ -262,6 +265,65 @@ fn steps(
         steps.push(ChainStep::Unary(UnaryOp::Identity, *first));
     }
     Some(steps)
+}
+
+/// Lets what codes of channels are multiplied with, and what is added, take in the constants of channels that follow: the two
+/// become the product and the sum of both.
+fn merge_factors(steps: &mut Vec<ChainStep>, first: usize, constants: &mut [Option<Vec<f32>>]) {
+    // Each pair of steps at the beginning has a pair of constants.
+    for pair in (first..constants.len()).step_by(2).map(|constant| constant - first) {
+        let value = Operand::Step(pair + 1);
+        while let Some((at, op, other)) = only_factor(steps, value, constants) {
+            let Some(Some(factor)) = constants.get(other).cloned() else { return };
+            let mut join = |constant: usize| {
+                if let Some(Some(values)) = constants.get_mut(constant) {
+                    let both = values.iter_mut().zip(&factor);
+                    both.for_each(
+                        |(value, factor)| if op == BinaryOp::Mul { *value *= factor } else { *value += factor },
+                    );
+                }
+            };
+            join(first + pair + 1);
+            if op == BinaryOp::Mul {
+                join(first + pair);
+            }
+            steps.remove(at);
+            let shifted = |operand: &mut Operand| match operand {
+                Operand::Step(step) if *step == at => *operand = value,
+                Operand::Step(step) if *step > at => *step -= 1,
+                _ => {}
+            };
+            steps.iter_mut().for_each(|step| match step {
+                ChainStep::Unary(_, a) => shifted(a),
+                ChainStep::Binary(_, a, b) => [a, b].into_iter().for_each(shifted),
+            });
+        }
+    }
+}
+
+/// The step that multiplies a value with a constant of channels, or adds one, if it is the only one that reads the value and
+/// not the last one: its place, function and constant.
+fn only_factor(
+    steps: &[ChainStep],
+    value: Operand,
+    constants: &[Option<Vec<f32>>],
+) -> Option<(usize, BinaryOp, usize)> {
+    let reads = |step: &ChainStep| match step {
+        ChainStep::Unary(_, a) => *a == value,
+        ChainStep::Binary(_, a, b) => *a == value || *b == value,
+    };
+    let mut readers = steps.iter().enumerate().filter(|(_, step)| reads(step));
+    let ((at, step), None) = (readers.next()?, readers.next()) else { return None };
+    match step {
+        ChainStep::Binary(op @ (BinaryOp::Mul | BinaryOp::Add), a, b) if at + 1 < steps.len() => {
+            let other = if *a == value { b } else { a };
+            match other {
+                Operand::Input(input) if constants.get(*input)?.as_ref()?.len() > 1 => Some((at, *op, *input)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
 }
 
 fn step(stage: &Stage, operand: &dyn Fn(&StageInput) -> Option<Operand>) -> Option<ChainStep> {
