@@ -1,4 +1,4 @@
-//! Pooling of f32 over plain `[N, C, D, H, W]` data. For blocked data see [`crate::blocked`].
+//! Pooling of f32, and of codes, over plain `[N, C, D, H, W]` data. For blocked data see [`crate::blocked`].
 
 pub use crate::blocked::PoolingKind;
 use crate::blocked::window;
@@ -106,6 +106,47 @@ pub fn pooling(
                 output: unsafe { shared.slice(index * line..(index + 1) * line) },
             };
             dispatch(isa, call);
+        }
+    });
+    Ok(())
+}
+
+/// The greatest code of each window of every plane; 0 where a window has none.
+///
+/// # Errors
+/// As for [`pooling`].
+pub fn max_codes(geometry: &PoolingGeometry, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
+    let (planes, [plane, positions]) = (geometry.planes, geometry.positions()?);
+    check_exact("input", input.len(), product("input", &[planes, plane])?)?;
+    check_exact("output", output.len(), product("output", &[planes, positions])?)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let shared = SharedMut::new(output);
+    let (lines, line) = (geometry.output[0] * geometry.output[1], geometry.output[2]);
+    let work = (shared.len() as u64).saturating_mul(geometry.taps());
+    let place = |axis: usize, at: usize, tap: usize| {
+        at * geometry.stride[axis] + tap * geometry.dilation[axis] - geometry.pad_begin[axis]
+    };
+    parallel_for(planes * lines, CHUNK.div_ceil(line), work, |range| {
+        for index in range {
+            let (plane_index, at) = (index / lines, index % lines);
+            let (z, y) = (at / geometry.output[1], at % geometry.output[1]);
+            let input = &input[plane_index * plane..][..plane];
+            let (depths, rows) = (geometry.window(0, z), geometry.window(1, y));
+            // SAFETY: lines are disjoint and within the output.
+            let output = unsafe { shared.slice(index * line..(index + 1) * line) };
+            output.fill(0);
+            for (kz, ky) in (depths.0..depths.1).flat_map(|kz| (rows.0..rows.1).map(move |ky| (kz, ky))) {
+                let row = (place(0, z, kz) * geometry.input[1] + place(1, y, ky)) * geometry.input[2];
+                let row = &input[row..][..geometry.input[2]];
+                for (x, greatest) in output.iter_mut().enumerate() {
+                    let columns = geometry.window(2, x);
+                    for kx in columns.0..columns.1 {
+                        *greatest = (*greatest).max(row[place(2, x, kx)]);
+                    }
+                }
+            }
         }
     });
     Ok(())

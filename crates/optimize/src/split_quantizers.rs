@@ -65,8 +65,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     }
     let uses = Uses::new(model);
     let levels = levels_of_values(validated, &codings);
-    let feeds = feeds_convolutions(model, &uses);
-    let analysis = Analysis { validated, uses: &uses, codings: &codings, levels: &levels, feeds: &feeds };
+    let analysis = Analysis { validated, uses: &uses, codings: &codings, levels: &levels };
     let wanted = analysis.wanted();
     for (id, node) in model.iter().filter(|(_, node)| node.is("FakeQuantize")) {
         let value = Source { node: id, port: 0 };
@@ -185,27 +184,11 @@ fn moved(node: &Node) -> Option<&[Source]> {
     node.inputs.get(..1).filter(|_| is_mover)
 }
 
-/// Which layers some convolution reads, perhaps through others that work on images: only these have their codes in the layout
-/// in which a MaxPool chooses among them.
-fn feeds_convolutions(model: &Model, uses: &Uses) -> Vec<bool> {
-    let mut feeds = vec![false; model.nodes.len()];
-    for index in (0..model.nodes.len()).rev() {
-        feeds[index] = uses.of(NodeId(index as u32)).iter().any(|reader| {
-            let node = model.node(*reader);
-            let works_on_images = node.is("Concat") || node.is("MaxPool") || is_function(node);
-            node.is("Convolution") || node.is("GroupConvolution") || works_on_images && feeds[reader.index()]
-        });
-    }
-    feeds
-}
-
 struct Analysis<'a> {
     validated: &'a Validated,
     uses: &'a Uses,
     codings: &'a HashMap<NodeId, Coding>,
     levels: &'a HashMap<Source, Levels>,
-    /// As [`feeds_convolutions`] says.
-    feeds: &'a [bool],
 }
 
 impl Analysis<'_> {
@@ -243,8 +226,7 @@ impl Analysis<'_> {
             return is_same && wanted.contains(&Source { node: reader, port: 0 });
         }
         if moved(node).is_some_and(|moved| moved.contains(&value)) {
-            let gives_wanted = values_of(reader, node).any(|value| wanted.contains(&value));
-            return gives_wanted && (!node.is("MaxPool") || self.feeds[reader.index()]);
+            return values_of(reader, node).any(|value| wanted.contains(&value));
         }
         let are_whole = levels.whole().is_some();
         are_whole && self.is_residual(reader, value)
@@ -305,7 +287,7 @@ impl Analysis<'_> {
         for index in (0..model.nodes.len()).rev() {
             let id = NodeId(index as u32);
             let (node, value) = (model.node(id), Source { node: id, port: 0 });
-            if !(node.is("Concat") || node.is("MaxPool")) || moved(node).is_none() || self.levels.contains_key(&value) {
+            if !(node.is("Concat") || node.is("MaxPool")) || moved(node).is_none() || wanted.contains(&value) {
                 continue;
             }
             let of_reader = |reader: &NodeId| match self.codings.get(reader) {
@@ -316,8 +298,7 @@ impl Analysis<'_> {
             let Some(Some(first)) = found.next() else { continue };
             let is_same = found.all(|levels| levels == Some(first));
             let is_variable = moved(node).is_some_and(|m| !m.iter().any(|source| self.uses.is_constant(source.node)));
-            let is_pooled = node.is("Concat") || self.feeds[id.index()];
-            if is_same && is_variable && is_pooled && first.whole().is_some() {
+            if is_same && is_variable && first.whole().is_some() {
                 let first = first.clone();
                 earlier.insert(id, first);
             }

@@ -13,6 +13,7 @@ use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::{concat_part, split_part};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
+use ovir_kernels::pooling::PoolingKind;
 use ovir_kernels::quantized::{Decodings, Encodings, QuantizedOutput};
 use ovir_kernels::reduce::{ReduceOp, reduce};
 use ovir_ops::movement::{
@@ -625,7 +626,8 @@ fn plane_candidate(
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
     let data = inputs.first()?;
-    let count = channels(data)?;
+    let is_max = data.element_type == ElementType::U8 && super::pooling::kind(node) == Some(PoolingKind::Max);
+    let count = if is_max { channels_of(&data.shape)? } else { channels(data)? };
     if pads(node, inputs, is_constant).is_some() {
         return Some(Candidate::of_first(inputs.len()).for_readers());
     }

@@ -1,8 +1,8 @@
-//! Poolings over windows, f32.
+//! Poolings over windows, f32, and MaxPool of codes.
 
 use ovir_graph::Node;
 use ovir_kernels::isa::{self, Isa};
-use ovir_kernels::pooling::{PoolingGeometry, PoolingKind, pooling};
+use ovir_kernels::pooling::{PoolingGeometry, PoolingKind, max_codes, pooling};
 use ovir_ops::common::window::WindowAxis;
 use ovir_ops::pooling::{avg_pool::AvgPool, max_pool::MaxPool};
 use ovir_ops::{Blame, OpError, OpResult, Operation};
@@ -19,10 +19,15 @@ pub(crate) struct PoolingKernel {
     operation: Arc<dyn Operation>,
 }
 
-/// Claims f32 poolings whose indices nobody asks for.
+/// Claims poolings of f32, and of u8 by the greatest, whose indices nobody asks for.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let is_f32 = context.inputs.first()?.element_type == ElementType::F32;
-    let kernel = PoolingKernel::of(context.node).filter(|_| is_f32)?;
+    let element_type = context.inputs.first()?.element_type;
+    let fits = |kernel: &PoolingKernel| match element_type {
+        ElementType::F32 => true,
+        ElementType::U8 => kernel.kind == PoolingKind::Max,
+        _ => false,
+    };
+    let kernel = PoolingKernel::of(context.node).filter(fits)?;
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
 }
 
@@ -109,6 +114,9 @@ impl Kernel for PoolingKernel {
         let data = &io.inputs[0];
         let geometry = self.geometry(data.shape());
         let geometry = geometry.ok_or_else(|| OpError::shape(Blame::Input(0), "the kernel does not fit the data"))?;
+        if data.element_type() == ElementType::U8 {
+            return max_codes(&geometry, data.slice::<u8>()?, output.slice_mut::<u8>()?).map_err(kernel_error);
+        }
         pooling(self.isa, self.kind, &geometry, data.slice::<f32>()?, output.slice_mut::<f32>()?).map_err(kernel_error)
     }
 }

@@ -10,7 +10,6 @@ use ovir_kernels::blocked::BLOCK;
 use ovir_kernels::convolution::ConvolutionGeometry;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
-use ovir_kernels::pooling::PoolingKind;
 use ovir_kernels::quantized::{
     CodeLayout, Decodings, Dequantizer, Encodings, MOST_TERMS, QuantizedEpilogue, QuantizedOutput, QuantizedResidual,
     QuantizedWeights, Quantizer, Scaling, blocked_quantize, codes_len, dequantize, needs_padding, pad_codes, pad_rows,
@@ -131,10 +130,8 @@ pub(crate) fn candidate(
 ) -> Option<Candidate> {
     let output = outputs.first()?;
     channels_of(&output.shape)?;
-    let are_codes = |facts: &&ValueFacts| facts.element_type == ElementType::U8;
-    let is_pooling = super::pooling::kind(node) == Some(PoolingKind::Max) && inputs.first().is_some_and(are_codes);
-    if is_pooling || node.operation.downcast_ref::<Encode>().is_some() {
-        // Whoever reads codes of images is a convolution, or a pooling in front of one.
+    if node.operation.downcast_ref::<Encode>().is_some() {
+        // Whoever reads codes of images is a convolution, or a layer in front of one.
         return Some(Candidate { gain: GAIN, ..Candidate::of_first(inputs.len()) }.for_readers());
     }
     if node.operation.downcast_ref::<Decode>().is_some() {

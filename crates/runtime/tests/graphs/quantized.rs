@@ -397,3 +397,28 @@ fn joined_levels_of_several_values() {
         assert!(kinds.iter().any(|kind| kind == "FakeQuantize"), "{channels:?} {kinds:?}");
     }
 }
+
+/// What is pooled and then multiplied with a matrix has codes all the way.
+#[test]
+fn pooled_features() {
+    let pool = "strides=\"2,2\" pads_begin=\"0,0\" pads_end=\"0,0\" kernel=\"2,2\" rounding_type=\"floor\"";
+    for channels in [32, 20] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,16,8,8");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let y = text.quantized_convolution(x, [channels, 16, 3, 3], PLANE);
+        let y = text.unary("ReLU", y);
+        let y = text.quantize(y, 0.0, 2.0);
+        let y = text.layer_of("MaxPool", &format!("{pool} index_element_type=\"i64\""), &[y], "FP32", 2);
+        let flat = text.integers(&[0, -1]);
+        let y = text.layer("Reshape", "special_zero=\"true\"", &[y, flat], "FP32");
+        let weights = text.stored(&[10, channels * 16], &[10, 1]);
+        let end = text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"true\"", &[y, weights], "FP32");
+        text.layer("Result", "", &[end], "");
+        for batch in [1, 3] {
+            let kinds = check(&text, &image(&[batch, 16, 8, 8]), 0.01);
+            let are_codes = |kind: &String| !["FakeQuantize", "Encode", "Decode"].contains(&kind.as_str());
+            assert!(kinds.iter().all(are_codes), "{kinds:?}");
+        }
+    }
+}
