@@ -5,7 +5,7 @@ use crate::elementwise::{BinaryOp, line_f32};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
-use crate::quantized::{Dequantizer, Quantizer, dequantize_line, quantize_line};
+use crate::quantized::{Decoder, Dequantizer, Encoding, Quantizer, dequantize_line, quantize_line};
 use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
 
@@ -311,7 +311,7 @@ pub fn run_chain(
         }
         ChainOutput::Codes(codes, quantizer) => {
             check_exact("output", codes.len(), geometry.len)?;
-            Target::Codes(SharedMut::new(codes), quantizer)
+            Target::Codes(SharedMut::new(codes), Encoding::new(&quantizer))
         }
     };
     let mut sources = [Source::Values(std::ptr::null()); MOST_INPUTS];
@@ -323,7 +323,7 @@ pub fn run_chain(
             }
             _ if in_place == Some(place) => return Err(KernelError::invalid("in_place", "has codes")),
             (_, ChainInput::Values(values)) => Source::Values(values.as_ptr()),
-            (_, ChainInput::Codes(codes, dequantizer)) => Source::Codes(codes.as_ptr(), *dequantizer),
+            (_, ChainInput::Codes(codes, dequantizer)) => Source::Codes(codes.as_ptr(), Decoder::new(dequantizer)),
         };
         if in_place != Some(place) {
             check_len("inputs", input.len(), len)?;
@@ -369,13 +369,13 @@ struct Job<'a> {
 #[derive(Clone, Copy)]
 enum Source {
     Values(*const f32),
-    Codes(*const u8, Dequantizer),
+    Codes(*const u8, Decoder),
 }
 
 /// An output that tasks share.
 enum Target<'a> {
     Values(SharedMut<'a, f32>),
-    Codes(SharedMut<'a, u8>, Quantizer),
+    Codes(SharedMut<'a, u8>, Encoding),
 }
 
 type Spreads = [Option<Spread>; MOST_SPREAD];
@@ -422,11 +422,11 @@ impl Job<'_> {
             }
         }
         for input in (0..geometry.inputs).filter(|input| !geometry.is_spread[*input]) {
-            let Source::Codes(codes, dequantizer) = &self.sources[input] else { continue };
+            let Source::Codes(codes, decoder) = self.sources[input] else { continue };
             tiles[input] = tile_of(input);
             if geometry.strides[input][last] == 0 {
                 // SAFETY: the input has an element there, and the tile room for it.
-                unsafe { dequantize_line(self.isa, dequantizer, codes.add(offsets[input]), tile_of(input), 1) };
+                unsafe { dequantize_line(self.isa, decoder, codes.add(offsets[input]), tile_of(input), 1) };
             }
         }
         let mut position = start;
@@ -441,12 +441,11 @@ impl Job<'_> {
                 }
             }
             for input in (0..geometry.inputs).filter(|input| !geometry.is_spread[*input]) {
-                if let (Source::Codes(codes, dequantizer), true) =
-                    (&self.sources[input], geometry.strides[input][last] > 0)
+                if let (Source::Codes(codes, decoder), true) = (self.sources[input], geometry.strides[input][last] > 0)
                 {
                     let codes = codes.wrapping_add(offsets[input] + position);
                     // SAFETY: the input is dense along the line, and the tile has the count.
-                    unsafe { dequantize_line(self.isa, dequantizer, codes, tile_of(input), count) };
+                    unsafe { dequantize_line(self.isa, decoder, codes, tile_of(input), count) };
                 }
             }
             let place = line * geometry.line() + position;
@@ -461,16 +460,13 @@ impl Job<'_> {
                     bases.wrapping_add(self.chain.slots[place] * TILE)
                 };
                 let find = |operand: &Operand| match operand {
-                    Operand::Input(input) if !tiles[*input].is_null() => {
-                        (tiles[*input], geometry.is_spread[*input] || geometry.strides[*input][last] > 0)
-                    }
                     Operand::Input(input) => {
                         let is_dense = geometry.strides[*input][last] > 0;
-                        let offset = offsets[*input] + if is_dense { position } else { 0 };
                         match self.sources[*input] {
-                            Source::Values(values) => (values.wrapping_add(offset), is_dense),
-                            // Codes have tiles.
-                            Source::Codes(..) => (tiles[*input], is_dense),
+                            Source::Values(values) if tiles[*input].is_null() => {
+                                (values.wrapping_add(offsets[*input] + if is_dense { position } else { 0 }), is_dense)
+                            }
+                            _ => (tiles[*input], geometry.is_spread[*input] || is_dense),
                         }
                     }
                     Operand::Step(from) => (bases.wrapping_add(self.chain.slots[*from] * TILE).cast_const(), true),
@@ -492,9 +488,9 @@ impl Job<'_> {
                     }
                 }
             }
-            if let Target::Codes(codes, quantizer) = &self.target {
+            if let Target::Codes(codes, encoding) = &self.target {
                 // SAFETY: the last step has written so many results, and the place lies in the output.
-                unsafe { quantize_line(self.isa, quantizer, result, codes.pointer().add(place), count) };
+                unsafe { quantize_line(self.isa, *encoding, result, codes.pointer().add(place), count) };
             }
             position += count;
         }
@@ -512,8 +508,8 @@ impl Job<'_> {
         unsafe {
             match &self.sources[spread.input] {
                 Source::Values(values) => spread_over(places, values.add(offset), stride, count, tile, |value| value),
-                Source::Codes(codes, dequantizer) => {
-                    spread_over(places, codes.add(offset), stride, count, tile, |code| dequantizer.value(code));
+                Source::Codes(codes, decoder) => {
+                    spread_over(places, codes.add(offset), stride, count, tile, |code| decoder.value(code));
                 }
             }
         }
@@ -653,7 +649,7 @@ mod tests {
                     codes
                 }).collect();
                 let decoded: Vec<Vec<f32>> =
-                    coded.iter().map(|codes| codes.iter().map(|code| dequantizer.value(*code)).collect()).collect();
+                    coded.iter().map(|codes| codes.iter().map(|code| Decoder::new(&dequantizer).value(*code)).collect()).collect();
                 let given: Vec<ChainInput<'_>> = coded.iter().map(|codes| ChainInput::Codes(codes, dequantizer)).collect();
                 let slices_of_decoded: Vec<ChainInput<'_>> = decoded.iter().map(|values| ChainInput::Values(values)).collect();
                 let (mut of_codes, mut of_values) = (result.clone(), result.clone());

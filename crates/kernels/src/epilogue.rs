@@ -77,6 +77,14 @@ impl Activation<'_> {
         !matches!(self, Activation::None | Activation::Unary(UnaryOp::Relu | UnaryOp::Clamp { .. } | UnaryOp::Identity))
     }
 
+    /// The function that it applies in a pass of its own after the store, if it is one of single values.
+    pub(crate) fn function(self) -> Option<UnaryOp> {
+        match self {
+            Activation::Unary(op) if self.needs_pass() => Some(op),
+            _ => None,
+        }
+    }
+
     /// Checks the slopes of rows, as convolutions have them, against the number of channels.
     pub(crate) fn check_rows(self, channels: usize) -> Result<(), KernelError> {
         match self {

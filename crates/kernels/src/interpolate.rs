@@ -234,10 +234,7 @@ impl Kernel for LanesLine<'_> {
                 let count = S::LANES.min(lanes - lane);
                 // SAFETY: the table was checked to name positions inside the lines, which have `lanes` values each.
                 unsafe {
-                    let load = |line: &[f32], at: usize| match count == S::LANES {
-                        true => s.load(line.as_ptr().add(at + lane)),
-                        false => s.load_partial(line.as_ptr().add(at + lane), count),
-                    };
+                    let load = |line: &[f32], at: usize| s.load_first(line.as_ptr().add(at + lane), count);
                     let column = |at: usize| {
                         let value = load(first, at);
                         if weight == 0.0 {
@@ -249,10 +246,7 @@ impl Kernel for LanesLine<'_> {
                     if columns.weight[x] != 0.0 {
                         value = s.add(s.mul(value, here), s.mul(column(right), beyond));
                     }
-                    match count == S::LANES {
-                        true => s.store(target.as_mut_ptr().add(lane), value),
-                        false => s.store_partial(target.as_mut_ptr().add(lane), value, count),
-                    }
+                    s.store_first(target.as_mut_ptr().add(lane), value, count);
                 }
             }
         }

@@ -65,6 +65,12 @@ impl PoolingGeometry {
         )
     }
 
+    /// Where a tap of an output position lies along an axis, if it lies inside the input.
+    #[inline(always)]
+    pub(crate) fn place(&self, axis: usize, output: usize, tap: usize) -> usize {
+        output * self.stride[axis] + tap * self.dilation[axis] - self.pad_begin[axis]
+    }
+
     /// The elements of a window.
     #[must_use]
     pub fn taps(&self) -> u64 {
@@ -83,29 +89,40 @@ pub fn pooling(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    let (planes, [plane, positions]) = (geometry.planes, geometry.positions()?);
-    check_exact("input", input.len(), product("input", &[planes, plane])?)?;
-    check_exact("output", output.len(), product("output", &[planes, positions])?)?;
+    let work = (output.len() as u64).saturating_mul(geometry.taps()) / 4;
+    for_each_line([geometry.planes, 1], geometry, input, output, work, |input, [z, y], output| {
+        dispatch(isa, Line { kind, geometry, z, y, input, output });
+    })
+}
+
+/// Has each line of an output of so many planes, with so many lanes side by side, written: `write` gets the plane of the
+/// input, the depth and the height of the line, and the line.
+///
+/// # Errors
+/// A slice has the wrong length, a kernel, stride or dilation is zero, or sizes overflow.
+pub(crate) fn for_each_line<T: Send + Sync>(
+    [planes, lanes]: [usize; 2],
+    geometry: &PoolingGeometry,
+    input: &[T],
+    output: &mut [T],
+    work: u64,
+    write: impl Fn(&[T], [usize; 2], &mut [T]) + Sync,
+) -> Result<(), KernelError> {
+    let [plane, positions] = geometry.positions()?;
+    check_exact("input", input.len(), product("input", &[planes, plane, lanes])?)?;
+    check_exact("output", output.len(), product("output", &[planes, positions, lanes])?)?;
     if output.is_empty() {
         return Ok(());
     }
     let shared = SharedMut::new(output);
-    let lines = geometry.output[0] * geometry.output[1];
-    let line = geometry.output[2];
-    let work = (shared.len() as u64).saturating_mul(geometry.taps()) / 4;
+    let (lines, line) = (geometry.output[0] * geometry.output[1], geometry.output[2] * lanes);
     parallel_for(planes * lines, CHUNK.div_ceil(line), work, |range| {
         for index in range {
-            let (plane_index, place) = (index / lines, index % lines);
-            let call = Line {
-                kind,
-                geometry,
-                z: place / geometry.output[1],
-                y: place % geometry.output[1],
-                input: &input[plane_index * plane..][..plane],
-                // SAFETY: lines are disjoint and within the output.
-                output: unsafe { shared.slice(index * line..(index + 1) * line) },
-            };
-            dispatch(isa, call);
+            let (plane_index, at) = (index / lines, index % lines);
+            // SAFETY: lines are disjoint and within the output.
+            let output = unsafe { shared.slice(index * line..(index + 1) * line) };
+            let input = &input[plane_index * plane * lanes..][..plane * lanes];
+            write(input, [at / geometry.output[1], at % geometry.output[1]], output);
         }
     });
     Ok(())
@@ -116,40 +133,37 @@ pub fn pooling(
 /// # Errors
 /// As for [`pooling`].
 pub fn max_codes(geometry: &PoolingGeometry, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
-    let (planes, [plane, positions]) = (geometry.planes, geometry.positions()?);
-    check_exact("input", input.len(), product("input", &[planes, plane])?)?;
-    check_exact("output", output.len(), product("output", &[planes, positions])?)?;
-    if output.is_empty() {
-        return Ok(());
-    }
-    let shared = SharedMut::new(output);
-    let (lines, line) = (geometry.output[0] * geometry.output[1], geometry.output[2]);
-    let work = (shared.len() as u64).saturating_mul(geometry.taps());
-    let place = |axis: usize, at: usize, tap: usize| {
-        at * geometry.stride[axis] + tap * geometry.dilation[axis] - geometry.pad_begin[axis]
-    };
-    parallel_for(planes * lines, CHUNK.div_ceil(line), work, |range| {
-        for index in range {
-            let (plane_index, at) = (index / lines, index % lines);
-            let (z, y) = (at / geometry.output[1], at % geometry.output[1]);
-            let input = &input[plane_index * plane..][..plane];
-            let (depths, rows) = (geometry.window(0, z), geometry.window(1, y));
-            // SAFETY: lines are disjoint and within the output.
-            let output = unsafe { shared.slice(index * line..(index + 1) * line) };
-            output.fill(0);
-            for (kz, ky) in (depths.0..depths.1).flat_map(|kz| (rows.0..rows.1).map(move |ky| (kz, ky))) {
-                let row = (place(0, z, kz) * geometry.input[1] + place(1, y, ky)) * geometry.input[2];
-                let row = &input[row..][..geometry.input[2]];
-                for (x, greatest) in output.iter_mut().enumerate() {
-                    let columns = geometry.window(2, x);
-                    for kx in columns.0..columns.1 {
-                        *greatest = (*greatest).max(row[place(2, x, kx)]);
+    max_lanes::<1>(geometry.planes, geometry, input, output)
+}
+
+/// The greatest codes of each window, lane by lane.
+///
+/// # Errors
+/// As for [`pooling`].
+pub(crate) fn max_lanes<const LANES: usize>(
+    planes: usize,
+    geometry: &PoolingGeometry,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    let work = (output.len() as u64).saturating_mul(geometry.taps()) / (4 * LANES as u64);
+    for_each_line([planes, LANES], geometry, input, output, work, |input, [z, y], output| {
+        let (depths, rows) = (geometry.window(0, z), geometry.window(1, y));
+        output.fill(0);
+        for (kz, ky) in (depths.0..depths.1).flat_map(|kz| (rows.0..rows.1).map(move |ky| (kz, ky))) {
+            let row = (geometry.place(0, z, kz) * geometry.input[1] + geometry.place(1, y, ky)) * geometry.input[2];
+            let row = &input.as_chunks::<LANES>().0[row..][..geometry.input[2]];
+            for (x, greatest) in output.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                let columns = geometry.window(2, x);
+                for kx in columns.0..columns.1 {
+                    let codes = &row[geometry.place(2, x, kx)];
+                    for lane in 0..LANES {
+                        greatest[lane] = greatest[lane].max(codes[lane]);
                     }
                 }
             }
         }
-    });
-    Ok(())
+    })
 }
 
 /// The mean (or the greatest value) of each of `planes` planes of `positions` elements.
@@ -220,14 +234,12 @@ impl Line<'_> {
         let stride = if STRIDE == 0 { geometry.stride[2] } else { STRIDE };
         let (planes, rows) = (self.geometry.window(0, self.z), self.geometry.window(1, self.y));
         let mut sum = s.splat(if max { f32::NEG_INFINITY } else { 0.0 });
-        let at = |axis: usize, output: usize, tap: usize| {
-            output * geometry.stride[axis] + tap * geometry.dilation[axis] - geometry.pad_begin[axis]
-        };
         for kz in planes.0..planes.1 {
             for ky in rows.0..rows.1 {
-                let line = (at(0, self.z, kz) * geometry.input[1] + at(1, self.y, ky)) * geometry.input[2];
+                let line = (geometry.place(0, self.z, kz) * geometry.input[1] + geometry.place(1, self.y, ky))
+                    * geometry.input[2];
                 for kx in columns.0..columns.1 {
-                    let start = line + at(2, x, kx);
+                    let start = line + geometry.place(2, x, kx);
                     let values = &self.input[start..start + (count - 1) * stride + 1];
                     // SAFETY: the slice holds `count` values that lie `stride` apart.
                     let value = unsafe {

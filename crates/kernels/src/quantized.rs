@@ -24,11 +24,11 @@ use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_tile};
 use crate::unary::{self, UnaryOp};
-pub(crate) use codes::{dequantize_line, quantize_line, store_codes};
+pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
 use dots::{DotKernel, Dots, dispatch_dots, tile_size};
-use finish::{Added, Buffer, Decoding, Encoding, MOST_VALUES, StoreBuffer, Stored, load_codes};
+use finish::{Added, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
 pub use finish::{Decodings, Encodings};
-pub(crate) use finish::{DirectLanes, EncodingLanes};
+pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};
 use std::ops::Range;
 
 /// Codes that one instruction multiplies and sums.
@@ -188,7 +188,7 @@ impl QuantizedOutput<'_> {
         }
     }
 
-    fn shared(&mut self) -> Target<'_> {
+    pub(crate) fn shared(&mut self) -> Target<'_> {
         match self {
             QuantizedOutput::Values(values) => Target::Values(SharedMut::new(values)),
             QuantizedOutput::Codes(codes, encodings) => Target::Codes(SharedMut::new(codes), encodings),
@@ -197,13 +197,30 @@ impl QuantizedOutput<'_> {
 }
 
 /// An output that tasks share.
-enum Target<'a> {
+pub(crate) enum Target<'a> {
     Values(SharedMut<'a, f32>),
     Codes(SharedMut<'a, u8>, &'a Encodings),
 }
 
+impl Target<'_> {
+    /// What neighbouring channels from one on need.
+    pub(crate) fn lanes<const LANES: usize>(&self, channel: usize) -> TargetLanes<LANES> {
+        match self {
+            Target::Values(values) => TargetLanes::Values(values.pointer()),
+            Target::Codes(codes, encodings) => TargetLanes::Codes(codes.pointer(), encodings.lanes(channel)),
+        }
+    }
+}
+
+/// Where the output begins, and the encodings of neighbouring channels.
+pub(crate) enum TargetLanes<const LANES: usize> {
+    Values(*mut f32),
+    Codes(*mut u8, EncodingLanes<LANES>),
+}
+
 /// Convolves the codes that [`quantize_planes`] or [`pad_codes`] wrote, or blocked codes of the input that need no padding
-/// (see [`needs_padding`]), into the blocked layout. A residual of the epilogue is blocked too; bias and slopes are indexed by channel.
+/// (see [`needs_padding`]), into the blocked layout. A residual of the epilogue is blocked too; bias and slopes are indexed
+/// by channel.
 ///
 /// # Errors
 /// A slice has the wrong length, or the weights were packed for another shape.
@@ -359,11 +376,8 @@ impl Job<'_> {
         let scales = lanes_from(self.scaling.scales, channel);
         let bias = self.epilogue.bias.map_or([0.0; 2 * BLOCK], |bias| lanes_from(bias, channel));
         let slopes = slopes_from(self.epilogue.activation, channel);
-        let (mut buffer, function) = (Buffer([0.0; MOST_VALUES]), self.function());
-        let encoding = match &self.output {
-            Target::Codes(_, encodings) => Some(encodings.lanes(channel)),
-            Target::Values(_) => None,
-        };
+        let (mut buffer, function) = (Buffer([0.0; MOST_VALUES]), self.epilogue.activation.function());
+        let target = self.output.lanes(channel);
         let residual = match &self.epilogue.residual {
             QuantizedResidual::Codes(_, dequantizer) => Decoding::new(dequantizer),
             _ => Decoding::default(),
@@ -373,7 +387,10 @@ impl Job<'_> {
             && self.epilogue.inner.is_none()
             && matches!(self.epilogue.residual, QuantizedResidual::None);
         let limits = self.epilogue.activation.limits();
-        let direct = encoding.as_ref().filter(|_| is_linear).map(|encoding| encoding.direct(&scales, &bias, limits));
+        let direct = match &target {
+            TargetLanes::Codes(_, encoding) if is_linear => Some(encoding.direct(&scales, &bias, limits)),
+            _ => None,
+        };
         let inner = self.epilogue.inner.as_ref().map(|(from, to)| (Encoding::new(from), Decoding::new(to)));
         let block_bytes = self.weights.block_bytes();
         // The tiles of all positions together ask for the weights of the next blocks.
@@ -391,16 +408,17 @@ impl Job<'_> {
             };
             let offset = image * self.image_stride + block * self.block_stride + position * self.position_stride;
             let strides = [self.position_stride, self.block_stride];
-            let (stored, stored_strides) = match (&self.output, &encoding) {
-                (Target::Codes(output, _), _) if let Some(direct) = &direct => {
-                    (Stored::Direct(output.pointer().wrapping_add(offset), direct), strides)
-                }
-                (Target::Codes(output, _), Some(encoding)) if function.is_none() => {
-                    (Stored::Codes(output.pointer().wrapping_add(offset), encoding), strides)
-                }
+            let (stored, stored_strides) = match &target {
+                TargetLanes::Values(output) => (Stored::Values(output.wrapping_add(offset)), strides),
                 // A function is applied to values before they become codes.
-                (Target::Codes(..), _) => (Stored::Values(buffer.0.as_mut_ptr()), [2 * BLOCK, BLOCK]),
-                (Target::Values(output), _) => (Stored::Values(output.pointer().wrapping_add(offset)), strides),
+                TargetLanes::Codes(..) if function.is_some() => {
+                    (Stored::Values(buffer.0.as_mut_ptr()), [2 * BLOCK, BLOCK])
+                }
+                TargetLanes::Codes(output, encoding) => {
+                    let output = output.wrapping_add(offset);
+                    let codes = Stored::Codes(output, encoding);
+                    (direct.as_ref().map_or(codes, |direct| Stored::Direct(output, direct)), strides)
+                }
             };
             let added = match self.epilogue.residual {
                 QuantizedResidual::None => Added::Nothing,
@@ -437,17 +455,9 @@ impl Job<'_> {
             if let Some(op) = function {
                 let channels = tile.channels.min(blocks * BLOCK);
                 // SAFETY: the tile lies in the output.
-                unsafe { self.apply(op, &mut buffer, encoding.as_ref(), [count, channels], offset) };
+                unsafe { self.apply(op, &mut buffer, &target, [count, channels], offset) };
             }
             position += count;
-        }
-    }
-
-    /// The activation if tiles do not apply it.
-    fn function(&self) -> Option<UnaryOp> {
-        match self.epilogue.activation {
-            Activation::Unary(op) if self.epilogue.activation.needs_pass() => Some(op),
-            _ => None,
         }
     }
 
@@ -460,20 +470,20 @@ impl Job<'_> {
         &self,
         op: UnaryOp,
         buffer: &mut Buffer,
-        encoding: Option<&EncodingLanes<{ 2 * BLOCK }>>,
+        target: &TargetLanes<{ 2 * BLOCK }>,
         [positions, channels]: [usize; 2],
         offset: usize,
     ) {
-        match (&self.output, encoding) {
-            (Target::Values(output), _) => {
+        match target {
+            TargetLanes::Values(output) => {
                 for (block, place) in (0..channels.div_ceil(BLOCK)).flat_map(|b| (0..positions).map(move |p| (b, p))) {
                     let line = offset + block * self.block_stride + place * self.position_stride;
-                    let (line, count) = (output.pointer().wrapping_add(line), BLOCK.min(channels - block * BLOCK));
+                    let (line, count) = (output.wrapping_add(line), BLOCK.min(channels - block * BLOCK));
                     // SAFETY: the tile's lines lie in the output.
                     unsafe { unary::apply(self.isa, op, line, line, count) };
                 }
             }
-            (Target::Codes(output, _), Some(encoding)) => {
+            TargetLanes::Codes(output, encoding) => {
                 let line = &mut buffer.0[..2 * BLOCK * positions];
                 let (values, count) = (line.as_mut_ptr(), line.len());
                 // SAFETY: the values lie in the buffer.
@@ -483,12 +493,11 @@ impl Job<'_> {
                     positions,
                     channels,
                     encoding,
-                    output: output.pointer().wrapping_add(offset),
+                    output: output.wrapping_add(offset),
                     strides: [self.position_stride, self.block_stride],
                 };
                 dispatch(self.isa, store);
             }
-            (Target::Codes(..), None) => {}
         }
     }
 }
@@ -512,7 +521,7 @@ struct Tile<'a> {
     added: Added,
     slopes: Option<&'a [f32; 2 * BLOCK]>,
     limits: (f32, f32),
-    stored: Stored<'a>,
+    stored: Stored<'a, { 2 * BLOCK }>,
     /// Elements from one position to the next and from one block to the next, of what is added.
     strides: [usize; 2],
     /// The same of where results go.

@@ -68,6 +68,30 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// That many places are writable.
     unsafe fn store_partial(self, pointer: *mut f32, value: Self::F, count: usize);
+    /// Reads the first `count` lanes, which are often all; the others are zero.
+    ///
+    /// # Safety
+    /// `min(count, LANES)` values are readable.
+    #[inline(always)]
+    unsafe fn load_first(self, pointer: *const f32, count: usize) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { if count >= Self::LANES { self.load(pointer) } else { self.load_partial(pointer, count) } }
+    }
+    /// Writes the first `count` lanes, which are often all.
+    ///
+    /// # Safety
+    /// `min(count, LANES)` places are writable.
+    #[inline(always)]
+    unsafe fn store_first(self, pointer: *mut f32, value: Self::F, count: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if count >= Self::LANES {
+                self.store(pointer, value);
+            } else {
+                self.store_partial(pointer, value, count);
+            }
+        }
+    }
     /// Reads `LANES` bytes, widened without sign.
     ///
     /// # Safety

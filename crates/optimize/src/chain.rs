@@ -45,7 +45,7 @@ impl Uses {
 
     /// The layers that read the first output of `node`, once for each input that does.
     pub fn of(&self, node: NodeId) -> &[NodeId] {
-        self.readers.get(&Source { node, port: 0 }).map_or(&[], Vec::as_slice)
+        self.of_value(Source { node, port: 0 })
     }
 
     /// The layers that read a value, once for each input that does.
@@ -55,7 +55,7 @@ impl Uses {
 
     /// The only layer that reads the first output of `node`, if there is just one that reads it once.
     pub fn only_reader(&self, node: NodeId) -> Option<NodeId> {
-        match self.readers.get(&Source { node, port: 0 })?.as_slice() {
+        match self.of(node) {
             [reader] => Some(*reader),
             _ => None,
         }

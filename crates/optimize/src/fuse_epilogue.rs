@@ -195,9 +195,8 @@ fn chain_from(
         } else if !is_constant && takes_residual && is_same_shape(validated, root, other) {
             // What is added behind a residual sum is no bias any more.
             (takes_bias, takes_residual, takes_inner) = (false, false, false);
-            let decode = model.node(other).operation.downcast_ref::<Decode>();
-            let is_whole = decode.is_some_and(|decode| decode.levels.whole().is_some());
-            if codes == Codes::Bytes && is_whole && uses.only_reader(other) == Some(next) && !taken.contains(&other) {
+            let is_own = uses.only_reader(other) == Some(next) && !taken.contains(&other);
+            if codes == Codes::Bytes && is_own && is_whole_decode(model.node(other)) {
                 chain.push(other);
             }
         } else {
@@ -209,12 +208,16 @@ fn chain_from(
     (chain, end)
 }
 
+/// Whether a layer is a Decode with levels of a whole tensor.
+fn is_whole_decode(node: &Node) -> bool {
+    node.operation.downcast_ref::<Decode>().is_some_and(|decode| decode.levels.whole().is_some())
+}
+
 /// Whether a Decode is read by a sum with a value of the root's shape alone.
 fn is_added(validated: &Validated, uses: &Uses, root: NodeId, decode: NodeId, taken: &HashSet<NodeId>) -> bool {
     let model = validated.model();
-    let is_whole =
-        model.node(decode).operation.downcast_ref::<Decode>().is_some_and(|decode| decode.levels.whole().is_some());
-    let Some(add) = uses.only_reader(decode).filter(|add| is_whole && model.node(*add).is("Add")) else { return false };
+    let is_sum = |add: &NodeId| is_whole_decode(model.node(decode)) && model.node(*add).is("Add");
+    let Some(add) = uses.only_reader(decode).filter(is_sum) else { return false };
     let Some(other) = other_operand(model, add, decode) else { return false };
     !taken.contains(&decode)
         && !taken.contains(&add)

@@ -20,7 +20,8 @@ mod trace;
 use ovir_graph::{Model, Validated, validate};
 
 pub use split_quantizers::{
-    BLOCK, FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS, MOST_CODE_TAPS,
+    BLOCK, FEW_CHANNELS, FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS,
+    MOST_CODE_TAPS,
 };
 pub use trace::{Note, PassReport};
 

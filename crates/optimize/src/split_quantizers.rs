@@ -39,6 +39,9 @@ pub const MOST_BYTE_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 /// The most taps of a depthwise convolution of codes.
 pub const MOST_CODE_TAPS: usize = 225;
 
+/// Images of so few channels are read as they are given, whichever layer reads them.
+pub const FEW_CHANNELS: usize = 4;
+
 /// The channels that groups of convolutions of bytes have a multiple of.
 pub const BLOCK: usize = 16;
 
@@ -328,7 +331,10 @@ pub(crate) fn is_depthwise(validated: &Validated, uses: &Uses, id: NodeId) -> bo
         return false;
     };
     matches!(shape[..], [groups, 1, 1, high, wide]
-        if dims.len() == 4 && dims[1].get() == Some(groups) && groups > 4 && (1..=MOST_CODE_TAPS).contains(&(high * wide)))
+        if dims.len() == 4
+            && dims[1].get() == Some(groups)
+            && groups > FEW_CHANNELS
+            && (1..=MOST_CODE_TAPS).contains(&(high * wide)))
         && filter_facts.element_type == ElementType::F32
         && uses.is_constant(filter.node)
 }
@@ -459,10 +465,11 @@ impl<'a> Builder<'a> {
         }
         let mut copy = node.clone();
         if let Some(levels) = self.earlier.get(&id) {
-            for source in copy.inputs.iter_mut().take(moved(node).map_or(0, <[Source]>::len)) {
+            let count = moved(node).map_or(0, <[Source]>::len);
+            for source in copy.inputs.iter_mut().take(count) {
                 *source = self.encode(*source, levels);
             }
-            self.place_rest(&mut copy, moved(node).map_or(0, <[Source]>::len), node);
+            self.place_rest(&mut copy, count, node);
             let place = self.push(copy);
             self.encoded.entry(value).or_default().push((levels.clone(), Source { node: place, port: 0 }));
             return place;

@@ -7,12 +7,11 @@
 use super::direct::{PlaneView, lanes_from, slopes_from};
 use super::{BLOCK, blocked_len};
 use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
-use crate::epilogue::Activation;
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::packed::Packed;
-use crate::parallel::{SharedMut, parallel_for};
-use crate::quantized::{Decodings, DirectLanes, EncodingLanes, Encodings, QuantizedOutput, store_codes};
+use crate::parallel::parallel_for;
+use crate::quantized::{Decodings, EncodingLanes, QuantizedOutput, Stored, Target, TargetLanes, store_codes};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::unary::{self, UnaryOp};
 use std::ops::Range;
@@ -87,7 +86,7 @@ pub fn blocked_depthwise(
     geometry: &ConvolutionGeometry,
     weights: &BlockedDepthwise,
     input: DepthwiseInput<'_>,
-    output: QuantizedOutput<'_>,
+    mut output: QuantizedOutput<'_>,
     epilogue: &ConvolutionEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let [channels, outputs, inputs, high, wide] = geometry.channels_and_kernel();
@@ -112,10 +111,7 @@ pub fn blocked_depthwise(
     let (lines, line) = (view.output[0], view.output[1] * BLOCK);
     // Lines are the units, so that one block of channels can spread over threads.
     let grain = CHUNK.div_ceil(line).max(lines.min(8));
-    let target = match output {
-        QuantizedOutput::Values(values) => Target::Values(SharedMut::new(values)),
-        QuantizedOutput::Codes(codes, encodings) => Target::Codes(SharedMut::new(codes), encodings),
-    };
+    let target = output.shared();
     parallel_for(view.batch * blocks * lines, grain, work, |range| {
         let mut first = range.start;
         while first < range.end {
@@ -141,10 +137,7 @@ pub fn blocked_depthwise(
                 bias: epilogue.bias.map_or([0.0; BLOCK], |bias| lanes_from(bias, channel)),
                 slopes: slopes_from(epilogue.activation, channel),
                 limits: epilogue.activation.limits(),
-                function: match epilogue.activation {
-                    Activation::Unary(op) if epilogue.activation.needs_pass() => Some(op),
-                    _ => None,
-                },
+                function: epilogue.activation.function(),
             };
             let part = Part { lines: y..y + end - first, columns: 0..view.output[1], first: y, residual };
             let from = plane_index * plane * BLOCK..(plane_index + 1) * plane * BLOCK;
@@ -169,12 +162,6 @@ pub fn blocked_depthwise(
         }
     });
     Ok(())
-}
-
-/// An output that tasks share.
-enum Target<'a> {
-    Values(SharedMut<'a, f32>),
-    Codes(SharedMut<'a, u8>, &'a Encodings),
 }
 
 /// An element of the data.
@@ -250,9 +237,9 @@ impl Shared<'_> {
     /// The lines lie in the output, nobody else touches them, and the input and the residual have what they read.
     unsafe fn compute<T: Element>(&self, input: &[T], target: &Target<'_>, offset: usize, channel: usize, part: Part) {
         let line = self.view.output[1] * BLOCK;
-        match target {
-            Target::Values(values) => {
-                let output = values.pointer().wrapping_add(offset);
+        match target.lanes(channel) {
+            TargetLanes::Values(values) => {
+                let output = values.wrapping_add(offset);
                 let len = part.lines.len() * line;
                 dispatch(self.isa, Lines { shared: self, input, part, stored: Stored::Values(output) });
                 if let Some(op) = self.function {
@@ -260,8 +247,8 @@ impl Shared<'_> {
                     unsafe { unary::apply(self.isa, op, output, output, len) };
                 }
             }
-            Target::Codes(codes, encodings) => {
-                let (output, encoding) = (codes.pointer().wrapping_add(offset), encodings.lanes(channel));
+            TargetLanes::Codes(codes, encoding) => {
+                let output = codes.wrapping_add(offset);
                 let Some(op) = self.function else {
                     let is_linear = self.slopes.is_none() && part.residual.is_null();
                     let direct = encoding.direct(&self.scale, &self.bias, self.limits);
@@ -295,15 +282,6 @@ impl Shared<'_> {
     }
 }
 
-/// Where results go.
-#[derive(Clone, Copy)]
-enum Stored<'a> {
-    Values(*mut f32),
-    Codes(*mut u8, &'a EncodingLanes<BLOCK>),
-    /// Codes of sums to which nothing is added.
-    Direct(*mut u8, &'a DirectLanes<BLOCK>),
-}
-
 /// Stores the codes of values.
 struct Store<'a> {
     values: &'a [f32],
@@ -333,7 +311,7 @@ struct Lines<'a, T> {
     shared: &'a Shared<'a>,
     input: &'a [T],
     part: Part,
-    stored: Stored<'a>,
+    stored: Stored<'a, BLOCK>,
 }
 
 impl<I: Element> Kernel for Lines<'_, I> {

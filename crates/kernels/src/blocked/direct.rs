@@ -744,7 +744,7 @@ impl Job<'_> {
                     _ => run_tile::<APART>(self.isa, count, blocks, call),
                 }
             }
-            if let (Activation::Unary(op), true) = (self.epilogue.activation, pass.ends && finish.needs_pass()) {
+            if let Some(op) = self.epilogue.activation.function().filter(|_| pass.ends) {
                 for block in 0..blocks {
                     let line = call.output.wrapping_add(block * block_stride);
                     // SAFETY: the tile's lines lie in the output.

@@ -104,7 +104,7 @@ pub fn narrow_convolution(
             };
             // SAFETY: lengths were checked, and lines of an image are disjoint.
             dispatch(isa, line);
-            if let (Activation::Unary(op), true) = (epilogue.activation, part.needs_pass()) {
+            if let Some(op) = epilogue.activation.function() {
                 for output in 0..outputs {
                     let line = shared.pointer().wrapping_add(first + output * positions);
                     // SAFETY: the line lies in the output.
@@ -214,10 +214,7 @@ impl Line<'_> {
                         };
                         let Some(column) = column else { continue };
                         // SAFETY: the tap lies inside the input, and lanes beyond the last channel are not read.
-                        let value = unsafe {
-                            let place = self.input.as_ptr().add(line + column * BLOCK);
-                            if lanes == S::LANES { s.load(place) } else { s.load_partial(place, lanes) }
-                        };
+                        let value = unsafe { s.load_first(self.input.as_ptr().add(line + column * BLOCK), lanes) };
                         for output in 0..OUTPUTS {
                             sums[output][position] = s.fma(value, weights[output], sums[output][position]);
                         }

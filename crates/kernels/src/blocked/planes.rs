@@ -1,15 +1,10 @@
 //! Pooling in the blocked layout: a vector is sixteen channels of one position.
 
-use super::{BLOCK, blocked_len};
+use super::BLOCK;
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
-use crate::parallel::{SharedMut, parallel_for};
-use crate::pooling::PoolingGeometry;
+use crate::pooling::{PoolingGeometry, for_each_line, max_lanes};
 use crate::simd::{Kernel, Simd, dispatch};
-use std::ops::Range;
-
-/// Output elements a parallel chunk covers at least.
-const CHUNK: usize = 1 << 13;
 
 /// What a pooling computes of its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +30,9 @@ pub fn blocked_pooling(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    for_each_line(channels, geometry, input.len(), output, |block, at, output| {
-        dispatch(isa, Pool { kind, geometry, at, input: &input[block], output });
+    let work = (output.len() as u64).saturating_mul(geometry.taps()) / 16;
+    for_each_line([volumes(channels, geometry)?, BLOCK], geometry, input, output, work, |input, at, output| {
+        dispatch(isa, Pool { kind, geometry, at, input, output });
     })
 }
 
@@ -50,62 +46,14 @@ pub fn blocked_max_codes(
     input: &[u8],
     output: &mut [u8],
 ) -> Result<(), KernelError> {
-    for_each_line(channels, geometry, input.len(), output, |block, at, output| {
-        let input = input[block].as_chunks::<BLOCK>().0;
-        let (planes, rows) = (geometry.window(0, at[0]), geometry.window(1, at[1]));
-        let place = |axis: usize, at: usize, tap: usize| {
-            at * geometry.stride[axis] + tap * geometry.dilation[axis] - geometry.pad_begin[axis]
-        };
-        for (x, greatest) in output.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
-            let columns = geometry.window(2, x);
-            let mut most = [0u8; BLOCK];
-            for kz in planes.0..planes.1 {
-                for ky in rows.0..rows.1 {
-                    let line = (place(0, at[0], kz) * geometry.input[1] + place(1, at[1], ky)) * geometry.input[2];
-                    for kx in columns.0..columns.1 {
-                        let codes = &input[line + place(2, x, kx)];
-                        for lane in 0..BLOCK {
-                            most[lane] = most[lane].max(codes[lane]);
-                        }
-                    }
-                }
-            }
-            *greatest = most;
-        }
-    })
+    max_lanes::<BLOCK>(volumes(channels, geometry)?, geometry, input, output)
 }
 
-/// Has each line of a blocked output written: `write` gets the range of the input that its block covers, and the plane and
-/// the line in it.
-fn for_each_line<T: Send>(
-    channels: usize,
-    geometry: &PoolingGeometry,
-    input_len: usize,
-    output: &mut [T],
-    write: impl Fn(Range<usize>, [usize; 2], &mut [T]) + Sync,
-) -> Result<(), KernelError> {
-    let [volume, positions] = geometry.positions()?;
+/// The planes of blocks that images of so many channels have.
+fn volumes(channels: usize, geometry: &PoolingGeometry) -> Result<usize, KernelError> {
     let batch = geometry.planes.checked_div(channels).unwrap_or(0);
     check_exact("channels", batch * channels, geometry.planes)?;
-    check_exact("input", input_len, blocked_len(batch, channels, volume))?;
-    check_exact("output", output.len(), blocked_len(batch, channels, positions))?;
-    if output.is_empty() {
-        return Ok(());
-    }
-    let shared = SharedMut::new(output);
-    let work = (shared.len() as u64).saturating_mul(geometry.taps()) / 64 * size_of::<T>() as u64;
-    let (lines, line) = (geometry.output[0] * geometry.output[1], geometry.output[2] * BLOCK);
-    let volumes = batch * channels.div_ceil(BLOCK);
-    parallel_for(volumes * lines, CHUNK.div_ceil(line), work, |range| {
-        for index in range {
-            let (block, y) = (index / lines, index % lines);
-            // SAFETY: lines are disjoint and within the output.
-            let output = unsafe { shared.slice(index * line..(index + 1) * line) };
-            let input = block * volume * BLOCK..(block + 1) * volume * BLOCK;
-            write(input, [y / geometry.output[1], y % geometry.output[1]], output);
-        }
-    });
-    Ok(())
+    Ok(batch * channels.div_ceil(BLOCK))
 }
 
 /// One line of the output.
@@ -122,7 +70,7 @@ impl Kernel for Pool<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let PoolingGeometry { input, stride, dilation, pad_begin, .. } = *self.geometry;
+        let geometry = self.geometry;
         let planes = self.geometry.window(0, self.at[0]);
         let rows = self.geometry.window(1, self.at[1]);
         let max = self.kind == PoolingKind::Max;
@@ -135,12 +83,12 @@ impl Kernel for Pool<'_> {
             for part in (0..BLOCK).step_by(S::LANES) {
                 let mut sum = s.splat(if max { f32::NEG_INFINITY } else { 0.0 });
                 for kz in planes.0..planes.1 {
-                    let z = self.at[0] * stride[0] + kz * dilation[0] - pad_begin[0];
+                    let z = geometry.place(0, self.at[0], kz);
                     for ky in rows.0..rows.1 {
-                        let y = self.at[1] * stride[1] + ky * dilation[1] - pad_begin[1];
+                        let y = geometry.place(1, self.at[1], ky);
                         for kx in columns.0..columns.1 {
-                            let column = x * stride[2] + kx * dilation[2] - pad_begin[2];
-                            let place = ((z * input[1] + y) * input[2] + column) * BLOCK + part;
+                            let column = geometry.place(2, x, kx);
+                            let place = ((z * geometry.input[1] + y) * geometry.input[2] + column) * BLOCK + part;
                             // SAFETY: `window` keeps the taps inside the input.
                             let value = unsafe { s.load(self.input.as_ptr().add(place)) };
                             sum = match max {

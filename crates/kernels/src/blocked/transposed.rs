@@ -354,10 +354,7 @@ impl Job<'_> {
             next,
             next_step,
         };
-        let unary = match self.epilogue.activation {
-            Activation::Unary(op) if part_epilogue.needs_pass() => Some(op),
-            _ => None,
-        };
+        let unary = self.epilogue.activation.function();
         let mut sums = Sums([0.0; MOST_SUMS * BLOCK]);
         let [lines, columns] = cut.of(run);
         for line in lines {
@@ -631,7 +628,7 @@ pub fn narrow_transposed(
                 // SAFETY: lengths were checked, and the positions of tasks and phases are disjoint.
                 dispatch(isa, line);
             }
-            if let (Activation::Unary(op), true) = (epilogue.activation, part.needs_pass()) {
+            if let Some(op) = epilogue.activation.function() {
                 let columns = run * NARROW_TASK * across..to[1].min((run + 1) * NARROW_TASK * across);
                 for output in 0..outputs {
                     let line = shared.pointer().wrapping_add(first + output * positions + columns.start);

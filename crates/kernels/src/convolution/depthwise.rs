@@ -291,7 +291,7 @@ fn inside(axis: &Axis, output: usize, tap: usize) -> Option<usize> {
 unsafe fn strided<S: Simd>(s: S, from: *const f32, stride: usize, count: usize) -> S::F {
     if stride == 1 {
         // SAFETY: the caller's promise.
-        return unsafe { if count == S::LANES { s.load(from) } else { s.load_partial(from, count) } };
+        return unsafe { s.load_first(from, count) };
     }
     let mut values = [0.0f32; 16];
     for (index, value) in values.iter_mut().enumerate().take(count) {

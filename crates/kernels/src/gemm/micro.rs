@@ -227,11 +227,7 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, tile: &
                     sum = s.add(sum, s.load_partial(tile.residual.add(row * tile.residual_row + offset), count));
                 }
                 sum = s.min(high, s.max(low, sum));
-                if count >= S::LANES {
-                    s.store(tile.c.add(row * tile.c_row + offset), sum);
-                } else {
-                    s.store_partial(tile.c.add(row * tile.c_row + offset), sum, count);
-                }
+                s.store_first(tile.c.add(row * tile.c_row + offset), sum, count);
             }
         }
     }

@@ -42,11 +42,23 @@ impl Dequantizer {
     fn step(&self) -> f32 {
         ((f64::from(self.high) - f64::from(self.low)) / f64::from(self.steps)) as f32
     }
+}
 
-    /// The value of a code, as [`dequantize`] computes it.
-    #[must_use]
+/// What [`dequantize`] computes of codes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Decoder {
+    low: f32,
+    step: f32,
+}
+
+impl Decoder {
+    pub(crate) fn new(dequantizer: &Dequantizer) -> Self {
+        Self { low: dequantizer.low, step: dequantizer.step() }
+    }
+
+    /// The value of a code.
     pub(crate) fn value(&self, code: u8) -> f32 {
-        f32::from(code) * self.step() + self.low
+        f32::from(code) * self.step + self.low
     }
 }
 
@@ -107,38 +119,31 @@ pub fn quantize(isa: Isa, quantizer: &Quantizer, input: &[f32], output: &mut [u8
 /// The slices differ in length.
 pub fn dequantize(isa: Isa, dequantizer: &Dequantizer, input: &[u8], output: &mut [f32]) -> Result<(), KernelError> {
     check_exact("output", output.len(), input.len())?;
-    let shared = SharedMut::new(output);
+    let (shared, decoder) = (SharedMut::new(output), Decoder::new(dequantizer));
     parallel_for(input.len(), CHUNK, nanoseconds_for_bytes(input.len().saturating_mul(5)), |range| {
         // SAFETY: chunks are disjoint parts of slices of one length.
         unsafe {
             let (from, to) = (input.as_ptr().add(range.start), shared.pointer().add(range.start));
-            dequantize_line(isa, dequantizer, from, to, range.len());
+            dequantize_line(isa, decoder, from, to, range.len());
         }
     });
     Ok(())
 }
 
-/// Writes the codes of so many values, by one multiplication: a code may be the one beside where a value lies within a few
-/// units in the last place of the border of two.
+/// Writes the codes of so many values.
 ///
 /// # Safety
 /// They are readable, and as many codes are writable, which nobody else touches.
-pub(crate) unsafe fn quantize_line(isa: Isa, quantizer: &Quantizer, input: *const f32, output: *mut u8, count: usize) {
-    dispatch(isa, Codes { encoding: Encoding::new(quantizer), input, output, count });
+pub(crate) unsafe fn quantize_line(isa: Isa, encoding: Encoding, input: *const f32, output: *mut u8, count: usize) {
+    dispatch(isa, Codes { encoding, input, output, count });
 }
 
 /// Writes the values of so many codes.
 ///
 /// # Safety
 /// They are readable, and as many values are writable, which nobody else touches.
-pub(crate) unsafe fn dequantize_line(
-    isa: Isa,
-    dequantizer: &Dequantizer,
-    input: *const u8,
-    output: *mut f32,
-    count: usize,
-) {
-    dispatch(isa, Values { dequantizer: *dequantizer, input, output, count });
+pub(crate) unsafe fn dequantize_line(isa: Isa, decoder: Decoder, input: *const u8, output: *mut f32, count: usize) {
+    dispatch(isa, Values { decoder, input, output, count });
 }
 
 /// Writes the blocked codes of blocked values, with levels of all channels or of each.
@@ -184,21 +189,39 @@ impl Kernel for Blocks<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let len = self.input.len().min(self.output.len()) / BLOCK * BLOCK;
-        let (from, to, steps) = (self.input.as_ptr(), self.output.as_mut_ptr(), s.splat(self.steps));
+        let (from, to) = (self.input.as_ptr(), self.output.as_mut_ptr());
         for part in (0..BLOCK).step_by(S::LANES) {
             let encoding = self.encoding.at(s, part);
-            let width = Divisor::new(s, s.sub(encoding.high, encoding.low));
+            let exact = Exact::new(s, encoding.low, encoding.high, self.steps);
             let mut at = part;
             while at < len {
                 // SAFETY: the part lies in a block of both slices.
-                unsafe {
-                    let value = encoding.limit(s, s.load(from.add(at)));
-                    let codes = s.to_i(s.mul(width.divide(s, s.sub(value, encoding.low)), steps));
-                    store_codes(s, to.add(at), codes, S::LANES);
-                }
+                unsafe { store_codes(s, to.add(at), exact.codes(s, s.load(from.add(at))), S::LANES) };
                 at += BLOCK;
             }
         }
+    }
+}
+
+/// The codes of values, rounded as a division and a multiplication are.
+struct Exact<S: Simd> {
+    low: S::F,
+    high: S::F,
+    width: Divisor<S>,
+    steps: S::F,
+}
+
+impl<S: Simd> Exact<S> {
+    #[inline(always)]
+    fn new(s: S, low: S::F, high: S::F, steps: f32) -> Self {
+        Self { low, high, width: Divisor::new(s, s.sub(high, low)), steps: s.splat(steps) }
+    }
+
+    #[inline(always)]
+    fn codes(&self, s: S, value: S::F) -> S::I {
+        // The order makes the lower limit of NaN.
+        let value = s.min(s.max(value, self.low), self.high);
+        s.to_i(s.mul(self.width.divide(s, s.sub(value, self.low)), self.steps))
     }
 }
 
@@ -381,29 +404,21 @@ impl Kernel for Line<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Quantizer { low, high, steps } = self.quantizer;
-        let (low, high, steps) = (s.splat(low), s.splat(high), s.splat(steps));
-        let width = Divisor::new(s, s.sub(high, low));
+        let exact = Exact::new(s, s.splat(low), s.splat(high), steps);
         let len = self.output.len().min(self.input.len());
         let (from, to) = (self.input.as_ptr(), self.output.as_mut_ptr());
         let mut at = 0;
         while at < len {
             let count = S::LANES.min(len - at);
             // SAFETY: so many values lie in both slices.
-            unsafe {
-                let whole = count == S::LANES;
-                let value = if whole { s.load(from.add(at)) } else { s.load_partial(from.add(at), count) };
-                // The order makes the lower limit of NaN.
-                let value = s.min(s.max(value, low), high);
-                let codes = s.to_i(s.mul(width.divide(s, s.sub(value, low)), steps));
-                store_codes(s, to.add(at), codes, count);
-            }
+            unsafe { store_codes(s, to.add(at), exact.codes(s, s.load_first(from.add(at), count)), count) };
             at += count;
         }
     }
 }
 
 struct Values {
-    dequantizer: Dequantizer,
+    decoder: Decoder,
     input: *const u8,
     output: *mut f32,
     count: usize,
@@ -413,18 +428,14 @@ impl Kernel for Values {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (low, step) = (s.splat(self.dequantizer.low), s.splat(self.dequantizer.step()));
+        let (low, step) = (s.splat(self.decoder.low), s.splat(self.decoder.step));
         let mut at = 0;
         while at < self.count {
             let count = S::LANES.min(self.count - at);
             // SAFETY: who makes this promises so many codes and places for values.
             unsafe {
                 let codes = s.from_i(load_codes(s, self.input.add(at), count));
-                let value = s.add(s.mul(codes, step), low);
-                match count == S::LANES {
-                    true => s.store(self.output.add(at), value),
-                    false => s.store_partial(self.output.add(at), value, count),
-                }
+                s.store_first(self.output.add(at), s.add(s.mul(codes, step), low), count);
             }
             at += count;
         }
@@ -447,10 +458,7 @@ impl Kernel for Codes {
             let count = S::LANES.min(self.count - at);
             // SAFETY: who makes this promises so many values and places for codes.
             unsafe {
-                let value = match count == S::LANES {
-                    true => s.load(self.input.add(at)),
-                    false => s.load_partial(self.input.add(at), count),
-                };
+                let value = s.load_first(self.input.add(at), count);
                 store_codes(s, self.output.add(at), s.to_i(self.encoding.codes(s, value)), count);
             }
             at += count;

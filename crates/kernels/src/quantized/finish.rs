@@ -12,7 +12,9 @@ use crate::simd::{Kernel, Simd};
 /// From values to codes by one multiplication, with levels of all channels or of each.
 #[derive(Debug, Clone)]
 pub struct Encodings {
-    /// One parameter for all channels, or one for each.
+    /// The channels that have one each, or one.
+    count: usize,
+    /// What each channel has, filled up to whole blocks if there are several.
     low: Vec<f32>,
     high: Vec<f32>,
     scale: Vec<f32>,
@@ -38,8 +40,14 @@ impl Encodings {
         if all.is_empty() || !all.iter().all(fits) || !(1.0..=255.0).contains(&steps) {
             return Err(KernelError::invalid("limits", "are none of codes of one byte"));
         }
-        let vector = |parameter: fn(&Encoding) -> f32| all.iter().map(parameter).collect();
+        let count = all.len();
+        // Levels lie apart beyond the last channel too.
+        let beyond = Encoding { low: 0.0, high: 1.0, scale: 0.0, shift: 0.0 };
+        let filled = if count == 1 { 1 } else { count.next_multiple_of(BLOCK) };
+        let whole = || all.iter().chain(std::iter::repeat(&beyond)).take(filled);
+        let vector = |parameter: fn(&Encoding) -> f32| whole().map(parameter).collect();
         Ok(Self {
+            count,
             low: vector(|e| e.low),
             high: vector(|e| e.high),
             scale: vector(|e| e.scale),
@@ -50,21 +58,18 @@ impl Encodings {
 
     /// Checks that there is one for all channels or one for each.
     pub(crate) fn check(&self, channels: usize) -> Result<(), KernelError> {
-        if self.low.len() == 1 { Ok(()) } else { check_exact("encodings", self.low.len(), channels) }
-    }
-
-    /// The lanes that channels from one on have.
-    fn channels_from(&self, channel: usize) -> usize {
-        if self.low.len() == 1 { usize::MAX } else { self.low.len().saturating_sub(channel) }
+        check_count("encodings", self.count, channels)
     }
 
     /// Those of the channels from one on.
     pub(crate) fn lanes<const LANES: usize>(&self, channel: usize) -> EncodingLanes<LANES> {
-        let lanes = |values: &[f32]| lanes_of(values, channel);
-        let mut high = lanes(&self.high);
-        // Levels must lie apart in lanes beyond the last channel too.
-        high.iter_mut().skip(self.channels_from(channel)).for_each(|high| *high = 1.0);
-        EncodingLanes { low: lanes(&self.low), high, scale: lanes(&self.scale), shift: lanes(&self.shift) }
+        let lanes = |values: &[f32]| repeated_from(values, channel);
+        EncodingLanes {
+            low: lanes(&self.low),
+            high: lanes(&self.high),
+            scale: lanes(&self.scale),
+            shift: lanes(&self.shift),
+        }
     }
 }
 
@@ -202,26 +207,32 @@ impl Decodings {
 
     /// Checks that there is one for all channels or one for each.
     pub(crate) fn check(&self, channels: usize) -> Result<(), KernelError> {
-        if self.scale.len() == 1 { Ok(()) } else { check_exact("decodings", self.scale.len(), channels) }
+        check_count("decodings", self.scale.len(), channels)
     }
 
     /// The distances of levels and the codes of zero of the channels from one on.
     pub(crate) fn lanes<const LANES: usize>(&self, channel: usize) -> ([f32; LANES], [f32; LANES]) {
-        (lanes_of(&self.scale, channel), lanes_of(&self.zero, channel))
+        (repeated_from(&self.scale, channel), repeated_from(&self.zero, channel))
     }
 }
 
+/// Checks that there is one for all channels or one for each.
+fn check_count(argument: &'static str, count: usize, channels: usize) -> Result<(), KernelError> {
+    if count == 1 { Ok(()) } else { check_exact(argument, count, channels) }
+}
+
 /// The values of channels from one on, of one for all or one for each.
-fn lanes_of<const LANES: usize>(values: &[f32], channel: usize) -> [f32; LANES] {
+fn repeated_from<const LANES: usize>(values: &[f32], channel: usize) -> [f32; LANES] {
     match values {
         [value] => [*value; LANES],
         values => lanes_from(values, channel),
     }
 }
 
-/// A [`Quantizer`] as one multiplication.
+/// A [`Quantizer`] as one multiplication: a code may be the one beside where a value lies within a few units in the last
+/// place of the border of two.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Encoding {
+pub(crate) struct Encoding {
     low: f32,
     high: f32,
     scale: f32,
@@ -229,7 +240,7 @@ pub(super) struct Encoding {
 }
 
 impl Encoding {
-    pub(super) fn new(quantizer: &Quantizer) -> Self {
+    pub(crate) fn new(quantizer: &Quantizer) -> Self {
         let [low, high, steps] = [quantizer.low, quantizer.high, quantizer.steps].map(f64::from);
         let scale = steps / (high - low);
         Self { low: quantizer.low, high: quantizer.high, scale: scale as f32, shift: (-low * scale) as f32 }
@@ -273,11 +284,11 @@ pub(super) enum Added {
 
 /// Where the values of a tile go.
 #[derive(Clone, Copy)]
-pub(super) enum Stored<'a> {
+pub(crate) enum Stored<'a, const LANES: usize> {
     Values(*mut f32),
-    Codes(*mut u8, &'a EncodingLanes<{ 2 * BLOCK }>),
+    Codes(*mut u8, &'a EncodingLanes<LANES>),
     /// Codes of sums to which nothing is added.
-    Direct(*mut u8, &'a DirectLanes<{ 2 * BLOCK }>),
+    Direct(*mut u8, &'a DirectLanes<LANES>),
 }
 
 /// Reads the bytes of the first `count` lanes.

@@ -34,7 +34,7 @@ use super::quantized::{decodings_of, encodings_of};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 /// Convolutions from so few channels read plain values.
-const FEW_CHANNELS: usize = 4;
+const FEW_CHANNELS: usize = ovir_optimize::FEW_CHANNELS;
 
 /// The most taps of a depthwise kernel.
 const MOST_TAPS: usize = ovir_optimize::MOST_CODE_TAPS;
