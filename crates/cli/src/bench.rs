@@ -1,8 +1,9 @@
 //! `ovir bench`: benchmark_app's measures.
 
 use std::fmt::Write as _;
-use std::sync::Mutex;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -26,7 +27,8 @@ Examples:
   ovir bench model.xml
   ovir bench -m model.xml -niter 100 -nthreads 4 -data_shape '[1,3,224,224]'
   ovir bench model.xml -t 30 --inputs in.npz -pc
-  ovir bench model.xml -hint throughput --format json";
+  ovir bench model.xml -hint throughput --format json
+  ovir bench model.xml -nstreams 2 -nireq 4";
 
 /// Measure latency and throughput.
 ///
@@ -48,7 +50,11 @@ pub struct BenchArguments {
     /// The number of threads [default: all].
     #[arg(long, value_name = "N", visible_alias = "threads")]
     nthreads: Option<usize>,
-    /// The number of requests that run at the same time; they share the threads.
+    /// The number of inferences that run at the same time, or AUTO for one a thread; they divide the threads among them.
+    /// [default: one for each request]
+    #[arg(long, value_name = "N", value_parser = streams)]
+    nstreams: Option<Streams>,
+    /// The number of requests [default: one for each stream]. Those that find no stream free wait for one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     nireq: Option<u32>,
     /// `latency`: one request on all threads; `throughput`: one request a thread.
@@ -81,6 +87,24 @@ pub struct BenchArguments {
     /// How results are printed.
     #[arg(long, value_enum, default_value = "human")]
     format: Format,
+}
+
+/// The inferences that run at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Streams {
+    /// One a thread.
+    Auto,
+    /// So many.
+    Count(NonZeroU32),
+}
+
+/// Reads `-nstreams` as benchmark_app does, with the name of the device or without.
+fn streams(text: &str) -> Result<Streams, String> {
+    let count = text.strip_prefix("CPU:").unwrap_or(text);
+    if count.eq_ignore_ascii_case("auto") {
+        return Ok(Streams::Auto);
+    }
+    count.parse().map(Streams::Count).map_err(|_| "neither a number from 1 on nor AUTO".to_owned())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -123,8 +147,7 @@ struct Measures {
     /// The latencies in ascending order.
     latencies: Vec<Duration>,
     profile: Option<Profile>,
-    requests: usize,
-    threads: usize,
+    division: Division,
     batch: usize,
     arena: usize,
 }
@@ -142,12 +165,16 @@ pub fn bench(arguments: &BenchArguments, terminal: &Terminal) -> Result<(), Fail
     }
     let read = start.elapsed();
     let inputs = read_inputs(arguments, &model, terminal)?;
-    let (requests, threads) = division(arguments);
-    let options = CompileOptions { threads, reference_only: arguments.is_reference, ..CompileOptions::default() };
+    let division = Division::new(arguments);
+    let options = CompileOptions {
+        threads: division.threads,
+        reference_only: arguments.is_reference,
+        ..CompileOptions::default()
+    };
     let start = Instant::now();
     let compiled = core.compile_model(&model, &options)?;
     let compile = start.elapsed();
-    let measures = measure(arguments, &model, &compiled, &inputs, requests, terminal)?;
+    let measures = measure(arguments, &model, &compiled, &inputs, division, terminal)?;
     let measures = Measures { read, compile, batch: batch(&model, &inputs), ..measures };
     match arguments.format {
         Format::Human => terminal.print(&human(&measures)),
@@ -168,12 +195,56 @@ fn read_inputs(arguments: &BenchArguments, model: &Model, terminal: &Terminal) -
     (0..inputs.count()).map(|position| inputs.read(position)).collect()
 }
 
-/// How many requests there are, and how many threads the model is compiled for.
-fn division(arguments: &BenchArguments) -> (usize, usize) {
-    let threads = arguments.nthreads.filter(|n| *n > 0).unwrap_or_else(available_threads);
-    let usual = if arguments.hint == Hint::Throughput { threads } else { 1 };
-    let requests = arguments.nireq.map_or(usual, |n| n as usize);
-    (requests, (threads / requests).max(1))
+/// How the work is divided.
+#[derive(Debug, Clone, Copy)]
+struct Division {
+    /// All threads.
+    threads: usize,
+    /// Inferences that run at the same time, at most as many as requests.
+    streams: usize,
+    requests: usize,
+}
+
+impl Division {
+    fn new(arguments: &BenchArguments) -> Division {
+        let threads = arguments.nthreads.filter(|n| *n > 0).unwrap_or_else(available_threads);
+        let requests = arguments.nireq.map(|n| n as usize);
+        let streams = match arguments.nstreams {
+            Some(Streams::Auto) => threads,
+            Some(Streams::Count(count)) => count.get() as usize,
+            None => requests.unwrap_or(if arguments.hint == Hint::Throughput { threads } else { 1 }),
+        };
+        let requests = requests.unwrap_or(streams);
+        Division { threads, streams: streams.min(requests), requests }
+    }
+
+    /// The threads of each inference.
+    fn threads_each(self) -> usize {
+        (self.threads / self.streams).max(1)
+    }
+}
+
+/// The streams that are free.
+struct FreeStreams {
+    count: Mutex<usize>,
+    returned: Condvar,
+}
+
+impl FreeStreams {
+    /// Runs `work` as soon as a stream is free.
+    fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+        // A poisoned lock means that another thread has panicked, which the scope reports; the count is right all the same.
+        let mut free = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            free = self.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= 1;
+        drop(free);
+        let result = work();
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.returned.notify_one();
+        result
+    }
 }
 
 /// The images in a batch: the dimension N of the first input whose layout is known.
@@ -191,16 +262,17 @@ fn measure(
     model: &Model,
     compiled: &CompiledModel,
     inputs: &[Vec<Tensor>],
-    requests: usize,
+    division: Division,
     terminal: &Terminal,
 ) -> Result<Measures, Failure> {
     let goal = Goal::new(arguments);
     let is_stateful = model.graph().nodes.iter().any(|node| node.is("ReadValue"));
-    let mut all: Vec<InferRequest> = (0..requests).map(|_| compiled.create_infer_request()).collect();
+    let mut all: Vec<InferRequest> = (0..division.requests).map(|_| compiled.create_infer_request()).collect();
+    let streams = FreeStreams { count: Mutex::new(division.streams), returned: Condvar::new() };
     let mut first = Duration::ZERO;
     for request in &mut all {
         for warmup in 0..arguments.warmup.max(1) {
-            let time = round(request, inputs, warmup as usize, is_stateful)?;
+            let time = round(request, inputs, warmup as usize, is_stateful, &streams)?;
             if first.is_zero() {
                 first = time;
             }
@@ -216,7 +288,7 @@ fn measure(
     let results = Mutex::new(Vec::new());
     let start = Instant::now();
     let work = |request: &mut InferRequest| {
-        let result = measure_one(request, inputs, is_stateful, &goal, &counter, start, &bar);
+        let result = measure_one(request, inputs, is_stateful, &streams, &goal, &counter, start, &bar);
         // A poisoned lock means that another thread has panicked, which the scope reports.
         if let Ok(mut results) = results.lock() {
             results.push(result);
@@ -246,8 +318,7 @@ fn measure(
         total,
         latencies,
         profile: all[0].profile()?,
-        requests,
-        threads: compiled.threads(),
+        division,
         batch: 1,
         arena: all[0].arena_bytes()?,
     })
@@ -257,6 +328,7 @@ fn measure_one(
     request: &mut InferRequest,
     inputs: &[Vec<Tensor>],
     is_stateful: bool,
+    streams: &FreeStreams,
     goal: &Goal,
     counter: &AtomicUsize,
     start: Instant,
@@ -268,17 +340,18 @@ fn measure_one(
         if goal.is_reached(iteration as u64, start) {
             return Ok(latencies);
         }
-        latencies.push(round(request, inputs, iteration, is_stateful)?);
+        latencies.push(round(request, inputs, iteration, is_stateful, streams)?);
         bar.inc(1);
     }
 }
 
-/// One inference and its time, the setting of inputs included, as benchmark_app measures.
+/// One inference and its time, from when it is asked for, as benchmark_app measures.
 fn round(
     request: &mut InferRequest,
     inputs: &[Vec<Tensor>],
     iteration: usize,
     is_stateful: bool,
+    streams: &FreeStreams,
 ) -> Result<Duration, Failure> {
     let position = iteration % inputs.len().max(1);
     if is_stateful && position == 0 {
@@ -289,7 +362,7 @@ fn round(
         request.set_input_tensor(index, tensor.clone())?;
     }
     let start = Instant::now();
-    request.infer()?;
+    streams.run(|| request.infer())?;
     Ok(start.elapsed())
 }
 
@@ -343,8 +416,13 @@ fn milliseconds(time: Duration) -> f64 {
 fn human(measures: &Measures) -> String {
     let mut text = String::new();
     let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let requests = format!("{}, {} each", plural(measures.requests, "request"), plural(measures.threads, "thread"));
-    let _ = writeln!(text, "Requests:           {requests}");
+    let division = measures.division;
+    let waiting = match division.requests > division.streams {
+        true => format!(" on {}", plural(division.streams, "stream")),
+        false => String::new(),
+    };
+    let threads = plural(division.threads_each(), "thread");
+    let _ = writeln!(text, "Requests:           {}{waiting}, {threads} each", plural(division.requests, "request"));
     let _ = writeln!(text, "Read:               {:.2} ms", milliseconds(measures.read));
     let _ = writeln!(text, "Compile:            {:.2} ms", milliseconds(measures.compile));
     let _ = writeln!(text, "First inference:    {:.2} ms", milliseconds(measures.first));
@@ -371,8 +449,9 @@ fn json(arguments: &BenchArguments, measures: &Measures) -> String {
     let mut object = json!({
         "schema": 1,
         "model": shown(arguments.model.path()),
-        "requests": measures.requests,
-        "threads": measures.threads,
+        "requests": measures.division.requests,
+        "streams": measures.division.streams,
+        "threads": measures.division.threads_each(),
         "batch": measures.batch,
         "read_ms": milliseconds(measures.read),
         "compile_ms": milliseconds(measures.compile),
@@ -397,6 +476,7 @@ fn json(arguments: &BenchArguments, measures: &Measures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Args as _, FromArgMatches as _};
     use pretty_assertions::assert_eq;
 
     fn measures(milliseconds: &[u64]) -> Measures {
@@ -407,8 +487,7 @@ mod tests {
             total: Duration::from_secs(1),
             latencies: milliseconds.iter().map(|ms| Duration::from_millis(*ms)).collect(),
             profile: None,
-            requests: 1,
-            threads: 1,
+            division: Division { threads: 1, streams: 1, requests: 1 },
             batch: 2,
             arena: 0,
         }
@@ -421,6 +500,25 @@ mod tests {
         assert_eq!(measures(&[1, 2, 4, 9]).median(), Duration::from_millis(3));
         assert_eq!(measures(&[]).median(), Duration::ZERO);
         assert_eq!(odd.throughput(), 6.0);
+    }
+
+    #[test]
+    fn threads_are_divided() {
+        let divided = |text: &str| {
+            let command = BenchArguments::augment_args(clap::Command::new("bench"));
+            let matches = command.try_get_matches_from(format!("bench m.xml --nthreads 8 {text}").split_whitespace());
+            let arguments = BenchArguments::from_arg_matches(&matches.unwrap()).unwrap();
+            let division = Division::new(&arguments);
+            (division.requests, division.streams, division.threads_each())
+        };
+        assert_eq!(divided(""), (1, 1, 8));
+        assert_eq!(divided("--hint throughput"), (8, 8, 1));
+        assert_eq!(divided("--nireq 4"), (4, 4, 2));
+        assert_eq!(divided("--nstreams 2"), (2, 2, 4));
+        assert_eq!(divided("--nstreams CPU:2 --nireq 3"), (3, 2, 4));
+        assert_eq!(divided("--nstreams AUTO --nireq 4"), (4, 4, 2));
+        assert_eq!(divided("--nstreams 20"), (20, 20, 1));
+        assert!(["0", "-1", "GPU:2", ""].iter().all(|text| streams(text).is_err()));
     }
 
     #[test]
