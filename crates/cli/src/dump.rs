@@ -181,6 +181,7 @@ pub fn doer(step: &PlanStep) -> String {
         PlanAction::View => "view".to_owned(),
         PlanAction::Read(variable) => format!("read {variable}"),
         PlanAction::Assign(variable) => format!("assign {variable}"),
+        PlanAction::Append(variable) => format!("append to {variable}"),
     }
 }
 

@@ -320,7 +320,7 @@ pub(crate) fn integers_of(tensor: &Tensor) -> Option<SmallVec<[i64; 8]>> {
 }
 
 /// The integers of a view of an integer type, of any length. u64 beyond i64 gives `None`.
-pub(crate) fn integers_of_view(view: ovir_tensor::TensorView<'_>) -> Option<SmallVec<[i64; 8]>> {
+pub fn integers_of_view(view: ovir_tensor::TensorView<'_>) -> Option<SmallVec<[i64; 8]>> {
     let bytes = view.bytes();
     macro_rules! read {
         ($($variant:ident => $rust:ty),*) => {

@@ -9,9 +9,11 @@ mod count_booleans;
 mod drop_indices;
 mod fold_pads;
 mod fold_scales;
+mod fuse_attention;
 mod fuse_elementwise;
 mod fuse_epilogue;
 mod fuse_scatter;
+mod grow_states;
 mod lift_activations;
 mod promote_halves;
 mod split_quantizers;
@@ -19,6 +21,7 @@ mod trace;
 
 use ovir_graph::{Model, Validated, validate};
 
+pub use fuse_attention::ROWS_AND_HEADS;
 pub use split_quantizers::{
     BLOCK, FEW_CHANNELS, FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS,
     MOST_CODE_TAPS,
@@ -68,6 +71,10 @@ static PASSES: &[Pass] = &[
     Pass { name: "lift_activations", run: lift_activations::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
+    // Before the elementwise groups, which would take Transposes too.
+    Pass { name: "fuse_attention", run: fuse_attention::run },
+    // After the attentions have taken what repeats keys and values.
+    Pass { name: "grow_states", run: grow_states::run },
     // After the epilogues, which are worth more: what is left is elementwise layers among themselves.
     Pass { name: "fuse_elementwise", run: fuse_elementwise::run },
     // Anywhere: its pairs are not part of other chains.

@@ -177,16 +177,16 @@ impl InferRequest {
     /// The variables.
     ///
     /// # Errors
-    /// When the request is running.
+    /// When the request is running, or memory for a snapshot cannot be had.
     pub fn query_state(&self) -> Result<Vec<VariableState>, Error> {
         let request = self.lock()?;
         let variables = request.compiled().variables().iter().enumerate();
-        Ok(variables
-            .map(|(index, info)| VariableState {
-                name: info.variable_id.clone(),
-                value: request.variable(index).cloned(),
+        variables
+            .map(|(index, info)| {
+                let value = request.variable(index)?;
+                Ok(VariableState { name: info.variable_id.clone(), value })
             })
-            .collect())
+            .collect()
     }
 
     /// Sets the value of a variable.

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ovir_graph::{Inference, Model, NodeId, Source, Validated, infer_model, topological};
-use ovir_ops::{Effects, Environment, Limits, SymbolSource, ValueFacts, infrastructure::read_value::ReadValue};
+use ovir_graph::{Inference, Model, Node, NodeId, Source, Validated, infer_model, topological};
+use ovir_ops::infrastructure::read_value::ReadValue;
+use ovir_ops::rows::{Append, rows_inside};
+use ovir_ops::{Effects, Environment, Limits, SymbolSource, ValueFacts};
 use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 
 use crate::decompression;
@@ -97,6 +99,8 @@ pub(crate) enum Action {
     Read(usize),
     /// The new value of a variable.
     Assign(usize),
+    /// New rows behind those of a variable.
+    Append(usize),
 }
 
 impl std::fmt::Debug for Compiled {
@@ -340,6 +344,7 @@ impl Builder<'_> {
             Effects::Interface => return Ok(None),
             Effects::State => self.state_action(id)?,
             _ if node.operation.is_reshape() => Action::Reshape,
+            _ if let Some(variable) = self.grows(id) => Action::Append(variable),
             _ => match self.claim(id, inputs, outputs) {
                 Some(claim) => {
                     packed_inputs = claim.packed_inputs;
@@ -367,6 +372,20 @@ impl Builder<'_> {
             RunError::new(ovir_diagnostics::Code::InvalidVariable, message)
         })?;
         Ok(if node.is("Assign") { Action::Assign(index) } else { Action::Read(index) })
+    }
+
+    /// The variable that an Append reads and that is assigned what it gives.
+    fn grows(&self, id: NodeId) -> Option<usize> {
+        let node = self.model.node(id);
+        node.operation.downcast_ref::<Append>()?;
+        let read = self.model.node(node.inputs.first()?.node);
+        let name = read.operation.variable_id().filter(|_| read.is("ReadValue"))?;
+        let is_assigned = self.model.nodes.iter().any(|assign| {
+            assign.is("Assign")
+                && assign.operation.variable_id() == Some(name)
+                && assign.inputs.first() == Some(&Source { node: id, port: 0 })
+        });
+        self.variables.iter().position(|variable| is_assigned && variable.variable_id == name)
     }
 
     fn claim(&mut self, id: NodeId, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Claim> {
@@ -464,12 +483,16 @@ fn variables(model: &Model, inference: &Inference) -> (Vec<VariableInfo>, Vec<Ve
             Some(index) => index,
             None => {
                 let facts = inference.outputs(id).first().cloned().unwrap_or_default();
-                let shape = match node.operation.downcast_ref::<ReadValue>() {
+                let read = node.operation.downcast_ref::<ReadValue>();
+                let is_rows_first = read.is_some_and(|read| read.is_rows_first);
+                let shape = match read {
                     // A variable of version 3 has the shape of whatever is assigned.
                     Some(read) if read.declared().is_none() => PartialShape::DYNAMIC,
+                    _ if is_rows_first => rows_inside(&facts.shape),
                     _ => facts.shape,
                 };
-                variables.push(VariableInfo { variable_id: name.to_owned(), element_type: facts.element_type, shape });
+                let (variable_id, element_type) = (name.to_owned(), facts.element_type);
+                variables.push(VariableInfo { variable_id, element_type, shape, is_rows_first });
                 readers.push(Vec::new());
                 variables.len() - 1
             }
@@ -497,6 +520,12 @@ fn initialiser_layers(model: &Model, is_static: &[bool]) -> Vec<bool> {
     needed.iter().zip(is_static).map(|(needed, is_static)| !needed && !is_static).collect()
 }
 
+/// The input whose memory a layer may change.
+fn changed_input(node: &Node) -> Option<usize> {
+    let grows = node.operation.downcast_ref::<Append>().map(|_| 0);
+    node.operation.in_place_input().or(grows)
+}
+
 /// The order of the steps: topological, and a layer that may write a variable in place stands behind all other readers
 /// of the old value.
 fn order(model: &Model) -> Vec<NodeId> {
@@ -505,13 +534,13 @@ fn order(model: &Model) -> Vec<NodeId> {
     let plain: Vec<NodeId> = (0..model.nodes.len()).map(|i| NodeId(i as u32)).collect();
     let mut has_writers = false;
     for (id, node) in model.iter() {
-        let Some(port) = node.operation.in_place_input() else { continue };
+        let Some(port) = changed_input(node) else { continue };
         let Some(source) = node.inputs.get(port) else { continue };
         if !model.node(source.node).is("ReadValue") {
             continue;
         }
         for (other, reader) in model.iter() {
-            if other != id && reader.inputs.contains(source) && reader.operation.in_place_input().is_none() {
+            if other != id && reader.inputs.contains(source) && changed_input(reader).is_none() {
                 producers[id.index()].push(other.index());
                 has_writers = true;
             }

@@ -257,9 +257,15 @@ impl Instance {
                 }
             }
             Action::Reshape => self.places[first] = Place::Dynamic(first),
-            Action::Kernel(_) | Action::Reference => {
-                plan.is_static = outputs.clone().all(|v| self.shapes[v].is_some())
-                    && node.inputs.iter().all(|s| self.shapes[compiled.value(*s)].is_some());
+            Action::Append(variable) if self.are_known(compiled, position) => {
+                plan.is_static = true;
+                self.places[first] = Place::Next(*variable);
+                // The memory of the old value is that of the new one unless somebody still reads it.
+                let state = node.inputs.first().map(|source| compiled.value(*source));
+                plan.in_place = state.filter(|state| self.last_read(*state) == position as u32).map(|_| 0);
+            }
+            Action::Append(_) | Action::Kernel(_) | Action::Reference => {
+                plan.is_static = self.are_known(compiled, position);
                 if plan.is_static {
                     self.place_outputs(compiled, position, &mut plan);
                 } else {
@@ -283,6 +289,15 @@ impl Instance {
             }
         }
         self.steps.push(plan);
+    }
+
+    /// Whether all shapes of a step are known.
+    fn are_known(&self, compiled: &Compiled, position: usize) -> bool {
+        let step = &compiled.steps[position];
+        let node = compiled.model.node(step.node);
+        let first = compiled.value(Source { node: step.node, port: 0 });
+        (first..first + node.outputs.len()).all(|value| self.shapes[value].is_some())
+            && node.inputs.iter().all(|source| self.shapes[compiled.value(*source)].is_some())
     }
 
     /// The values in tensors of their own whose last reader is a step, or which nobody reads.

@@ -72,6 +72,8 @@ pub enum PlanAction {
     Read(String),
     /// Assigns this variable.
     Assign(String),
+    /// New rows behind those of a variable.
+    Append(String),
 }
 
 /// A value that a step reads or writes.
@@ -174,6 +176,7 @@ impl Compiled {
             Action::Reshape => PlanAction::View,
             Action::Read(index) => PlanAction::Read(variable(*index)),
             Action::Assign(index) => PlanAction::Assign(variable(*index)),
+            Action::Append(index) => PlanAction::Append(variable(*index)),
         }
     }
 

@@ -181,8 +181,13 @@ impl Request {
     }
 
     /// The value of variable `index`; `None` before the first inference and after a reset. It is a snapshot.
-    pub fn variable(&self, index: usize) -> Option<&Tensor> {
-        self.state.memory.variables.get(index)?.current.as_ref()
+    ///
+    /// # Errors
+    /// When memory for a snapshot cannot be had.
+    pub fn variable(&self, index: usize) -> Result<Option<Tensor>, RunError> {
+        let stored = self.state.memory.variables.get(index).and_then(|variable| variable.current.as_ref());
+        let (Some(stored), Some(info)) = (stored, self.compiled.variables.get(index)) else { return Ok(None) };
+        Ok(Some(info.value(stored)?))
     }
 
     /// Sets the value of variable `index`.
@@ -204,7 +209,7 @@ impl Request {
             );
             return Err(RunError::new(Code::InvalidVariable, message));
         }
-        self.state.memory.variables[index].current = Some(tensor.aligned()?);
+        self.state.memory.variables[index].current = Some(info.stored(tensor.aligned()?)?);
         Ok(())
     }
 
@@ -328,6 +333,7 @@ impl State {
         };
         let result = if instance.uses_pool() { team.lead(run) } else { run() };
         if let Err(error) = result {
+            self.memory.variables.iter_mut().for_each(Variable::shrink);
             self.memory.journal.roll_back(&mut self.memory.variables);
             self.memory.end_inference(environment);
             return Err(error);
@@ -395,7 +401,10 @@ impl State {
         }
         result?;
         for (index, value) in variables.iter().zip(state.take_outputs().unwrap_or_default()) {
-            self.memory.variables[*index].current.get_or_insert(value);
+            let variable = &mut self.memory.variables[*index].current;
+            if variable.is_none() {
+                *variable = Some(compiled.variables[*index].stored(value)?);
+            }
         }
         Ok(())
     }
@@ -449,6 +458,7 @@ impl State {
                 continue;
             }
             let variable = &mut self.memory.variables[variable];
+            variable.grown_from = None;
             if variable.next.is_some() {
                 std::mem::swap(&mut variable.current, &mut variable.next);
             }
@@ -566,7 +576,9 @@ fn initial_value(
     let info = &compiled.variables[index];
     let initialiser = compiled.readers[index].iter().find_map(|id| model.node(*id).inputs.first());
     if let Some(source) = initialiser {
-        return compute(model, *source, known, environment, &|_| Vec::<Box<dyn Body>>::new(), compiled.uses_kernels);
+        let bodies = |_| Vec::<Box<dyn Body>>::new();
+        let value = compute(model, *source, known, environment, &bodies, compiled.uses_kernels)?;
+        return Ok(info.stored(value)?);
     }
     let declared = compiled.readers[index].iter().find_map(|id| {
         let read = model.node(*id).operation.downcast_ref::<ReadValue>()?;

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use ovir_graph::{Node, NodeId, Source, infer_layer};
-use ovir_ops::{Body, Environment, EvaluateContext, OpError, OutputSlot, OutputSlots, ValueFacts};
+use ovir_ops::rows::{Append, add_rows, continue_images};
+use ovir_ops::{Body, Environment, EvaluateContext, OpError, OutputSlot, OutputSlots, ValueFacts, integers_of_view};
 use ovir_tensor::{Arena, ElementType, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
 use crate::RunError;
@@ -140,11 +141,16 @@ impl Memory {
         Ok(())
     }
 
-    /// Where the inputs of a layer are, and the ranges of those in the arena, in their order.
-    fn held(&self, compiled: &Compiled, instance: &Instance, node: &Node) -> (HeldInputs, SmallVec<[Range<usize>; 4]>) {
+    /// Where some values are, and the ranges of those in the arena, in their order.
+    fn held(
+        &self,
+        compiled: &Compiled,
+        instance: &Instance,
+        sources: &[Source],
+    ) -> (HeldInputs, SmallVec<[Range<usize>; 4]>) {
         let mut held = HeldInputs::new();
         let mut ranges: SmallVec<[Range<usize>; 4]> = SmallVec::new();
-        for source in &node.inputs {
+        for source in sources {
             let place = &instance.places[compiled.value(*source)];
             held.push(match (place, self.tensor(compiled, instance, place)) {
                 (Place::Arena(range), _) => {
@@ -224,7 +230,12 @@ pub(crate) fn run_step(
         Action::Assign(variable) => return assign(compiled, instance, node, *variable, memory),
         Action::Reshape if plan.is_static => return Ok(()),
         Action::Reshape => return reshape(compiled, instance, step, memory),
-        Action::Kernel(_) | Action::Reference => {}
+        Action::Append(variable) if plan.is_static => {
+            let is_in_place = plan.in_place.is_some();
+            return append(compiled, instance, node, *variable, is_in_place, memory)
+                .map_err(|error| RunError::in_node(&compiled.model, node, &error));
+        }
+        Action::Append(_) | Action::Kernel(_) | Action::Reference => {}
     }
     if plan.is_static {
         return run_static(compiled, instance, step, plan, memory, bodies, environment);
@@ -249,6 +260,64 @@ fn assign(
             Ok(())
         }
     }
+}
+
+/// Puts new rows behind those of a variable: in their memory, if nobody reads it any more and the images are those that they
+/// were, else in that of the next value.
+fn append(
+    compiled: &Compiled,
+    instance: &Instance,
+    node: &Node,
+    variable: usize,
+    is_in_place: bool,
+    memory: &mut Memory,
+) -> Result<(), OpError> {
+    let missing = || OpError::unsupported("a value is missing");
+    let operation = node.operation.downcast_ref::<Append>().ok_or_else(missing)?;
+    // The state is not held, because who holds it shares its memory.
+    let sources = node.inputs.get(1..).unwrap_or_default();
+    let (held, ranges) = memory.held(compiled, instance, sources);
+    let Memory { arena, variables, .. } = memory;
+    let mut arena_reads = arena.parts(&ranges, &[])?.reads.into_iter();
+    let mut views: Inputs<'_> = SmallVec::new();
+    for (source, held) in sources.iter().zip(&held) {
+        let value = compiled.value(*source);
+        let bytes = match held {
+            Held::Tensor(tensor) => tensor.bytes(),
+            Held::Arena => arena_reads.next().unwrap_or(&[]),
+            Held::Nothing => &[],
+        };
+        views.push(TensorView::of_bytes(instance.types[value], instance.shape(value).ok_or_else(missing)?, bytes));
+    }
+    let (Some(new), images) = (views.first(), views.get(1)) else { return Err(missing()) };
+    let images = images.map(|images| integers_of_view(*images).ok_or_else(missing)).transpose()?;
+    let Variable { current, next, grown_from } = variables.get_mut(variable).ok_or_else(missing)?;
+    let state = current.as_ref().ok_or_else(missing)?;
+    let (element_type, old_shape) = (state.element_type(), state.shape().clone());
+    let sizes = operation.sizes(element_type, &old_shape, new.shape(), images.as_deref())?;
+    let shape = sizes.shape(new.shape());
+    let old_bytes = sizes.state[1] * sizes.images.len() * sizes.image_bytes();
+    if is_in_place
+        && sizes.keeps_state()
+        && let Some(mut tensor) = current.take()
+    {
+        let is_changed = tensor.resize(&shape);
+        if !matches!(is_changed, Ok(true)) {
+            *current = Some(tensor);
+            is_changed?;
+        } else {
+            let tensor = next.insert(tensor);
+            *grown_from = Some(old_shape);
+            add_rows(new.bytes(), sizes.new, &mut tensor.bytes_mut()?[old_bytes..]);
+            return Ok(());
+        }
+    }
+    Tensor::prepare(next, element_type, &shape)?;
+    let (Some(state), Some(tensor)) = (current, next) else { return Err(missing()) };
+    let (old, added) = tensor.bytes_mut()?.split_at_mut(old_bytes);
+    continue_images(state.bytes(), &sizes.images, [sizes.state[0], sizes.state[1], sizes.image_bytes()], old);
+    add_rows(new.bytes(), sizes.new, added);
+    Ok(())
 }
 
 /// A reshaped value whose shape is known only now.
@@ -500,7 +569,7 @@ fn run_dynamic(
 ) -> Result<(), RunError> {
     let node = compiled.model.node(step.node);
     let first = compiled.value(Source { node: step.node, port: 0 });
-    let (tensors, ranges) = memory.held(compiled, instance, node);
+    let (tensors, ranges) = memory.held(compiled, instance, &node.inputs);
     let Memory { arena, spare, .. } = memory;
     let reads = arena.parts(&ranges, &[])?.reads;
     let mut arena_reads = reads.iter().copied();

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use ovir_ops::OpResult;
-use ovir_tensor::{ElementType, PartialShape, Tensor};
+use ovir_ops::rows::{from_rows, to_rows};
+use ovir_tensor::{ElementType, PartialShape, Shape, Tensor};
 
 /// What a model says of a variable.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +15,26 @@ pub struct VariableInfo {
     pub element_type: ElementType,
     /// The shape, which may change from inference to inference.
     pub shape: PartialShape,
+    /// Whether the value has its rows first in memory.
+    pub(crate) is_rows_first: bool,
+}
+
+impl VariableInfo {
+    /// A value as it lies in memory.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub(crate) fn stored(&self, value: Tensor) -> OpResult<Tensor> {
+        if self.is_rows_first { to_rows(&value) } else { Ok(value) }
+    }
+
+    /// The value of what lies in memory.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub(crate) fn value(&self, stored: &Tensor) -> OpResult<Tensor> {
+        if self.is_rows_first { from_rows(stored) } else { Ok(stored.clone()) }
+    }
 }
 
 /// The value of a variable in a request.
@@ -23,6 +44,19 @@ pub(crate) struct Variable {
     pub current: Option<Tensor>,
     /// The memory of the value that the running inference computes.
     pub next: Option<Tensor>,
+    /// The shape that the value had, if the running inference has put new rows behind it: then `next` has its memory.
+    pub grown_from: Option<Shape>,
+}
+
+impl Variable {
+    /// Takes new rows back.
+    pub fn shrink(&mut self) {
+        if let (Some(shape), Some(mut tensor)) = (self.grown_from.take(), self.next.take()) {
+            // Nobody else has the tensor, and less memory can always be had.
+            let is_changed = tensor.resize(&shape).is_ok_and(|is_changed| is_changed);
+            self.current = Some(tensor).filter(|_| is_changed);
+        }
+    }
 }
 
 /// Bytes that were overwritten in the values of variables: what a failed inference puts back.
@@ -86,7 +120,7 @@ mod tests {
     #[test]
     fn a_failed_inference_leaves_the_value_as_it_was() {
         let current = Some(Tensor::from_slice(&[1u8, 2, 3, 4], [4]).unwrap());
-        let mut variables = [Variable { current, next: None }];
+        let mut variables = [Variable { current, ..Variable::default() }];
         let mut journal = Journal::default();
         for (range, byte) in [(1..3, 9), (1..2, 8)] {
             let record = |ranges: &mut Vec<Range<usize>>| {

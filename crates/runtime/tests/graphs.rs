@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+#[path = "graphs/attention.rs"]
+mod attention;
 #[path = "graphs/blocked.rs"]
 mod blocked;
 #[path = "graphs/counts.rs"]

@@ -185,6 +185,27 @@ impl Tensor {
         Ok(())
     }
 
+    /// Gives the tensor another shape, in the memory that it has already where that suffices. Bytes that both shapes have stay;
+    /// what others hold is unspecified. Memory that must grow grows by half at least. A tensor whose bytes others share, or that
+    /// does not own them, stays as it is; returns whether it was changed.
+    ///
+    /// # Errors
+    /// [`TensorError::TooLarge`] or [`TensorError::OutOfMemory`] when the memory cannot be had; the tensor is then unchanged.
+    pub fn resize(&mut self, shape: &Shape) -> Result<bool, TensorError> {
+        let bytes = storage_bytes(self.element_type, shape)?;
+        let Storage::Owned(buffer) = &mut self.storage else { return Ok(false) };
+        let Some(buffer) = Arc::get_mut(buffer) else { return Ok(false) };
+        if bytes > buffer.capacity() {
+            let roomy = buffer.capacity().saturating_add(buffer.capacity() / 2).max(bytes);
+            let mut grown = AlignedBuffer::zeroed(roomy).or_else(|_| AlignedBuffer::zeroed(bytes))?;
+            grown[..buffer.len()].copy_from_slice(buffer);
+            *buffer = grown;
+        }
+        buffer.resize(bytes)?;
+        self.shape.clone_from(shape);
+        Ok(true)
+    }
+
     /// The bytes that the tensor could have without other memory, if it owns them and nobody shares them.
     pub fn own_capacity(&self) -> Option<usize> {
         match &self.storage {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use ovir_tensor::{ElementType, PartialShape};
 
+use crate::rows::rows_first;
 use crate::{
     Blame, BuildContext, Category, Effects, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion,
     Operation, PartialShapeAttribute,
@@ -48,6 +49,9 @@ pub struct ReadValue {
     pub attributes: VariableAttributes,
     /// 3 or 6.
     pub class_version: u8,
+    /// Whether the variable has its rows first in memory, as [`crate::rows`] says, which optimisation decides. The shape of the
+    /// attributes is then that of the memory, while an initial value has its rows where they are usually.
+    pub is_rows_first: bool,
 }
 
 impl Operation for ReadValue {
@@ -67,7 +71,8 @@ impl Operation for ReadValue {
             }
             // A variable of no declared type, as exporters write what a decoder keeps of an encoder, has its initialiser's.
             variable_type = initial.element_type.merge(variable_type).unwrap_or(variable_type);
-            if !initial.shape.compatible(shape) {
+            let moved = self.is_rows_first.then(|| rows_first(&initial.shape));
+            if !moved.as_ref().unwrap_or(&initial.shape).compatible(shape) {
                 let message = format!("shape {} does not fit variable_shape {shape}", initial.shape);
                 context.report(OpError::shape(Blame::Input(0), message));
             }
@@ -106,7 +111,7 @@ impl ReadValue {
 
 fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
     let attributes = VariableAttributes::read(context.attributes);
-    Arc::new(ReadValue { attributes, class_version: context.class_version })
+    Arc::new(ReadValue { attributes, class_version: context.class_version, is_rows_first: false })
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
-//! ScaledDotProductAttention, f32.
+//! ScaledDotProductAttention, f32, alone or with layers that order and repeat its operands.
 
 use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention, attention_scratch_len};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
+use ovir_ops::fused::{Fused, Stage, StageInput};
+use ovir_ops::rows::ROWS_FIRST;
 use ovir_ops::sequence::scaled_dot_product_attention::ScaledDotProductAttention;
-use ovir_ops::{Blame, OpError, OpResult};
-use ovir_tensor::{ElementType, Shape, SmallVec};
+use ovir_ops::shape::reshape::Reshape;
+use ovir_ops::{Blame, OpError, OpResult, Operation, integers_of_view};
+use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
 
 use super::parts::{kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
@@ -14,22 +17,157 @@ struct AttentionKernel {
     isa: Isa,
     causal: bool,
     mask_type: Option<ElementType>,
+    /// Queries, keys and values.
+    operands: [Operand; 3],
+    /// The inputs of the mask, the scale and the sink, if they are there.
+    others: [Option<usize>; 3],
+    /// The order of the axes of the output.
+    order: Order,
+}
+
+/// For each of the axes batch, heads, rows and columns, where it is in memory.
+type Order = [usize; 4];
+
+const PLAIN: Order = [0, 1, 2, 3];
+
+/// Rows before heads.
+const SWAPPED: Order = [0, 2, 1, 3];
+
+/// One operand: an input of the layer, and how it is read.
+#[derive(Debug, Clone)]
+struct Operand {
+    port: usize,
+    order: Order,
+    repetition: Option<Repetition>,
+}
+
+/// Heads that are repeated for their neighbours.
+#[derive(Debug, Clone)]
+struct Repetition {
+    /// The inputs that the Broadcast and the Reshape read as their shapes.
+    target: usize,
+    pattern: usize,
+    /// Whether 0 copies a dimension in the pattern.
+    special_zero: bool,
 }
 
 /// Claims f32 attention.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let operation = context.node.operation.downcast_ref::<ScaledDotProductAttention>()?;
-    let is_f32 = |port: usize| context.inputs.get(port).is_none_or(|facts| facts.element_type == ElementType::F32);
-    if ![0, 1, 2, 4, 5].into_iter().all(is_f32) {
+    let (operation, mut kernel) = match context.node.operation.downcast_ref::<Fused>() {
+        Some(fused) => of_stages(&fused.stages, context)?,
+        None => (&*context.node.operation, of_ports()),
+    };
+    let operation = operation.downcast_ref::<ScaledDotProductAttention>()?;
+    let type_of = |port: &usize| context.inputs.get(*port).map(|facts| facts.element_type);
+    kernel.others.iter_mut().for_each(|port| *port = port.filter(|port| *port < context.inputs.len()));
+    let [mask, scale, sink] = &kernel.others;
+    let values = kernel.operands.iter().map(|operand| &operand.port).chain(scale).chain(sink);
+    if !values.map(type_of).all(|element_type| element_type == Some(ElementType::F32)) {
         return None;
     }
-    let causal = operation.attributes.causal;
-    let mask_type = context.inputs.get(3).filter(|_| !causal).map(|facts| facts.element_type);
-    if !matches!(mask_type, None | Some(ElementType::F32 | ElementType::Boolean)) {
+    kernel.causal = operation.attributes.causal;
+    kernel.mask_type = mask.as_ref().filter(|_| !kernel.causal).and_then(type_of);
+    if !matches!(kernel.mask_type, None | Some(ElementType::F32 | ElementType::Boolean)) {
         return None;
     }
-    let kernel = AttentionKernel { isa: isa::detect(), causal, mask_type };
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
+}
+
+/// The attention of a layer that is nothing else.
+fn of_ports() -> AttentionKernel {
+    AttentionKernel {
+        isa: isa::detect(),
+        causal: false,
+        mask_type: None,
+        operands: [0, 1, 2].map(|port| Operand { port, order: PLAIN, repetition: None }),
+        others: [Some(3), Some(4), Some(5)],
+        order: PLAIN,
+    }
+}
+
+/// The attention among the stages of a fused layer.
+fn of_stages<'a>(stages: &'a [Stage], context: &mut ClaimContext<'_>) -> Option<(&'a dyn Operation, AttentionKernel)> {
+    let at = stages.iter().position(|stage| stage.operation.downcast_ref::<ScaledDotProductAttention>().is_some())?;
+    let inputs = &stages[at].inputs;
+    let mut operand = |place: usize| operand(stages, *inputs.get(place)?, context);
+    let operands = [operand(0)?, operand(1)?, operand(2)?];
+    let outside = |place: usize| match inputs.get(place) {
+        Some(StageInput::Outside(port)) => Some(Some(*port)),
+        Some(StageInput::Stage(_)) => None,
+        None => Some(None),
+    };
+    let order = match &stages[at + 1..] {
+        [] => PLAIN,
+        [last] => swapped(last, context)?,
+        _ => return None,
+    };
+    let kernel = AttentionKernel { operands, others: [outside(3)?, outside(4)?, outside(5)?], order, ..of_ports() };
+    Some((&*stages[at].operation, kernel))
+}
+
+/// What an operand is made of.
+fn operand(stages: &[Stage], input: StageInput, context: &mut ClaimContext<'_>) -> Option<Operand> {
+    let index = match input {
+        StageInput::Outside(port) => return Some(Operand { port, order: PLAIN, repetition: None }),
+        StageInput::Stage(index) => index,
+    };
+    let stage = stages.get(index)?;
+    let first = *stage.inputs.first()?;
+    let order = match &*stage.type_name {
+        "FromRows" => ROWS_FIRST,
+        "Transpose" => swapped(stage, context)?,
+        "Reshape" => {
+            let StageInput::Stage(broadcast) = first else { return None };
+            let broadcast = stages.get(broadcast).filter(|stage| stage.type_name == "Broadcast")?;
+            let Some(StageInput::Stage(unsqueeze)) = broadcast.inputs.first() else { return None };
+            let unsqueeze = stages.get(*unsqueeze).filter(|stage| stage.type_name == "Unsqueeze")?;
+            let special_zero = stage.operation.downcast_ref::<Reshape>()?.attributes.special_zero;
+            let repetition = Repetition { target: outside(broadcast, 1)?, pattern: outside(stage, 1)?, special_zero };
+            let found = operand(stages, *unsqueeze.inputs.first()?, context)?;
+            return found.repetition.is_none().then_some(Operand { repetition: Some(repetition), ..found });
+        }
+        _ => return None,
+    };
+    match first {
+        StageInput::Outside(port) => Some(Operand { port, order, repetition: None }),
+        StageInput::Stage(_) => None,
+    }
+}
+
+/// The input of the layer that a stage reads.
+fn outside(stage: &Stage, place: usize) -> Option<usize> {
+    match stage.inputs.get(place)? {
+        StageInput::Outside(port) => Some(*port),
+        StageInput::Stage(_) => None,
+    }
+}
+
+/// The order of what a Transpose of rows and heads reads or gives.
+fn swapped(stage: &Stage, context: &mut ClaimContext<'_>) -> Option<Order> {
+    let order = (context.constant)(outside(stage, 1).filter(|_| stage.type_name == "Transpose")?)?;
+    let order = integers_of_view(order.view())?;
+    (order[..] == ovir_optimize::ROWS_AND_HEADS).then_some(SWAPPED)
+}
+
+impl Repetition {
+    /// Whether a Broadcast and a Reshape of so many images, heads, rows and columns repeat heads and nothing else.
+    fn repeats(&self, [batch, heads, rows, columns]: [usize; 4], repeats: usize, io: &StepIo<'_, '_>) -> bool {
+        let integers = |port: usize| io.inputs.get(port).copied().and_then(integers_of_view);
+        let (Some(target), Some(pattern)) = (integers(self.target), integers(self.pattern)) else { return false };
+        let is = |value: i64, size: usize| value == size as i64;
+        let spread = [batch, heads, repeats, rows, columns];
+        let is_target = target.len() == 5
+            && target.iter().zip(spread).enumerate().all(|(axis, (value, size))| {
+                // What is not 1 already is broadcast to itself.
+                is(*value, size) || (axis != 2 && *value == 1)
+            });
+        let joined = [batch, heads * repeats, rows, columns];
+        let is_pattern = pattern.len() == 4
+            && pattern.iter().zip(joined).enumerate().all(|(axis, (value, size))| {
+                is(*value, size) || *value == -1 || (*value == 0 && self.special_zero && spread[axis] == size)
+            });
+        is_target && is_pattern
+    }
 }
 
 /// A shape as `[batch, heads, rows, columns]`. The axes before the heads are one batch: an operand has those of the output, or
@@ -51,15 +189,21 @@ fn four(shape: &Shape, output: &Shape) -> Option<[usize; 4]> {
     Some([batch, last[0], last[1], last[2]])
 }
 
-/// The strides of all axes; an axis of size 1 repeats.
-fn strides_of(sizes: [usize; 4]) -> [usize; 4] {
+/// The strides of all axes of what lies in this order in memory; an axis of size 1 repeats.
+fn ordered_strides(sizes: [usize; 4], order: Order) -> [usize; 4] {
     let mut strides = [0; 4];
     let mut step = 1usize;
-    for axis in (0..4).rev() {
+    for place in (0..4).rev() {
+        let axis = order.iter().position(|at| *at == place).unwrap_or(place);
         strides[axis] = if sizes[axis] == 1 { 0 } else { step };
         step = step.saturating_mul(sizes[axis]);
     }
     strides
+}
+
+/// The strides of all axes of a dense operand.
+fn strides_of(sizes: [usize; 4]) -> [usize; 4] {
+    ordered_strides(sizes, PLAIN)
 }
 
 fn misfit() -> OpError {
@@ -67,41 +211,73 @@ fn misfit() -> OpError {
 }
 
 impl AttentionKernel {
+    /// The sizes of batch, heads, rows and columns of a shape whose axes lie in this order.
+    fn sizes(order: Order, shape: &Shape, output: &Shape) -> Option<[usize; 4]> {
+        if order == PLAIN {
+            return four(shape, output);
+        }
+        (shape.rank() == 4).then(|| order.map(|axis| shape[axis]))
+    }
+
+    /// The shape of the result as the attention gives it, whatever the order of the output is.
+    fn logical(&self, output: &Shape) -> Option<Shape> {
+        match self.order {
+            PLAIN => Some(output.clone()),
+            order => Self::sizes(order, output, output).map(Shape::from),
+        }
+    }
+
     fn geometry(&self, inputs: &[&Shape], output: &Shape) -> Option<(AttentionGeometry, [usize; 4])> {
-        let [q, k, v, ..] = inputs else { return None };
-        let (q, k, v, o) = (four(q, output)?, four(k, output)?, four(v, output)?, four(output, output)?);
-        let batches = |sizes: [usize; 4]| (0..2).all(|axis| sizes[axis] == 1 || sizes[axis] == o[axis]);
+        let output = &self.logical(output)?;
+        let o = four(output, output)?;
+        let shape = |port: usize| inputs.get(port).copied();
+        let [q, k, v] = &self.operands;
+        let [q, k, v] = [q, k, v].map(|operand| Self::sizes(operand.order, shape(operand.port)?, output));
+        let (q, k, v) = (q?, k?, v?);
+        let are_repeated = self.operands[1].repetition.is_some() && self.operands[2].repetition.is_some();
+        let repeats = if are_repeated { o[1].checked_div(k[1]).filter(|repeats| repeats * k[1] == o[1])? } else { 1 };
+        let heads = |sizes: [usize; 4]| if are_repeated { sizes[1] * repeats } else { sizes[1] };
+        let batches = |sizes: [usize; 4]| {
+            (sizes[0] == 1 || sizes[0] == o[0]) && (heads(sizes) == o[1] || !are_repeated && sizes[1] == 1)
+        };
         let fits = q[3] == k[3] && k[2] == v[2] && o[2] == q[2] && o[3] == v[3];
+        let is_query = (0..2).all(|axis| q[axis] == 1 || q[axis] == o[axis]);
         let is_empty = [q, k, v, o].iter().any(|sizes| sizes.contains(&0));
-        if is_empty || !fits || !(batches(q) && batches(k) && batches(v)) {
+        if is_empty || !fits || !(is_query && batches(k) && batches(v)) {
             return None;
         }
-        let operand = |sizes: [usize; 4]| {
-            let strides = strides_of(sizes);
-            [strides[0], strides[1], sizes[3]]
+        let operand = |sizes: [usize; 4], order: Order| {
+            let strides = ordered_strides(sizes, order);
+            // The kernel wants a row apart from the next one even if there is none.
+            [strides[0], strides[1], if sizes[2] == 1 { sizes[3] } else { strides[2] }]
         };
         let weights = [o[0], o[1], q[2], k[2]];
-        let mask = match inputs.get(3).filter(|_| self.mask_type.is_some()) {
+        let [mask, _, sink] = self.others;
+        let mask = match mask.and_then(shape).filter(|_| self.mask_type.is_some()) {
             Some(shape) => {
                 let sizes = four(shape, output)?;
                 (0..4).all(|axis| sizes[axis] == 1 || sizes[axis] == weights[axis]).then(|| strides_of(sizes))?
             }
             None => [0; 4],
         };
-        if let Some(shape) = inputs.get(5) {
+        if let Some(shape) = sink.and_then(shape) {
             let (sizes, rows) = (four(shape, output)?, [o[0], o[1], q[2], 1]);
             (0..4).all(|axis| sizes[axis] == 1 || sizes[axis] == rows[axis]).then_some(())?;
         }
         let dense = AttentionGeometry::dense(
-            [o[0], o[1], 1],
+            [o[0], o[1], repeats],
             [q[2], k[2], q[3], v[3]],
             1.0 / (q[3] as f32).sqrt(),
             self.causal.then_some(0),
         );
         let geometry = AttentionGeometry {
-            query_strides: operand(q),
-            key_strides: operand(k),
-            value_strides: operand(v),
+            query_strides: operand(q, self.operands[0].order),
+            key_strides: operand(k, self.operands[1].order),
+            value_strides: operand(v, self.operands[2].order),
+            output_strides: match self.order {
+                PLAIN => dense.output_strides,
+                order => operand(o, order),
+            },
             ..dense
         };
         Some((geometry, mask))
@@ -119,33 +295,50 @@ impl Kernel for AttentionKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let ([_, k, ..], [output]) = (shapes.inputs, shapes.outputs) else { return 0 };
-        let keys = k.get(k.rank().saturating_sub(2)).copied().unwrap_or(0);
+        let [_, Operand { port, order, .. }, _] = &self.operands;
+        let (Some(k), [output]) = (shapes.inputs.get(*port), shapes.outputs) else { return 0 };
+        let rows = if *order == PLAIN { k.rank().saturating_sub(2) } else { order[2] };
+        let keys = k.get(rows).copied().unwrap_or(0);
         nanoseconds_for_flops((output.elements() as u64).saturating_mul(4 * keys as u64))
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
-        let [output] = io.outputs else { return Ok(()) };
-        let shapes: SmallVec<[&Shape; 5]> = io.inputs.iter().map(|input| input.shape()).collect();
+        let shapes: SmallVec<[&Shape; 8]> = io.inputs.iter().map(TensorView::shape).collect();
+        let [output] = &*io.outputs else { return Ok(()) };
         let geometry = self.geometry(&shapes, output.shape());
         let (mut geometry, strides) = geometry.ok_or_else(misfit)?;
-        if let Some(scale) = io.inputs.get(4) {
+        for operand in &self.operands {
+            let (Some(repetition), Some(shape)) = (&operand.repetition, shapes.get(operand.port)) else { continue };
+            let sizes = operand.order.map(|axis| shape[axis]);
+            if !repetition.repeats(sizes, geometry.heads_per_key_head, &io) {
+                let message = "keys or values are repeated along other axes than their heads";
+                return Err(OpError::unsupported(message));
+            }
+        }
+        let given = |port: Option<usize>| port.and_then(|port| io.inputs.get(port));
+        let [mask, scale, sink] = self.others.map(given);
+        if let Some(scale) = scale {
             geometry.scale = scale.slice::<f32>()?.first().copied().unwrap_or(geometry.scale);
         }
-        let mask = match (io.inputs.get(3), self.mask_type) {
+        let mask = match (mask, self.mask_type) {
             (Some(mask), Some(ElementType::Boolean)) => AttentionMask::Boolean(mask.slice::<u8>()?, strides),
             (Some(mask), Some(_)) => AttentionMask::Additive(mask.slice::<f32>()?, strides),
             _ => AttentionMask::None,
         };
-        let (q, k, v) = (io.inputs[0].slice::<f32>()?, io.inputs[1].slice::<f32>()?, io.inputs[2].slice::<f32>()?);
-        let sink = match io.inputs.get(5) {
+        let values =
+            |operand: &Operand| io.inputs.get(operand.port).ok_or_else(misfit)?.slice::<f32>().map_err(OpError::from);
+        let [q, k, v] = &self.operands;
+        let (q, k, v) = (values(q)?, values(k)?, values(v)?);
+        let sink = match sink {
             Some(sink) => {
-                let sizes = four(sink.shape(), output.shape()).ok_or_else(misfit)?;
+                let logical = self.logical(output.shape()).ok_or_else(misfit)?;
+                let sizes = four(sink.shape(), &logical).ok_or_else(misfit)?;
                 let [batch, head, row, _] = strides_of(sizes);
                 Some((sink.slice::<f32>()?, [batch, head, row]))
             }
             None => None,
         };
+        let [output] = io.outputs else { return Ok(()) };
         let (target, scratch) = (output.slice_mut::<f32>()?, scratch_f32(io.scratch));
         attention(self.isa, &geometry, q, k, v, mask, sink, target, scratch).map_err(kernel_error)
     }

@@ -41,6 +41,8 @@ impl Text {
             "HSwish" | "Interpolate" | "Swish" => "opset4",
             "CumSum" | "NonZero" => "opset3",
             "GridSample" | "ROIAlign" => "opset9",
+            "ScaledDotProductAttention" => "opset13",
+            "Broadcast" | "ShapeOf" => "opset3",
             "Assign" | "MVN" | "ReadValue" => "opset6",
             _ => "opset1",
         };
@@ -107,12 +109,17 @@ impl Text {
 
     /// What the layers of the text give one by one.
     pub fn unoptimised(&self, inputs: &[Tensor]) -> Tensor {
-        let mut request = self.request_after(&Options { enabled: false }, true);
+        let mut request = self.plain_request();
         for (index, input) in inputs.iter().enumerate() {
             request.set_input(index, input.clone()).unwrap();
         }
         request.infer().unwrap();
         request.output(0).unwrap().clone()
+    }
+
+    /// A request that runs the layers of the text one by one.
+    pub fn plain_request(&self) -> Request {
+        self.request_after(&Options { enabled: false }, true)
     }
 
     fn request_after(&self, passes: &Options, reference_only: bool) -> Request {

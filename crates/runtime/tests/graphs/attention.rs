@@ -1,0 +1,228 @@
+//! Attention with what orders and repeats its operands, and with keys and values that a decoder keeps.
+
+use ovir_runtime::Request;
+use ovir_tensor::Tensor;
+use pretty_assertions::assert_eq;
+
+use super::text::{Text, Value, compare};
+
+const COLUMNS: usize = 8;
+
+impl Text {
+    /// `[batch, rows, heads * columns]` with the heads in front of the rows.
+    fn heads(&mut self, x: Value, heads: usize) -> Value {
+        let pattern = self.integers(&[0, 0, heads as i64, COLUMNS as i64]);
+        let x = self.layer("Reshape", "special_zero=\"true\"", &[x, pattern], "FP32");
+        let order = self.integers(&[0, 2, 1, 3]);
+        self.layer("Transpose", "", &[x, order], "FP32")
+    }
+
+    /// `heads` heads of keys or values, each repeated for its neighbours.
+    fn repeated(&mut self, x: Value, heads: usize, repeats: usize) -> Value {
+        let axis = self.integers(&[2]);
+        let shape = self.layer("ShapeOf", "output_type=\"i64\"", &[x], "I64");
+        let (zero, first, rows) = (self.integers(&[0]), self.integers(&[0]), self.integers(&[2]));
+        let batch = self.layer("Gather", "batch_dims=\"0\"", &[shape, first, zero], "I64");
+        let rows = self.layer("Gather", "batch_dims=\"0\"", &[shape, rows, zero], "I64");
+        let (sizes, columns) = (self.integers(&[heads as i64, repeats as i64]), self.integers(&[COLUMNS as i64]));
+        let target = self.layer("Concat", "axis=\"0\"", &[batch, sizes, rows, columns], "I64");
+        let x = self.layer("Unsqueeze", "", &[x, axis], "FP32");
+        let x = self.layer("Broadcast", "mode=\"bidirectional\"", &[x, target], "FP32");
+        let pattern = self.integers(&[0, (heads * repeats) as i64, -1, COLUMNS as i64]);
+        self.layer("Reshape", "special_zero=\"true\"", &[x, pattern], "FP32")
+    }
+
+    fn attention(&mut self, inputs: &[Value], is_causal: bool) -> Value {
+        self.layer("ScaledDotProductAttention", &format!("causal=\"{is_causal}\""), inputs, "FP32")
+    }
+
+    /// The result of an attention as `[batch, rows, heads * columns]`.
+    fn joined(&mut self, x: Value) -> Value {
+        let order = self.integers(&[0, 2, 1, 3]);
+        let x = self.layer("Transpose", "", &[x, order], "FP32");
+        let pattern = self.integers(&[0, 0, -1]);
+        self.layer("Reshape", "special_zero=\"true\"", &[x, pattern], "FP32")
+    }
+}
+
+fn values(shape: &[usize], seed: usize) -> Tensor {
+    let count: usize = shape.iter().product();
+    let values: Vec<f32> = (0..count).map(|i| ((i * 37 + seed * 11) % 101) as f32 / 50.0 - 1.0).collect();
+    Tensor::from_slice(&values, shape).unwrap()
+}
+
+#[test]
+fn operands_are_read_where_they_lie() {
+    for (heads, repeats, is_causal, mask_type) in
+        [(4, 1, true, ""), (2, 3, false, "f32"), (1, 4, false, "boolean"), (2, 2, true, ""), (3, 1, false, "f32")]
+    {
+        let mut text = Text::default();
+        let all = heads * repeats * COLUMNS;
+        let q = text.parameter("f32", &format!("?,?,{all}"));
+        let k = text.parameter("f32", &format!("?,?,{}", heads * COLUMNS));
+        let v = text.parameter("f32", &format!("?,?,{}", heads * COLUMNS));
+        let mask = (!mask_type.is_empty()).then(|| text.parameter(mask_type, "?,1,?,?"));
+        let (q, k, v) = (text.heads(q, heads * repeats), text.heads(k, heads), text.heads(v, heads));
+        let (k, v) = match repeats {
+            1 => (k, v),
+            _ => (text.repeated(k, heads, repeats), text.repeated(v, heads, repeats)),
+        };
+        let scale = mask.map(|_| text.floats(&[], |_| 0.4));
+        let inputs: Vec<Value> = [q, k, v].into_iter().chain(mask).chain(scale).collect();
+        let end = text.attention(&inputs, is_causal);
+        let end = text.joined(end);
+        text.layer("Result", "", &[end], "");
+        for [batch, queries, keys] in [[1, 1, 5], [2, 3, 70], [1, 40, 300], [3, 17, 17]] {
+            let mut given = vec![
+                values(&[batch, queries, all], 1),
+                values(&[batch, keys, heads * COLUMNS], 2),
+                values(&[batch, keys, heads * COLUMNS], 3),
+            ];
+            match mask_type {
+                "f32" => given.push(values(&[batch, 1, queries, keys], 4)),
+                "boolean" => {
+                    let seen: Vec<bool> = (0..batch * queries * keys).map(|i| i % 5 != 1).collect();
+                    given.push(Tensor::from_booleans(&seen, [batch, 1, queries, keys]).unwrap());
+                }
+                _ => {}
+            }
+            let what = format!("{heads} heads repeated {repeats} times, {batch} {queries} {keys} {mask_type}");
+            let (actual, entries) = text.run(&given, false);
+            compare(&text.unoptimised(&given), &actual, &what);
+            // The shapes of repeated keys and values are read, so that their Transposes stay.
+            let gone = if repeats == 1 { "Transpose" } else { "Unsqueeze" };
+            assert!(!entries.iter().any(|entry| entry.type_name == gone), "{entries:?}");
+            assert!(entries.iter().any(|entry| entry.type_name == "Fused" && entry.is_kernel), "{what}: {entries:?}");
+        }
+    }
+}
+
+/// A decoder's attention as exporters write it: `heads` heads, each repeated, picked by `beam_idx` or not.
+fn decoder(heads: usize, repeats: usize, has_beams: bool) -> Text {
+    let mut text = Text::default();
+    let width = heads * COLUMNS;
+    let q = text.parameter("f32", &format!("?,?,{}", width * repeats));
+    let k = text.parameter("f32", &format!("?,?,{width}"));
+    let v = text.parameter("f32", &format!("?,?,{width}"));
+    let mask = text.parameter("f32", "?,1,?,?");
+    let beams = has_beams.then(|| text.parameter("i32", "?"));
+    let (q, k, v) = (text.heads(q, heads * repeats), text.heads(k, heads), text.heads(v, heads));
+    // As many images as the queries have, and no rows.
+    let shape = text.layer("ShapeOf", "output_type=\"i64\"", &[q], "I64");
+    let (zero, first) = (text.integers(&[0]), text.integers(&[0]));
+    let batch = text.layer("Gather", "batch_dims=\"0\"", &[shape, first, zero], "I64");
+    let sizes = text.integers(&[heads as i64, 0, COLUMNS as i64]);
+    let empty = text.layer("Concat", "axis=\"0\"", &[batch, sizes], "I64");
+    let nothing = text.floats(&[], |_| 0.0);
+    let kept = |text: &mut Text, id: &str, new: Value| {
+        let initial = text.layer("Broadcast", "mode=\"numpy\"", &[nothing, empty], "FP32");
+        let variable = format!("variable_id=\"{id}\" variable_type=\"f32\" variable_shape=\"?,{heads},?,{COLUMNS}\"");
+        let old = text.layer("ReadValue", &variable, &[initial], "FP32");
+        let axis = text.integers(&[0]);
+        let old = match beams {
+            Some(beams) => text.layer("Gather", "batch_dims=\"0\"", &[old, beams, axis], "FP32"),
+            None => old,
+        };
+        let all = text.layer("Concat", "axis=\"-2\"", &[old, new], "FP32");
+        text.layer("Assign", &variable, &[all], "FP32");
+        (old, all)
+    };
+    let ((old, k), (_, v)) = (kept(&mut text, "keys", k), kept(&mut text, "values", v));
+    // How many rows there were.
+    let before = text.layer("ShapeOf", "output_type=\"i64\"", &[old], "I64");
+    let before = text.layer("Convert", "destination_type=\"f32\"", &[before], "FP32");
+    let (k, v) = match repeats {
+        1 => (k, v),
+        _ => (text.repeated(k, heads, repeats), text.repeated(v, heads, repeats)),
+    };
+    let end = text.attention(&[q, k, v, mask], false);
+    let end = text.joined(end);
+    text.layer("Result", "", &[end], "");
+    text.layer("Result", "", &[before], "");
+    text
+}
+
+struct Step {
+    rows: usize,
+    keys: usize,
+    beams: Vec<i32>,
+}
+
+fn give(request: &mut Request, [heads, repeats]: [usize; 2], has_beams: bool, step: &Step, seed: usize) {
+    let (batch, width) = (step.beams.len(), heads * COLUMNS);
+    let mut inputs = vec![
+        values(&[batch, step.rows, width * repeats], seed),
+        values(&[batch, step.rows, width], seed + 1),
+        values(&[batch, step.rows, width], seed + 2),
+        values(&[batch, 1, step.rows, step.keys], seed + 3),
+    ];
+    if has_beams {
+        inputs.push(Tensor::from_slice(&step.beams, [batch]).unwrap());
+    }
+    inputs.into_iter().enumerate().for_each(|(index, input)| request.set_input(index, input).unwrap());
+}
+
+#[test]
+fn keys_and_values_grow_where_they_are() {
+    for (heads, repeats, has_beams) in [(2, 2, true), (3, 1, true), (2, 1, false)] {
+        let text = decoder(heads, repeats, has_beams);
+        let (mut plain, mut fast) = (text.plain_request(), text.request(false));
+        fast.set_profiling(true);
+        let check = |step: &Step, seed: usize, plain: &mut Request, fast: &mut Request| {
+            let what = format!("{heads} {repeats} {has_beams}, step {seed}");
+            for request in [&mut *plain, &mut *fast] {
+                give(request, [heads, repeats], has_beams, step, seed);
+                request.infer().unwrap();
+            }
+            for output in 0..2 {
+                compare(plain.output(output).unwrap(), fast.output(output).unwrap(), &what);
+            }
+            for variable in 0..2 {
+                assert_eq!(plain.variable(variable).unwrap(), fast.variable(variable).unwrap(), "{what}");
+            }
+        };
+        let two = |first: i32, second: i32| if has_beams { vec![first, second] } else { vec![0, 1] };
+        for round in 0..2 {
+            check(&Step { rows: 5, keys: 5, beams: vec![0, 1] }, round, &mut plain, &mut fast);
+            for step in 0..8 {
+                let beams = if step == 4 { two(1, 1) } else { two(0, 1) };
+                check(&Step { rows: 1, keys: 6 + step, beams }, 10 + step, &mut plain, &mut fast);
+            }
+            // Rows of several at once, and a value that was set.
+            check(&Step { rows: 3, keys: 16, beams: two(-1, 0) }, 30, &mut plain, &mut fast);
+            for request in [&mut plain, &mut fast] {
+                for variable in 0..2 {
+                    request.set_variable(variable, values(&[2, heads, 7, COLUMNS], 40 + variable)).unwrap();
+                }
+            }
+            check(&Step { rows: 1, keys: 8, beams: two(0, 1) }, 50, &mut plain, &mut fast);
+            assert!(fast.set_variable(0, values(&[2, heads + 1, 7, COLUMNS], 0)).is_err());
+            plain.reset();
+            fast.reset();
+        }
+        let kinds: Vec<&str> = fast.profile().unwrap().entries.iter().map(|entry| entry.type_name.as_str()).collect();
+        assert_eq!(kinds.iter().filter(|kind| **kind == "Append").count(), 2, "{kinds:?}");
+        assert!(!kinds.contains(&"Broadcast") && kinds.contains(&"Fused"), "{kinds:?}");
+    }
+}
+
+/// What was put behind the rows of a variable is gone when the inference fails.
+#[test]
+fn a_failed_step_leaves_what_was_kept() {
+    let text = decoder(2, 2, true);
+    let mut request = text.request(false);
+    let step = |request: &mut Request, rows: usize, keys: usize, beams: [i32; 2]| {
+        give(request, [2, 2], true, &Step { rows, keys, beams: beams.to_vec() }, rows + keys);
+        request.infer()
+    };
+    step(&mut request, 4, 4, [0, 1]).unwrap();
+    step(&mut request, 1, 5, [0, 1]).unwrap();
+    for beams in [[0, 1], [1, 0]] {
+        let before = [0, 1].map(|variable| request.variable(variable).unwrap().unwrap());
+        // The mask is for more keys than there are.
+        assert!(step(&mut request, 1, 9, beams).is_err());
+        assert_eq!([0, 1].map(|variable| request.variable(variable).unwrap().unwrap()), before, "{beams:?}");
+    }
+    step(&mut request, 1, 6, [0, 1]).unwrap();
+    assert_eq!(request.variable(0).unwrap().unwrap().shape()[..], [2, 2, 6, COLUMNS]);
+}
