@@ -10,6 +10,7 @@ use crate::isa::Isa;
 use crate::math::exp_of_negative;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::stream::prefetch_far;
 use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -22,6 +23,18 @@ const KEYS: usize = 256;
 
 /// Elements from one row of scores to the next: rows shall not all begin in the same cache sets.
 const SCORES_ROW: usize = KEYS + 16;
+
+/// Keys that a few queries read at a time if heads lie side by side and more than [`NEAR`] elements have to be read.
+const FEW_KEYS: usize = 64;
+
+/// Elements of keys that may well lie in a near cache.
+const NEAR: usize = 1 << 18;
+
+/// Elements of keys side by side that are worth a task of few queries.
+const RUN: usize = 128;
+
+/// Elements of a cache line.
+const LINE: usize = 16;
 
 /// The most elements of panels that a task keeps on its stack.
 const LOCAL: usize = 12 << 10;
@@ -202,26 +215,45 @@ pub fn attention(
     }
     let scratch = &*scratch;
     let height = tile_rows(isa, queries);
-    let task_rows = if is_few { MOST_ROWS } else { height * TASK_TILES };
+    let task_rows = height * TASK_TILES;
     let tasks = queries.div_ceil(task_rows);
     let flops = crate::gemm::flops(batch * heads, queries, depth + value_depth, keys);
     let shared = SharedMut::new(output);
-    parallel_for(batch * heads * tasks, 1, nanoseconds_for_flops(flops), |range| {
-        for task in range {
-            let (rest, part) = (task / tasks, task % tasks);
-            let rows = part * task_rows..queries.min((part + 1) * task_rows);
-            let (image, head) = (rest / heads, rest % heads);
-            let task = Task { isa, geometry, q, k, v, mask, sink, output: &shared, image, head };
-            // SAFETY: lengths were checked, and tasks own disjoint rows of the result.
-            unsafe {
-                match is_few {
-                    true => task.run_few(rows),
-                    false => task.run(rows, height, &panels, scratch),
-                }
+    let task = |image, head| Task { isa, geometry, q, k, v, mask, sink, output: &shared, image, head };
+    if is_few {
+        let together = heads_together(geometry);
+        let groups = heads.div_ceil(together);
+        parallel_for(batch * groups, 1, nanoseconds_for_flops(flops), |range| {
+            for index in range {
+                let (image, first) = (index / groups, index % groups * together);
+                let all = FewQueries { first: task(image, first), heads: together.min(heads - first) };
+                // SAFETY: lengths were checked, and tasks own disjoint rows of the result.
+                unsafe { all.run() };
             }
+        });
+        return Ok(());
+    }
+    parallel_for(batch * heads * tasks, 1, nanoseconds_for_flops(flops), |range| {
+        for index in range {
+            let (rest, part) = (index / tasks, index % tasks);
+            let rows = part * task_rows..queries.min((part + 1) * task_rows);
+            // SAFETY: lengths were checked, and tasks own disjoint rows of the result.
+            unsafe { task(rest / heads, rest % heads).run(rows, height, &panels, scratch) };
         }
     });
     Ok(())
+}
+
+/// How many neighbouring heads one task of few queries computes: so many that keys of theirs that lie side by side are
+/// read in long runs, and no more than have room for their scores.
+fn heads_together(g: &AttentionGeometry) -> usize {
+    let most = (MOST_TILE_ROWS / g.queries.max(1)).max(1);
+    let shared = g.heads_per_key_head;
+    if shared > most {
+        // A part of those that share keys, all parts alike.
+        return shared.div_ceil(shared.div_ceil(most));
+    }
+    (RUN / g.depth.max(1)).clamp(1, most / shared) * shared
 }
 
 /// Keys and values of one head in the form that the micro-kernel reads: keys turned, in panels of so many keys, and then
@@ -272,6 +304,7 @@ impl Panels {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Task<'a> {
     isa: Isa,
     geometry: &'a AttentionGeometry,
@@ -294,19 +327,24 @@ struct Progress {
 }
 
 impl Progress {
-    fn new() -> Progress {
+    const fn new() -> Progress {
         Progress { tops: [f32::NEG_INFINITY; MOST_TILE_ROWS], sums: [0.0; MOST_TILE_ROWS] }
     }
 }
 
 impl Task<'_> {
+    /// The head of keys and values.
+    fn key_head(&self) -> usize {
+        self.head / self.geometry.heads_per_key_head
+    }
+
     /// Computes queries in tiles of `height`, with the panels of all heads or, where they are local, with its own.
     ///
     /// # Safety
     /// The lengths were checked, and nobody else touches these rows of the result.
     unsafe fn run(&self, rows: Range<usize>, height: usize, panels: &Panels, scratch: &[f32]) {
         let g = self.geometry;
-        let key_head = self.head / g.heads_per_key_head;
+        let key_head = self.key_head();
         let mut own = MaybeUninit::<[f32; LOCAL]>::uninit();
         let packed = if panels.are_local() {
             let target = own.as_mut_ptr().cast::<f32>();
@@ -370,60 +408,6 @@ impl Task<'_> {
                 let columns = panels.width.min(g.value_depth - column);
                 // SAFETY: the panel, the weights and the rows of the result have the rows and columns.
                 unsafe { run_tile(self.isa, count, Tile { b, c: target.add(column), columns, ..product }) };
-            }
-        }
-        // SAFETY: the rows are the task's own.
-        unsafe { self.divide(count, &progress, target) };
-    }
-
-    /// Computes a few queries with keys and values where they lie.
-    ///
-    /// # Safety
-    /// The lengths were checked, nobody else touches these rows of the result, and there are at most [`MOST_ROWS`].
-    unsafe fn run_few(&self, rows: Range<usize>) {
-        let g = self.geometry;
-        let key_head = self.head / g.heads_per_key_head;
-        let at = |strides: [usize; 3], head: usize| self.image * strides[0] + head * strides[1];
-        let (first, count) = (rows.start, rows.len());
-        let target = self.clear(first, count);
-        let mut progress = self.progress(first, count);
-        let mut scores = Scores(MaybeUninit::uninit());
-        let scores = scores.0.as_mut_ptr().cast::<f32>();
-        let visible = self.visible(rows.end);
-        for start in (0..visible).step_by(KEYS) {
-            let keys = KEYS.min(visible - start);
-            let product = Small {
-                m: count,
-                k: g.depth,
-                n: keys,
-                a: from(self.q, at(g.query_strides, self.head) + first * g.query_strides[2]).as_ptr(),
-                a_row: g.query_strides[2],
-                b: from(self.k, at(g.key_strides, key_head) + start * g.key_strides[2]).as_ptr(),
-                b_row: 1,
-                b_column: g.key_strides[2],
-                c: scores,
-                c_row: SCORES_ROW,
-            };
-            let weighted = Small {
-                k: keys,
-                n: g.value_depth,
-                a: scores,
-                a_row: SCORES_ROW,
-                b: from(self.v, at(g.value_strides, key_head) + start * g.value_strides[2]).as_ptr(),
-                b_row: g.value_strides[2],
-                b_column: 1,
-                c: target,
-                c_row: g.output_strides[2],
-                ..product
-            };
-            // SAFETY: the caller's promise; the scores have room for the rows, and the rows of the result are the task's.
-            unsafe {
-                for row in 0..count {
-                    scores.add(row * SCORES_ROW).write_bytes(0, keys);
-                }
-                product.run(self.isa);
-                self.soften(first, count, start, keys, scores, &mut progress, target);
-                weighted.run(self.isa);
             }
         }
         // SAFETY: the rows are the task's own.
@@ -552,6 +536,135 @@ impl Task<'_> {
             }
         }
         line.iter_mut().skip(seen).for_each(|score| *score = f32::NEG_INFINITY);
+    }
+}
+
+/// A few queries of neighbouring heads, with keys and values where they lie.
+struct FewQueries<'a> {
+    /// The task of the first head.
+    first: Task<'a>,
+    heads: usize,
+}
+
+impl FewQueries<'_> {
+    /// Computes all queries. Heads whose keys lie side by side read them together, some at a time, because memory is fast in its
+    /// own order only.
+    ///
+    /// # Safety
+    /// The lengths were checked, nobody else touches these rows of the result, there are at most [`MOST_ROWS`] queries, and
+    /// scores for so many heads have room in a tile.
+    unsafe fn run(&self) {
+        let (g, count) = (self.first.geometry, self.first.geometry.queries);
+        let head = |index: usize| Task { head: self.first.head + index, ..self.first };
+        let mut targets = [std::ptr::null_mut(); MOST_TILE_ROWS];
+        let mut progress = [const { Progress::new() }; MOST_TILE_ROWS];
+        for index in 0..self.heads {
+            targets[index] = head(index).clear(0, count);
+            progress[index] = head(index).progress(0, count);
+        }
+        let mut scores = Scores(MaybeUninit::uninit());
+        let scores = scores.0.as_mut_ptr().cast::<f32>();
+        let visible = self.first.visible(count);
+        let step = if self.is_far() { FEW_KEYS } else { KEYS };
+        self.ask(self.first.k, g.key_strides, 0..step.min(visible));
+        for start in (0..visible).step_by(step) {
+            let keys = step.min(visible - start);
+            self.ask(self.first.v, g.value_strides, start..start + keys);
+            for (index, rows) in self.products() {
+                let task = head(index);
+                let at = |strides: [usize; 3], head: usize| task.image * strides[0] + head * strides[1];
+                let scores = scores.wrapping_add(index * count * SCORES_ROW);
+                let product = Small {
+                    m: rows,
+                    k: g.depth,
+                    n: keys,
+                    a: from(task.q, at(g.query_strides, task.head)).as_ptr(),
+                    a_row: g.query_strides[if count == 1 { 1 } else { 2 }],
+                    b: from(task.k, at(g.key_strides, task.key_head()) + start * g.key_strides[2]).as_ptr(),
+                    b_row: 1,
+                    b_column: g.key_strides[2],
+                    c: scores,
+                    c_row: SCORES_ROW,
+                };
+                // SAFETY: the scores have room for the rows.
+                unsafe {
+                    for row in 0..rows {
+                        scores.add(row * SCORES_ROW).write_bytes(0, keys);
+                    }
+                    product.run(task.isa);
+                }
+            }
+            for (index, progress) in progress.iter_mut().enumerate().take(self.heads) {
+                let scores = scores.wrapping_add(index * count * SCORES_ROW);
+                // SAFETY: the scores were written, and the rows of the result are the task's.
+                unsafe { head(index).soften(0, count, start, keys, scores, progress, targets[index]) };
+            }
+            self.ask(self.first.k, g.key_strides, start + keys..visible.min(start + keys + step));
+            for (index, rows) in self.products() {
+                let task = head(index);
+                let at = task.image * g.value_strides[0] + task.key_head() * g.value_strides[1];
+                let weighted = Small {
+                    m: rows,
+                    k: keys,
+                    n: g.value_depth,
+                    a: scores.wrapping_add(index * count * SCORES_ROW),
+                    a_row: SCORES_ROW,
+                    b: from(task.v, at + start * g.value_strides[2]).as_ptr(),
+                    b_row: g.value_strides[2],
+                    b_column: 1,
+                    c: targets[index],
+                    c_row: g.output_strides[if count == 1 { 1 } else { 2 }],
+                };
+                // SAFETY: the rows of the result are the task's.
+                unsafe { weighted.run(task.isa) };
+            }
+        }
+        for (index, progress) in progress.iter().enumerate().take(self.heads) {
+            // SAFETY: the rows are the task's own.
+            unsafe { head(index).divide(count, progress, targets[index]) };
+        }
+    }
+
+    /// The first head and the rows of each product: the queries of one head, or one query of heads that share their keys.
+    fn products(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (first, heads) = (self.first.head, self.heads);
+        let (shared, count) = (self.first.geometry.heads_per_key_head, self.first.geometry.queries);
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let index = Some(next).filter(|next| *next < heads)?;
+            let rows = match count {
+                1 => (shared - (first + index) % shared).min(heads - index).min(MOST_ROWS),
+                _ => 1,
+            };
+            next += rows;
+            Some((index, if count == 1 { rows } else { count }))
+        })
+    }
+
+    /// Whether keys come from memory in short runs. Heads that do not lie side by side have long runs of their own, which the
+    /// processor finds.
+    fn is_far(&self) -> bool {
+        let g = self.first.geometry;
+        let [_, head, row] = g.key_strides;
+        head < row && g.keys.saturating_mul(row) > NEAR
+    }
+
+    /// Asks for some rows of the keys or values of all heads, in the order in which they lie.
+    fn ask(&self, values: &[f32], strides: [usize; 3], rows: Range<usize>) {
+        let g = self.first.geometry;
+        let first = self.first.key_head();
+        let last = (self.first.head + self.heads - 1) / g.heads_per_key_head;
+        if !self.is_far() {
+            return;
+        }
+        let len = (last - first) * strides[1] + g.depth.max(g.value_depth);
+        let start = self.first.image * strides[0] + first * strides[1];
+        for row in rows {
+            let line = from(values, start + row * strides[2]).as_ptr();
+            for column in (0..len).step_by(LINE) {
+                prefetch_far(line.wrapping_add(column));
+            }
+        }
     }
 }
 
@@ -810,6 +923,42 @@ mod tests {
                     let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
                     attention(isa, &g, &q, &k, &v, mask, sink, &mut output, &mut scratch).unwrap();
                     assert_close(&output, &expected, 40, &format!("{isa} {g:?}"));
+                }
+            }
+        }
+    }
+
+    /// Keys and values whose rows are outermost, as decoders keep them.
+    #[test]
+    fn heads_side_by_side() {
+        let mut random = Random::new(7);
+        for ([heads, shared], [queries, keys, depth]) in [
+            ([4, 2], [1, 1100, 128]),
+            ([6, 1], [3, 700, 64]),
+            ([6, 1], [1, 40, 64]),
+            ([30, 15], [1, 70, 20]),
+            ([20, 20], [2, 33, 8]),
+            ([8, 4], [9, 50, 16]),
+        ] {
+            let key_heads = heads / shared;
+            let rows = [key_heads * depth, depth, 2 * key_heads * depth];
+            let dense = AttentionGeometry::dense([2, heads, shared], [queries, keys, depth, depth], 0.3, None);
+            let g = AttentionGeometry { key_strides: rows, value_strides: rows, ..dense };
+            let len = keys * rows[2];
+            let (q, k, v) = (random.values(2 * heads * queries * depth), random.values(len), random.values(len));
+            let additive = random.values(queries * keys);
+            for mask in [AttentionMask::None, AttentionMask::Additive(&additive, [0, 0, keys, 1])] {
+                let expected = reference(&g, [&q, &k, &v], &mask, None);
+                for isa in Isa::available() {
+                    let run = || {
+                        let mut output = vec![f32::NAN; expected.len()];
+                        let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
+                        attention(isa, &g, &q, &k, &v, mask, None, &mut output, &mut scratch).unwrap();
+                        output
+                    };
+                    let output = run();
+                    assert_close(&output, &expected, 40, &format!("{isa} {g:?}"));
+                    assert_eq!(output, in_pool(3, run));
                 }
             }
         }

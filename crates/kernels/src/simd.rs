@@ -181,6 +181,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn eq_i(self, a: Self::I, b: Self::I) -> Self::M;
     /// The sum of all lanes, in a fixed order.
     fn reduce_add(self, a: Self::F) -> f32;
+    /// The sums of the lanes of four vectors, each in an order of the tier's own.
+    #[inline(always)]
+    fn reduce_add_four(self, a: [Self::F; 4]) -> [f32; 4] {
+        a.map(|a| self.reduce_add(a))
+    }
     /// The largest lane; unspecified on NaN.
     fn reduce_max(self, a: Self::F) -> f32;
 

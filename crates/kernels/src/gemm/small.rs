@@ -114,41 +114,61 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
     }
 }
 
-/// Columns of B are contiguous: each element of C is a dot product, two columns at a time.
+/// Columns of B are contiguous: each element of C is a dot product, some columns at a time.
 struct Dots<const ROWS: usize>(Small);
 
 impl<const ROWS: usize> Kernel for Dots<ROWS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Small { k, n, a, a_row, b, b_column, c, c_row, .. } = self.0;
         let mut column = 0;
-        while column < n {
-            let columns = (n - column).min(2);
-            let mut sums = [[s.splat(0.0); 2]; ROWS];
-            let mut step = 0;
-            // SAFETY: every access stays within the rows of A, the columns of B and the rows of C.
-            unsafe {
-                let first = b.add(column * b_column);
-                let second = b.add((column + columns - 1) * b_column);
-                while step < k {
-                    let count = (k - step).min(S::LANES);
-                    let right = [s.load_partial(first.add(step), count), s.load_partial(second.add(step), count)];
-                    for row in 0..ROWS {
-                        let left = s.load_partial(a.add(row * a_row + step), count);
-                        for index in 0..2 {
-                            sums[row][index] = s.fma(left, right[index], sums[row][index]);
-                        }
-                    }
-                    step += count;
+        // Sums of four columns and more than two rows want many registers.
+        while (ROWS <= 2 || S::LANES == 16) && column + 4 <= self.0.n {
+            let sums = self.columns::<S, 4>(s, [0, 1, 2, 3].map(|index| column + index));
+            for (row, sums) in sums.into_iter().enumerate() {
+                for (index, sum) in s.reduce_add_four(sums).into_iter().enumerate() {
+                    // SAFETY: the row of C has the columns.
+                    unsafe { *self.0.c.add(row * self.0.c_row + column + index) += sum };
                 }
-                for row in 0..ROWS {
-                    for index in 0..columns {
-                        *c.add(row * c_row + column + index) += s.reduce_add(sums[row][index]);
-                    }
+            }
+            column += 4;
+        }
+        while column < self.0.n {
+            let columns = (self.0.n - column).min(2);
+            let sums = self.columns::<S, 2>(s, [column, column + columns - 1]);
+            for (row, sums) in sums.into_iter().enumerate() {
+                for (index, sum) in sums.into_iter().enumerate().take(columns) {
+                    // SAFETY: the row of C has the columns.
+                    unsafe { *self.0.c.add(row * self.0.c_row + column + index) += s.reduce_add(sum) };
                 }
             }
             column += columns;
         }
+    }
+}
+
+impl<const ROWS: usize> Dots<ROWS> {
+    /// The partial sums of some columns, which lie in B, with all rows.
+    #[inline(always)]
+    fn columns<S: Simd, const COLUMNS: usize>(&self, s: S, columns: [usize; COLUMNS]) -> [[S::F; COLUMNS]; ROWS] {
+        let Small { k, a, a_row, b, b_column, .. } = self.0;
+        let lines = columns.map(|column| b.wrapping_add(column * b_column));
+        let mut sums = [[s.splat(0.0); COLUMNS]; ROWS];
+        let mut step = 0;
+        while step < k {
+            let count = (k - step).min(S::LANES);
+            // SAFETY: so many steps from this one on lie in the rows of A and the columns of B.
+            unsafe {
+                let right = lines.map(|line| s.load_first(line.add(step), count));
+                for row in 0..ROWS {
+                    let left = s.load_first(a.add(row * a_row + step), count);
+                    for index in 0..COLUMNS {
+                        sums[row][index] = s.fma(left, right[index], sums[row][index]);
+                    }
+                }
+            }
+            step += count;
+        }
+        sums
     }
 }

@@ -106,6 +106,22 @@ impl Simd for Avx512 {
         unsafe { _mm512_srai_epi32::<BITS>(a) }
     }
 
+    #[inline(always)]
+    fn reduce_add_four(self, [a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+        let mut sums = [0.0; 4];
+        // SAFETY: the proof of the tier covers the instructions, and the array has the four sums.
+        unsafe {
+            // Two vectors become one with half the partial sums of each, twice; what is left are those of 128 bits.
+            let ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+            let cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+            let all = _mm512_add_ps(_mm512_shuffle_ps::<0x44>(ab, cd), _mm512_shuffle_ps::<0xee>(ab, cd));
+            let half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps::<1>(all));
+            let quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps::<1>(half));
+            _mm_storeu_ps(sums.as_mut_ptr(), quarter);
+        }
+        sums
+    }
+
     operations! {
         splat(value: f32) -> __m512 { _mm512_set1_ps(value) }
         splat_i(value: i32) -> __m512i { _mm512_set1_epi32(value) }
