@@ -184,7 +184,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The sums of the lanes of four vectors, each in an order of the tier's own.
     #[inline(always)]
     fn reduce_add_four(self, a: [Self::F; 4]) -> [f32; 4] {
-        a.map(|a| self.reduce_add(a))
+        [self.reduce_add(a[0]), self.reduce_add(a[1]), self.reduce_add(a[2]), self.reduce_add(a[3])]
     }
     /// The largest lane; unspecified on NaN.
     fn reduce_max(self, a: Self::F) -> f32;

@@ -124,11 +124,12 @@ impl<const ROWS: usize> Kernel for Dots<ROWS> {
         let mut column = 0;
         // Sums of four columns and more than two rows want many registers.
         while (ROWS <= 2 || S::LANES == 16) && column + 4 <= self.0.n {
-            let sums = self.columns::<S, 4>(s, [0, 1, 2, 3].map(|index| column + index));
-            for (row, sums) in sums.into_iter().enumerate() {
-                for (index, sum) in s.reduce_add_four(sums).into_iter().enumerate() {
+            let sums = self.columns::<S, 4>(s, [column, column + 1, column + 2, column + 3]);
+            for row in 0..ROWS {
+                let sums = s.reduce_add_four(sums[row]);
+                for index in 0..4 {
                     // SAFETY: the row of C has the columns.
-                    unsafe { *self.0.c.add(row * self.0.c_row + column + index) += sum };
+                    unsafe { *self.0.c.add(row * self.0.c_row + column + index) += sums[index] };
                 }
             }
             column += 4;
@@ -136,10 +137,10 @@ impl<const ROWS: usize> Kernel for Dots<ROWS> {
         while column < self.0.n {
             let columns = (self.0.n - column).min(2);
             let sums = self.columns::<S, 2>(s, [column, column + columns - 1]);
-            for (row, sums) in sums.into_iter().enumerate() {
-                for (index, sum) in sums.into_iter().enumerate().take(columns) {
+            for row in 0..ROWS {
+                for index in 0..columns {
                     // SAFETY: the row of C has the columns.
-                    unsafe { *self.0.c.add(row * self.0.c_row + column + index) += s.reduce_add(sum) };
+                    unsafe { *self.0.c.add(row * self.0.c_row + column + index) += s.reduce_add(sums[row][index]) };
                 }
             }
             column += columns;
@@ -152,14 +153,20 @@ impl<const ROWS: usize> Dots<ROWS> {
     #[inline(always)]
     fn columns<S: Simd, const COLUMNS: usize>(&self, s: S, columns: [usize; COLUMNS]) -> [[S::F; COLUMNS]; ROWS] {
         let Small { k, a, a_row, b, b_column, .. } = self.0;
-        let lines = columns.map(|column| b.wrapping_add(column * b_column));
+        let mut lines = [b; COLUMNS];
+        for (line, column) in lines.iter_mut().zip(columns) {
+            *line = b.wrapping_add(column * b_column);
+        }
         let mut sums = [[s.splat(0.0); COLUMNS]; ROWS];
         let mut step = 0;
         while step < k {
             let count = (k - step).min(S::LANES);
             // SAFETY: so many steps from this one on lie in the rows of A and the columns of B.
             unsafe {
-                let right = lines.map(|line| s.load_first(line.add(step), count));
+                let mut right = [s.splat(0.0); COLUMNS];
+                for index in 0..COLUMNS {
+                    right[index] = s.load_first(lines[index].add(step), count);
+                }
                 for row in 0..ROWS {
                     let left = s.load_first(a.add(row * a_row + step), count);
                     for index in 0..COLUMNS {
