@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 pub enum Tier {
     /// Plain Rust over four-lane arrays, compiled for the target's baseline.
     Portable,
+    /// aarch64, whose baseline NEON is; four f32 lanes.
+    Neon,
     /// x86-64 with AVX2, FMA and F16C; eight f32 lanes.
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL on top of the AVX2 tier; sixteen f32 lanes.
@@ -34,7 +36,7 @@ impl Isa {
 
     /// Every tier this machine supports, slowest first. Tests iterate over it.
     pub fn available() -> impl Iterator<Item = Self> {
-        [Tier::Portable, Tier::Avx2, Tier::Avx512].into_iter().filter_map(Self::new)
+        [Tier::Portable, Tier::Neon, Tier::Avx2, Tier::Avx512].into_iter().filter_map(Self::new)
     }
 
     /// The tier this value stands for.
@@ -47,7 +49,7 @@ impl Isa {
     #[must_use]
     pub const fn lanes(self) -> usize {
         match self.0 {
-            Tier::Portable => 4,
+            Tier::Portable | Tier::Neon => 4,
             Tier::Avx2 => 8,
             Tier::Avx512 => 16,
         }
@@ -58,6 +60,7 @@ impl fmt::Display for Isa {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self.0 {
             Tier::Portable => "portable",
+            Tier::Neon => "neon",
             Tier::Avx2 => "avx2",
             Tier::Avx512 => "avx512",
         })
@@ -76,6 +79,7 @@ fn supported(tier: Tier) -> bool {
         || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     match tier {
         Tier::Portable => true,
+        Tier::Neon => false,
         Tier::Avx2 => avx2(),
         Tier::Avx512 => {
             avx2()
@@ -87,7 +91,12 @@ fn supported(tier: Tier) -> bool {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn supported(tier: Tier) -> bool {
+    matches!(tier, Tier::Portable | Tier::Neon)
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn supported(tier: Tier) -> bool {
     tier == Tier::Portable
 }
@@ -101,5 +110,11 @@ mod tests {
         assert_eq!(Isa::available().next(), Some(Isa::portable()));
         assert_eq!(Isa::available().last(), Some(detect()));
         assert!(Isa::available().all(|isa| isa.lanes() % 4 == 0 && !isa.to_string().is_empty()));
+    }
+
+    #[test]
+    fn neon_is_the_tier_of_aarch64() {
+        assert_eq!(Isa::new(Tier::Neon).is_some(), cfg!(target_arch = "aarch64"));
+        assert_eq!(detect().to_string() == "neon", cfg!(target_arch = "aarch64"));
     }
 }

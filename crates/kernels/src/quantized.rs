@@ -25,7 +25,7 @@ use crate::simd::{Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_tile};
 use crate::unary::{self, UnaryOp};
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
-use dots::{DotKernel, Dots, dispatch_dots, tile_size};
+use dots::{DotKernel, Dots, dispatch_dots, lowered_by, tile_size};
 use finish::{Added, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
 pub use finish::{Decodings, Encodings};
 pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};
@@ -370,8 +370,9 @@ impl Job<'_> {
         let [_, high, wide, inputs] = self.weights.shape;
         let channel = block * BLOCK;
         let mut start = [0i32; 2 * BLOCK];
+        let lowered = lowered_by(self.isa);
         for (value, sum) in start.iter_mut().zip(&self.weights.sums[channel..]) {
-            *value = self.scaling.zero.wrapping_mul(*sum).wrapping_neg();
+            *value = self.scaling.zero.wrapping_sub(lowered).wrapping_mul(*sum).wrapping_neg();
         }
         let scales = lanes_from(self.scaling.scales, channel);
         let bias = self.epilogue.bias.map_or([0.0; 2 * BLOCK], |bias| lanes_from(bias, channel));

@@ -1,23 +1,27 @@
 //! The vector vocabulary that generic kernel bodies are written in, and its tiers.
 //!
 //! A body is a [`Kernel`] whose `run` is `#[inline(always)]` and generic over [`Simd`]; [`dispatch`] compiles it once
-//! per tier inside a `#[target_feature]` function. A value of a tier's type is the proof that the machine has its
-//! instructions: it is made in `dispatch` only, from an [`Isa`].
+//! per tier, inside a `#[target_feature]` function where the tier goes beyond the target's baseline. A value of such a tier's
+//! type is the proof that the machine has its instructions: it is made in `dispatch` only, from an [`Isa`].
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::Neon;
 pub(crate) use portable::{I, Portable};
 
 use crate::isa::Isa;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::isa::Tier;
 
 /// A kernel body, compiled for each tier.
@@ -217,6 +221,8 @@ pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an Isa of this tier exists only where the machine supports it.
         Tier::Avx2 => unsafe { avx2::run(kernel) },
+        #[cfg(target_arch = "aarch64")]
+        Tier::Neon => kernel.run(Neon),
         _ => kernel.run(Portable),
     }
 }

@@ -58,7 +58,8 @@ pub(crate) fn past_caches(source: &[u8], target: &mut [u8]) {
     unsafe { _mm_sfence() };
 }
 
-/// Copies `source` to `target`, which has the same length.
+/// Copies `source` to `target`, which has the same length. Processors of aarch64 see by themselves that whole lines are
+/// overwritten one after the other, and stop fetching and keeping them.
 ///
 /// # Panics
 /// The lengths differ.
@@ -76,7 +77,12 @@ pub(crate) fn prefetch_near<T>(address: *const T) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: every aarch64 has the instruction, which only hints, whatever the address is.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address.addr(), options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = address;
 }
 
@@ -89,7 +95,12 @@ pub(crate) fn prefetch_far<T>(address: *const T) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T1>(address.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl2keep, [{}]", in(reg) address.addr(), options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = address;
 }
 

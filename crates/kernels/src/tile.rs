@@ -1,7 +1,7 @@
 //! Transposition of small square tiles of four-byte values.
 
 use crate::isa::Isa;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::isa::Tier;
 
 /// The side of a tile.
@@ -17,6 +17,9 @@ pub(crate) unsafe fn transpose(isa: Isa, from: *const f32, from_stride: usize, t
         #[cfg(target_arch = "x86_64")]
         // SAFETY: both tiers include AVX2; the rest is the caller's promise.
         Tier::Avx2 | Tier::Avx512 => unsafe { transpose_avx2(from, from_stride, to, to_stride) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: every aarch64 has NEON; the rest is the caller's promise.
+        Tier::Neon => unsafe { transpose_neon(from, from_stride, to, to_stride) },
         _ => {
             for row in 0..SIDE {
                 for column in 0..SIDE {
@@ -63,6 +66,29 @@ unsafe fn transpose_avx2(from: *const f32, from_stride: usize, to: *mut f32, to_
         unsafe {
             _mm256_storeu_ps(to.add(index * to_stride), low);
             _mm256_storeu_ps(to.add((index + 4) * to_stride), high);
+        }
+    }
+}
+
+/// # Safety
+/// As of [`transpose`], and the machine supports NEON.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+unsafe fn transpose_neon(from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
+    use std::arch::aarch64::*;
+    let pairs = |low, high| vreinterpretq_f32_f64(vtrn1q_f64(vreinterpretq_f64_f32(low), vreinterpretq_f64_f32(high)));
+    let others = |low, high| vreinterpretq_f32_f64(vtrn2q_f64(vreinterpretq_f64_f32(low), vreinterpretq_f64_f32(high)));
+    // Each quarter on its own: neighbouring rows, then pairs of them.
+    for (row, column) in [(0, 0), (0, 4), (4, 0), (4, 4)] {
+        // SAFETY: the caller's promise.
+        let rows = [0, 1, 2, 3].map(|index| unsafe { vld1q_f32(from.add((row + index) * from_stride + column)) });
+        let even = [vtrn1q_f32(rows[0], rows[1]), vtrn1q_f32(rows[2], rows[3])];
+        let odd = [vtrn2q_f32(rows[0], rows[1]), vtrn2q_f32(rows[2], rows[3])];
+        let columns =
+            [pairs(even[0], even[1]), pairs(odd[0], odd[1]), others(even[0], even[1]), others(odd[0], odd[1])];
+        for (index, values) in columns.into_iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { vst1q_f32(to.add((column + index) * to_stride + row), values) };
         }
     }
 }

@@ -480,7 +480,8 @@ impl Parts {
     pub(super) fn tile(&self, span: usize, blocks: usize) -> usize {
         let most = match self.tier {
             Tier::Portable => 2,
-            Tier::Avx2 => 6,
+            // A block has two vectors of AVX2, which has sixteen registers, and four of NEON, which has twice as many.
+            Tier::Neon | Tier::Avx2 => 6,
             Tier::Avx512 => MOST_SUMS / blocks,
         };
         let even = span.div_ceil(span.div_ceil(most));
@@ -873,11 +874,17 @@ pub(super) unsafe fn run_tile<const STEP: usize>(isa: Isa, positions: usize, blo
         };
     }
     match (isa.tier(), blocks) {
-        (Tier::Portable, _) => call!(4: 1 2),
+        #[cfg(target_arch = "aarch64")]
+        (Tier::Neon, _) => call!(4: 1 2 3 4 5 6),
+        #[cfg(target_arch = "x86_64")]
         (Tier::Avx2, _) => call!(2: 1 2 3 4 5 6),
+        #[cfg(target_arch = "x86_64")]
         (Tier::Avx512, 1) => call!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 16 18 20 22 24 26 28),
+        #[cfg(target_arch = "x86_64")]
         (Tier::Avx512, 2) => call!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+        #[cfg(target_arch = "x86_64")]
         (Tier::Avx512, _) => call!(3: 1 2 3 4 5 6 7 8 9),
+        _ => call!(4: 1 2),
     }
 }
 

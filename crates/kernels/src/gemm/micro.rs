@@ -17,6 +17,7 @@ pub(crate) const MOST_TILE_ROWS: usize = 14;
 pub(crate) const fn most_tile_rows(isa: Isa) -> usize {
     match isa.tier() {
         Tier::Portable => 4,
+        Tier::Neon => 12,
         Tier::Avx2 => 6,
         Tier::Avx512 => MOST_TILE_ROWS,
     }
@@ -89,9 +90,13 @@ pub(crate) unsafe fn run(isa: Isa, rows: usize, tile: Tile) {
         };
     }
     match isa.tier() {
-        Tier::Portable => call!(1 2 3 4),
-        Tier::Avx2 => call!(1 2 3 4 5 6),
+        #[cfg(target_arch = "x86_64")]
         Tier::Avx512 => call!(1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+        #[cfg(target_arch = "x86_64")]
+        Tier::Avx2 => call!(1 2 3 4 5 6),
+        #[cfg(target_arch = "aarch64")]
+        Tier::Neon => call!(1 2 3 4 5 6 7 8 9 10 11 12),
+        _ => call!(1 2 3 4),
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) trait Dots: Copy {
 
     /// The tier's operations.
     fn simd(self) -> Self::S;
-    /// Reads four bytes.
+    /// Reads four bytes, of which those that have to be signed are lower by what [`lowered_by`] tells.
     ///
     /// # Safety
     /// They are readable.
@@ -46,7 +46,17 @@ pub(super) fn tile_size(isa: Isa) -> (usize, usize) {
     match isa.tier() {
         Tier::Avx512 if has_vnni() => (MOST_POSITIONS, 2),
         Tier::Portable => (2, 1),
+        Tier::Neon if has_dot_products() => (6, 1),
         _ => (4, 1),
+    }
+}
+
+/// What the tier takes from every left byte because its instruction wants it signed. With this much less taken for the code
+/// of zero, sums are the same.
+pub(super) fn lowered_by(isa: Isa) -> i32 {
+    match isa.tier() {
+        Tier::Neon if has_dot_products() && !has_mixed_dot_products() => 128,
+        _ => 0,
     }
 }
 
@@ -71,6 +81,12 @@ pub(super) unsafe fn dispatch_dots(isa: Isa, positions: usize, blocks: usize, ti
         (Tier::Avx512, _) if has_vnni() => call!(x86::run_vnni, 1: 1 2 3 4 5 6 7 8 9 10),
         #[cfg(target_arch = "x86_64")]
         (Tier::Avx512 | Tier::Avx2, _) => call!(x86::run_avx2, 2: 1 2 3 4),
+        #[cfg(target_arch = "aarch64")]
+        (Tier::Neon, _) if has_mixed_dot_products() => call!(neon::run_mixed, 4: 1 2 3 4 5 6),
+        #[cfg(target_arch = "aarch64")]
+        (Tier::Neon, _) if has_dot_products() => call!(neon::run_signed, 4: 1 2 3 4 5 6),
+        #[cfg(target_arch = "aarch64")]
+        (Tier::Neon, _) => call!(neon::run_widened, 4: 1 2 3 4),
         _ => call!(portable::run, 4: 1 2),
     }
 }
@@ -83,6 +99,28 @@ fn has_vnni() -> bool {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn has_vnni() -> bool {
+    false
+}
+
+/// Whether the machine sums products of signed bytes in one instruction of four lanes.
+#[cfg(target_arch = "aarch64")]
+fn has_dot_products() -> bool {
+    std::arch::is_aarch64_feature_detected!("dotprod")
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+fn has_dot_products() -> bool {
+    false
+}
+
+/// Whether the machine does so with products of unsigned and signed bytes. One that does has the products of signed bytes.
+#[cfg(target_arch = "aarch64")]
+fn has_mixed_dot_products() -> bool {
+    has_dot_products() && std::arch::is_aarch64_feature_detected!("i8mm")
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+fn has_mixed_dot_products() -> bool {
     false
 }
 
@@ -222,6 +260,257 @@ mod x86 {
                 let odd = _mm256_madd_epi16(left[1], right[1]);
                 _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
             }
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use super::{DotKernel, Dots};
+    use crate::simd::Neon;
+    use std::arch::aarch64::*;
+    use std::arch::asm;
+
+    /// Byte products as 16-bit products that are added as 32 bits.
+    #[derive(Clone, Copy)]
+    struct Widened;
+
+    /// Products of signed bytes. A value is the proof of the instruction.
+    #[derive(Clone, Copy)]
+    struct Signed(());
+
+    /// Products of unsigned and signed bytes. A value is the proof of the instruction.
+    #[derive(Clone, Copy)]
+    struct Mixed(());
+
+    /// The bytes of four lanes by their place in the lane.
+    static BY_PLACE: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+
+    /// # Safety
+    /// As of the kernel.
+    pub(super) unsafe fn run_widened<K: DotKernel>(kernel: K) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(Widened) };
+    }
+
+    /// # Safety
+    /// The machine has dot products of bytes, and as of the kernel.
+    #[target_feature(enable = "dotprod")]
+    pub(super) unsafe fn run_signed<K: DotKernel>(kernel: K) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(Signed(())) };
+    }
+
+    /// # Safety
+    /// The machine has dot products of unsigned and signed bytes, and as of the kernel.
+    #[target_feature(enable = "dotprod,i8mm")]
+    pub(super) unsafe fn run_mixed<K: DotKernel>(kernel: K) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(Mixed(())) };
+    }
+
+    impl Dots for Widened {
+        type S = Neon;
+        type Left = int16x4_t;
+        /// The first and second bytes of all lanes, and the third and fourth.
+        type Right = [int16x8_t; 2];
+
+        #[inline(always)]
+        fn simd(self) -> Neon {
+            Neon
+        }
+        #[inline(always)]
+        unsafe fn left(self, pointer: *const u8) -> int16x4_t {
+            // SAFETY: the caller's promise, and every aarch64 has the instructions.
+            unsafe {
+                let bytes = vcreate_u8(u64::from(pointer.cast::<u32>().read_unaligned()));
+                vreinterpret_s16_u16(vget_low_u16(vmovl_u8(bytes)))
+            }
+        }
+        #[inline(always)]
+        unsafe fn right(self, pointer: *const i8) -> [int16x8_t; 2] {
+            // SAFETY: the caller's promise; there are sixteen places, and every aarch64 has the instructions.
+            unsafe {
+                let bytes = vqtbl1q_s8(vld1q_s8(pointer), vld1q_u8(BY_PLACE.as_ptr()));
+                [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)]
+            }
+        }
+        #[inline(always)]
+        fn dot(self, sum: int32x4_t, left: int16x4_t, right: [int16x8_t; 2]) -> int32x4_t {
+            // SAFETY: every aarch64 has the instructions.
+            unsafe {
+                let sum = vmlal_lane_s16::<0>(sum, vget_low_s16(right[0]), left);
+                let sum = vmlal_high_lane_s16::<1>(sum, right[0], left);
+                let sum = vmlal_lane_s16::<2>(sum, vget_low_s16(right[1]), left);
+                vmlal_high_lane_s16::<3>(sum, right[1], left)
+            }
+        }
+    }
+
+    impl Dots for Signed {
+        type S = Neon;
+        type Left = int8x16_t;
+        type Right = int8x16_t;
+
+        #[inline(always)]
+        fn simd(self) -> Neon {
+            Neon
+        }
+        #[inline(always)]
+        unsafe fn left(self, pointer: *const u8) -> int8x16_t {
+            // SAFETY: the caller's promise, and every aarch64 has the instructions.
+            unsafe {
+                let bytes = vdupq_n_u32(pointer.cast::<u32>().read_unaligned());
+                // The other highest bit makes a signed byte that is lower by 128.
+                vreinterpretq_s8_u32(veorq_u32(bytes, vdupq_n_u32(0x8080_8080)))
+            }
+        }
+        #[inline(always)]
+        unsafe fn right(self, pointer: *const i8) -> int8x16_t {
+            // SAFETY: the caller's promise, and every aarch64 has the instructions.
+            unsafe { vld1q_s8(pointer) }
+        }
+        #[inline(always)]
+        fn dot(self, sum: int32x4_t, left: int8x16_t, right: int8x16_t) -> int32x4_t {
+            let mut sum = sum;
+            // SAFETY: a value of this type exists only where the machine has the instruction, which computes a register from
+            // registers.
+            unsafe {
+                asm!(
+                    "sdot {sum:v}.4s, {left:v}.16b, {right:v}.16b",
+                    sum = inlateout(vreg) sum,
+                    left = in(vreg) left,
+                    right = in(vreg) right,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+            sum
+        }
+    }
+
+    impl Dots for Mixed {
+        type S = Neon;
+        type Left = uint8x16_t;
+        type Right = int8x16_t;
+
+        #[inline(always)]
+        fn simd(self) -> Neon {
+            Neon
+        }
+        #[inline(always)]
+        unsafe fn left(self, pointer: *const u8) -> uint8x16_t {
+            // SAFETY: the caller's promise, and every aarch64 has the instructions.
+            unsafe { vreinterpretq_u8_u32(vdupq_n_u32(pointer.cast::<u32>().read_unaligned())) }
+        }
+        #[inline(always)]
+        unsafe fn right(self, pointer: *const i8) -> int8x16_t {
+            // SAFETY: the caller's promise, and every aarch64 has the instructions.
+            unsafe { vld1q_s8(pointer) }
+        }
+        #[inline(always)]
+        fn dot(self, sum: int32x4_t, left: uint8x16_t, right: int8x16_t) -> int32x4_t {
+            let mut sum = sum;
+            // SAFETY: a value of this type exists only where the machine has the instruction, which computes a register from
+            // registers.
+            unsafe {
+                asm!(
+                    "usdot {sum:v}.4s, {left:v}.16b, {right:v}.16b",
+                    sum = inlateout(vreg) sum,
+                    left = in(vreg) left,
+                    right = in(vreg) right,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+            sum
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocked::BLOCK;
+    use crate::quantized::QUAD;
+    use crate::testing::Random;
+    use pretty_assertions::assert_eq;
+
+    /// Adds the products of four bytes and a block of weights to the sums of the block.
+    #[derive(Clone, Copy)]
+    struct Quads {
+        left: *const u8,
+        right: *const i8,
+        sums: *mut i32,
+    }
+
+    impl DotKernel for Quads {
+        #[inline(always)]
+        unsafe fn run<D: Dots>(self, d: D) {
+            let s = d.simd();
+            for first in (0..BLOCK).step_by(<D::S as Simd>::LANES) {
+                // SAFETY: the pointers lead to four bytes, and to weights and sums for each lane of a block.
+                unsafe {
+                    let (left, right) = (d.left(self.left), d.right(self.right.add(first * QUAD)));
+                    let sums = self.sums.add(first).cast::<f32>();
+                    s.store(sums, s.from_bits(d.dot(s.bits(s.load(sums)), left, right)));
+                }
+            }
+        }
+    }
+
+    /// A name, what left bytes are lowered by, and the function.
+    type Way = (&'static str, i32, unsafe fn(Quads));
+
+    /// Every way that this machine has.
+    fn ways() -> Vec<Way> {
+        let mut ways: Vec<Way> = vec![("portable", 0, portable::run)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            ways.extend(Isa::new(Tier::Avx2).map(|_| ("pairs", 0, x86::run_avx2 as unsafe fn(Quads))));
+            let vnni = Isa::new(Tier::Avx512).filter(|_| has_vnni());
+            ways.extend(vnni.map(|_| ("vnni", 0, x86::run_vnni as unsafe fn(Quads))));
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            ways.push(("widened", 0, neon::run_widened));
+            if has_dot_products() {
+                ways.push(("signed", 128, neon::run_signed));
+            }
+            if has_mixed_dot_products() {
+                ways.push(("mixed", 0, neon::run_mixed));
+            }
+        }
+        ways
+    }
+
+    #[test]
+    fn every_way_gives_the_sums_of_the_integers() {
+        let mut random = Random::new(1);
+        let extremes = [(0, 0), (255, -128), (255, 127), (0, -128), (128, -1), (127, 1)];
+        for case in 0..200 {
+            let pair = extremes.get(case);
+            let left: [u8; QUAD] = std::array::from_fn(|_| pair.map_or_else(|| random.next() as u8, |pair| pair.0));
+            let right: [i8; QUAD * BLOCK] =
+                std::array::from_fn(|_| pair.map_or_else(|| random.next() as i8, |pair| pair.1));
+            let start: [i32; BLOCK] = std::array::from_fn(|_| random.next() as i32);
+            for (name, lowered, run) in ways() {
+                let mut sums = start;
+                // SAFETY: the machine has this way, and the arrays are as long as the kernel says.
+                unsafe { run(Quads { left: left.as_ptr(), right: right.as_ptr(), sums: sums.as_mut_ptr() }) };
+                let expected: [i32; BLOCK] = std::array::from_fn(|lane| {
+                    let products = left.iter().zip(&right[lane * QUAD..]);
+                    let sum: i32 = products.map(|(a, b)| (i32::from(*a) - lowered) * i32::from(*b)).sum();
+                    start[lane].wrapping_add(sum)
+                });
+                assert_eq!(sums, expected, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_lowered_is_what_the_chosen_way_lowers() {
+        for isa in Isa::available() {
+            let lowered = if isa.tier() == Tier::Neon { ways().last().map_or(0, |way| way.1) } else { 0 };
+            assert_eq!(lowered_by(isa), lowered, "{isa}");
         }
     }
 }
