@@ -1145,7 +1145,10 @@ unsafe fn load_weights<S: Simd, const VECTORS: usize>(s: S, call: &Call, weights
         unsafe {
             let place = weights.add(vector / per_block * call.weights_block + vector % per_block * S::LANES);
             right[vector] = s.load(place);
-            prefetch_near(place.wrapping_add(AHEAD * BLOCK));
+            // A line holds a block.
+            if vector.is_multiple_of(per_block) {
+                prefetch_near(place.wrapping_add(AHEAD * BLOCK));
+            }
         }
     }
     right

@@ -323,8 +323,8 @@ mod neon {
         unsafe fn left(self, pointer: *const u8) -> int16x4_t {
             // SAFETY: the caller's promise, and every aarch64 has the instructions.
             unsafe {
-                let bytes = vcreate_u8(u64::from(pointer.cast::<u32>().read_unaligned()));
-                vreinterpret_s16_u16(vget_low_u16(vmovl_u8(bytes)))
+                let bytes = vdup_n_u32(pointer.cast::<u32>().read_unaligned());
+                vreinterpret_s16_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(bytes))))
             }
         }
         #[inline(always)]
@@ -390,7 +390,8 @@ mod neon {
 
     impl Dots for Mixed {
         type S = Neon;
-        type Left = uint8x16_t;
+        /// The bits of four bytes, loaded to where the instruction reads them.
+        type Left = f32;
         type Right = int8x16_t;
 
         #[inline(always)]
@@ -398,9 +399,9 @@ mod neon {
             Neon
         }
         #[inline(always)]
-        unsafe fn left(self, pointer: *const u8) -> uint8x16_t {
-            // SAFETY: the caller's promise, and every aarch64 has the instructions.
-            unsafe { vreinterpretq_u8_u32(vdupq_n_u32(pointer.cast::<u32>().read_unaligned())) }
+        unsafe fn left(self, pointer: *const u8) -> f32 {
+            // SAFETY: the caller's promise.
+            unsafe { pointer.cast::<f32>().read_unaligned() }
         }
         #[inline(always)]
         unsafe fn right(self, pointer: *const i8) -> int8x16_t {
@@ -408,13 +409,13 @@ mod neon {
             unsafe { vld1q_s8(pointer) }
         }
         #[inline(always)]
-        fn dot(self, sum: int32x4_t, left: uint8x16_t, right: int8x16_t) -> int32x4_t {
+        fn dot(self, sum: int32x4_t, left: f32, right: int8x16_t) -> int32x4_t {
             let mut sum = sum;
             // SAFETY: a value of this type exists only where the machine has the instruction, which computes a register from
             // registers.
             unsafe {
                 asm!(
-                    "usdot {sum:v}.4s, {left:v}.16b, {right:v}.16b",
+                    "sudot {sum:v}.4s, {right:v}.16b, {left:v}.4b[0]",
                     sum = inlateout(vreg) sum,
                     left = in(vreg) left,
                     right = in(vreg) right,
