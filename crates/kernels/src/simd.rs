@@ -226,3 +226,337 @@ pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         _ => kernel.run(Portable),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Random;
+    use half::f16;
+    use pretty_assertions::assert_eq;
+
+    /// As many values as the widest tier has lanes.
+    const MOST: usize = 16;
+
+    type Values = [f32; MOST];
+    type Numbers = [i32; MOST];
+
+    /// Every operation on operands of each kind, by name.
+    struct Operations {
+        a: Values,
+        b: Values,
+        c: Values,
+        i: Numbers,
+        j: Numbers,
+    }
+
+    fn integers(values: Numbers) -> Values {
+        values.map(|value| f32::from_bits(value as u32))
+    }
+
+    impl Kernel for Operations {
+        type Output = Vec<(&'static str, Values)>;
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> Self::Output {
+            let mut results = Vec::new();
+            macro_rules! results {
+                ($($name:literal: |$a:ident, $b:ident, $c:ident, $i:ident, $j:ident| $body:expr;)*) => {$({
+                    let mut result = [0.0; MOST];
+                    for first in (0..MOST).step_by(S::LANES) {
+                        // SAFETY: the lanes from the first on lie in the arrays.
+                        unsafe {
+                            let load = |values: &Values| s.load(values.as_ptr().add(first));
+                            let ($a, $b, $c) = (load(&self.a), load(&self.b), load(&self.c));
+                            let ($i, $j) = (s.bits(load(&integers(self.i))), s.bits(load(&integers(self.j))));
+                            let _ = ($a, $b, $c, $i, $j);
+                            s.store(result.as_mut_ptr().add(first), $body);
+                        }
+                    }
+                    results.push(($name, result));
+                })*};
+            }
+            let truth = |mask| s.select(mask, s.splat(1.0), s.splat(0.0));
+            results! {
+                "add": |a, b, c, i, j| s.add(a, b);
+                "sub": |a, b, c, i, j| s.sub(a, b);
+                "mul": |a, b, c, i, j| s.mul(a, b);
+                "div": |a, b, c, i, j| s.div(a, b);
+                "fma": |a, b, c, i, j| s.fma(a, b, c);
+                "max": |a, b, c, i, j| s.max(a, b);
+                "min": |a, b, c, i, j| s.min(a, b);
+                "sqrt": |a, b, c, i, j| s.sqrt(a);
+                "round": |a, b, c, i, j| s.round(a);
+                "floor": |a, b, c, i, j| s.floor(a);
+                "ceil": |a, b, c, i, j| s.ceil(a);
+                "trunc": |a, b, c, i, j| s.trunc(a);
+                "lt": |a, b, c, i, j| truth(s.lt(a, b));
+                "le": |a, b, c, i, j| truth(s.le(a, b));
+                "eq": |a, b, c, i, j| truth(s.eq(a, b));
+                "is_nan": |a, b, c, i, j| truth(s.is_nan(a));
+                "select": |a, b, c, i, j| s.select(s.lt(a, b), b, c);
+                "from_i": |a, b, c, i, j| s.from_i(i);
+                "add_i": |a, b, c, i, j| s.from_bits(s.add_i(i, j));
+                "sub_i": |a, b, c, i, j| s.from_bits(s.sub_i(i, j));
+                "and_i": |a, b, c, i, j| s.from_bits(s.and_i(i, j));
+                "or_i": |a, b, c, i, j| s.from_bits(s.or_i(i, j));
+                "xor_i": |a, b, c, i, j| s.from_bits(s.xor_i(i, j));
+                "shl": |a, b, c, i, j| s.from_bits(s.shl::<23>(i));
+                "shr": |a, b, c, i, j| s.from_bits(s.shr::<5>(i));
+                "eq_i": |a, b, c, i, j| truth(s.eq_i(i, j));
+                "splat_i": |a, b, c, i, j| s.from_bits(s.splat_i(self.i[3]));
+                "abs": |a, b, c, i, j| s.abs(a);
+                "neg": |a, b, c, i, j| s.neg(a);
+                "copysign": |a, b, c, i, j| s.copysign(a, b);
+            }
+            results
+        }
+    }
+
+    fn defined(o: &Operations, fused: bool, name: &str, lane: usize) -> f32 {
+        let (a, b, c, i, j) = (o.a[lane], o.b[lane], o.c[lane], o.i[lane], o.j[lane]);
+        let bits = |value: i32| f32::from_bits(value as u32);
+        match name {
+            "add" => a + b,
+            "sub" => a - b,
+            "mul" => a * b,
+            "div" => a / b,
+            "fma" => {
+                if fused {
+                    a.mul_add(b, c)
+                } else {
+                    a * b + c
+                }
+            }
+            "max" => {
+                if a > b {
+                    a
+                } else {
+                    b
+                }
+            }
+            "min" => {
+                if a < b {
+                    a
+                } else {
+                    b
+                }
+            }
+            "sqrt" => a.sqrt(),
+            "round" => a.round_ties_even(),
+            "floor" => a.floor(),
+            "ceil" => a.ceil(),
+            "trunc" => a.trunc(),
+            "lt" => f32::from(a < b),
+            "le" => f32::from(a <= b),
+            "eq" => f32::from(a == b),
+            "is_nan" => f32::from(a.is_nan()),
+            "select" => {
+                if a < b {
+                    b
+                } else {
+                    c
+                }
+            }
+            "from_i" => i as f32,
+            "add_i" => bits(i.wrapping_add(j)),
+            "sub_i" => bits(i.wrapping_sub(j)),
+            "and_i" => bits(i & j),
+            "or_i" => bits(i | j),
+            "xor_i" => bits(i ^ j),
+            "shl" => bits(i << 23),
+            "shr" => bits(i >> 5),
+            "eq_i" => f32::from(i == j),
+            "splat_i" => bits(o.i[3]),
+            "abs" => a.abs(),
+            "neg" => -a,
+            "copysign" => a.copysign(b),
+            _ => unreachable!("{name} has no definition"),
+        }
+    }
+
+    struct Fused;
+
+    impl Kernel for Fused {
+        type Output = bool;
+        #[inline(always)]
+        fn run<S: Simd>(self, _: S) -> bool {
+            S::FUSED
+        }
+    }
+
+    #[test]
+    fn every_tier_computes_what_the_definitions_say() {
+        let special = [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            0.5,
+            1.5,
+            -2.5,
+            f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::MAX,
+            f32::MIN,
+            f32::MIN_POSITIVE,
+            1e-45,
+            8_388_609.0,
+            3.0,
+        ];
+        let arithmetic = ["add", "sub", "mul", "div", "fma", "sqrt", "round", "floor", "ceil", "trunc"];
+        let numbers = [0, 1, -1, 7, i32::MAX, i32::MIN, 0x0102_0304, 16_777_217];
+        let mut random = Random::new(3);
+        for isa in Isa::available() {
+            let fused = dispatch(isa, Fused);
+            for _ in 0..200 {
+                let mut values = || {
+                    std::array::from_fn(|_| match random.between(0, 2) {
+                        0 => special[random.between(0, special.len() - 1)],
+                        1 => random.value() * 1e10,
+                        _ => random.value(),
+                    })
+                };
+                let (a, b, c) = (values(), values(), values());
+                let mut values = || {
+                    std::array::from_fn(|_| match random.between(0, 1) {
+                        0 => numbers[random.between(0, numbers.len() - 1)],
+                        _ => random.next() as i32,
+                    })
+                };
+                let (i, j) = (values(), values());
+                let operands = Operations { a, b, c, i, j };
+                for (name, result) in dispatch(isa, Operations { ..operands }) {
+                    for lane in 0..MOST {
+                        let expected = defined(&operands, fused, name, lane);
+                        // Which NaN arithmetic makes is not said.
+                        let is_same = result[lane].to_bits() == expected.to_bits()
+                            || result[lane].is_nan() && expected.is_nan() && arithmetic.contains(&name);
+                        assert!(is_same, "{isa} {name}: {} for {expected} of {a:?} {b:?} {c:?}", result[lane]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Loads and stores of parts and of other types, conversions, reductions and the table, checked in place.
+    struct Memory;
+
+    impl Kernel for Memory {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            let values: Values = std::array::from_fn(|lane| [0.5, 2.5, -3.0, 1.5][lane % 4] + lane as f32 * 10.0);
+            let bytes: [u8; 2 * MOST] = std::array::from_fn(|index| (index * 37 + 200) as u8);
+            let read = |value: S::F| {
+                let mut lanes = [f32::NAN; MOST];
+                // SAFETY: a vector has at most as many lanes.
+                unsafe { s.store(lanes.as_mut_ptr(), value) };
+                lanes
+            };
+            let integers = |value: S::I| read(s.from_i(value));
+            for count in 0..=MOST {
+                let some = count.min(S::LANES);
+                let mut stored = [-7.0; MOST];
+                // SAFETY: the arrays have values for all lanes.
+                let lanes = unsafe {
+                    s.store_partial(stored.as_mut_ptr(), s.load(values.as_ptr()), count);
+                    read(s.load_partial(values[MOST - some..].as_ptr(), count))
+                };
+                for lane in 0..S::LANES {
+                    assert_eq!(lanes[lane], if lane < some { values[MOST - some + lane] } else { 0.0 }, "{count}");
+                }
+                for lane in 0..MOST {
+                    assert_eq!(stored[lane], if lane < some { values[lane] } else { -7.0 }, "{count}");
+                }
+            }
+            for offset in 0..MOST - S::LANES + 1 {
+                let from = bytes[offset..].as_ptr();
+                // SAFETY: the bytes from the offset on are as many as twice the lanes.
+                let (eight, sixteen, codes) = unsafe {
+                    let mut codes = [9u8; MOST];
+                    s.store_u8(codes.as_mut_ptr(), s.load_u8(from));
+                    (integers(s.load_u8(from)), integers(s.load_u16(from)), codes)
+                };
+                for lane in 0..S::LANES {
+                    let pair = [bytes[offset + 2 * lane], bytes[offset + 2 * lane + 1]];
+                    assert_eq!(eight[lane], f32::from(bytes[offset + lane]));
+                    assert_eq!(sixteen[lane], f32::from(u16::from_le_bytes(pair)));
+                }
+                assert_eq!(codes[..S::LANES], bytes[offset..offset + S::LANES]);
+                assert!(codes[S::LANES..].iter().all(|code| *code == 9));
+            }
+            let table: [f32; 16] = std::array::from_fn(|entry| entry as f32 * 1.25 - 4.0);
+            for first in [0, 4, 11, -9, i32::MIN] {
+                let index: Numbers = std::array::from_fn(|lane| first.wrapping_add(lane as i32 * 7));
+                // SAFETY: the array has numbers for all lanes.
+                let index_vector = s.bits(unsafe { s.load(index.as_ptr().cast()) });
+                let found = read(s.lookup(&table, index_vector));
+                for lane in 0..S::LANES {
+                    assert_eq!(found[lane], table[(index[lane] & 15) as usize]);
+                }
+            }
+            // SAFETY: the array has values for all lanes.
+            let vector = unsafe { s.load(values.as_ptr()) };
+            let nearest = integers(s.to_i(vector));
+            assert!((0..S::LANES).all(|lane| nearest[lane] == values[lane].round_ties_even()));
+            assert_eq!(s.reduce_add(vector), values[..S::LANES].iter().sum::<f32>());
+            // The last value is the greatest, and the first one the least.
+            assert_eq!(s.reduce_max(vector), values[S::LANES - 1]);
+            assert_eq!(s.reduce_max(s.neg(vector)), -values[0]);
+            for lane in 0..S::LANES {
+                let mask = s.eq(vector, s.splat(values[lane]));
+                assert!(s.any(mask));
+            }
+            assert!(!s.any(s.eq(vector, s.splat(0.25))));
+        }
+    }
+
+    #[test]
+    fn memory_conversions_and_reductions() {
+        for isa in Isa::available() {
+            dispatch(isa, Memory);
+        }
+    }
+
+    /// Half precision of values from one array to another, and back.
+    struct Halves<'a>(&'a [f32], &'a mut [f16], &'a mut [f32]);
+
+    impl Kernel for Halves<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            for first in (0..self.0.len()).step_by(S::LANES) {
+                // SAFETY: the arrays are as long as each other, and whole numbers of vectors.
+                unsafe {
+                    let halves = self.1.as_mut_ptr().add(first).cast::<u8>();
+                    s.store_f16(halves, s.load(self.0.as_ptr().add(first)));
+                    s.store(self.2.as_mut_ptr().add(first), s.load_f16(halves));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn halves_round_to_the_nearest() {
+        let mut values: Vec<f32> = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()).collect();
+        // Between neighbours, in the middle of them and beside it, and beyond all of them.
+        let between: Vec<f32> = values.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0).collect();
+        values.extend(between.iter().flat_map(|value| [*value, value * 1.000_001, value * 0.999_999]));
+        values.extend([65519.9, 65520.0, 1e9, f32::MAX, 1e-8, 2.0f32.powi(-25), 1e-45]);
+        values.resize(values.len().next_multiple_of(MOST), 0.0);
+        for isa in Isa::available() {
+            let (mut halves, mut back) = (vec![f16::ZERO; values.len()], vec![0.0; values.len()]);
+            dispatch(isa, Halves(&values, &mut halves, &mut back));
+            for (index, value) in values.iter().enumerate() {
+                let expected = f16::from_f32(*value);
+                let is_same = |half: f16| half.to_bits() == expected.to_bits() || half.is_nan() && expected.is_nan();
+                assert!(is_same(halves[index]), "{isa}: {value} became {} instead of {expected}", halves[index]);
+                let (given, wanted) = (back[index], expected.to_f32());
+                assert!(given.to_bits() == wanted.to_bits() || given.is_nan() && wanted.is_nan(), "{isa}: {given}");
+            }
+        }
+    }
+}
