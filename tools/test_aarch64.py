@@ -61,7 +61,9 @@ def cargo(arguments, processor, words):
 def main():
     """Builds once, and runs on each processor; the exit code is 1 if anything fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--processors", nargs="+", default=PROCESSORS, metavar="NAME", help="as `qemu-aarch64 -cpu` has them")
+    parser.add_argument(
+        "--processors", nargs="+", default=PROCESSORS, metavar="NAME", help="as `qemu-aarch64 -cpu` names them"
+    )
     parser.add_argument("--graphs", action="store_true", help="run the graph tests of the runtime as well")
     parser.add_argument("--program", action="store_true", help="build the program as well and run the committed models")
     parser.add_argument("--qemu", default="qemu-aarch64", help="the emulator [default: qemu-aarch64]")
