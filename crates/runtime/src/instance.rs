@@ -258,7 +258,7 @@ impl Instance {
             }
             Action::Reshape => self.places[first] = Place::Dynamic(first),
             Action::Append(variable) if self.are_known(compiled, position) => {
-                plan.is_static = true;
+                (plan.is_static, plan.use_kernel) = (true, true);
                 self.places[first] = Place::Next(*variable);
                 // The memory of the old value is that of the new one unless somebody still reads it.
                 let state = node.inputs.first().map(|source| compiled.value(*source));
