@@ -58,9 +58,10 @@ impl Fused {
 
 impl Operation for Fused {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
-        let mut results: SmallVec<[ValueFacts; 4]> = SmallVec::new();
+        // An attention with everything that it takes has eleven stages.
+        let mut results: SmallVec<[ValueFacts; 12]> = SmallVec::new();
         for stage in &self.stages {
-            let mut inputs: SmallVec<[&ValueFacts; 4]> = SmallVec::new();
+            let mut inputs: SmallVec<[&ValueFacts; 6]> = SmallVec::new();
             for input in &stage.inputs {
                 inputs.push(match input {
                     StageInput::Outside(port) => context.input(*port)?,
