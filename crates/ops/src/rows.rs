@@ -176,7 +176,9 @@ impl Append {
         let ([rows, batch, heads, columns], sizes) = (four(state, Blame::Input(0))?, four(new, Blame::Input(1))?);
         let images = self.images(images, batch)?;
         if images.len() != sizes[0] || [heads, columns] != [sizes[1], sizes[3]] {
-            let message = format!("shape {new} does not continue {} images of {state}", images.len());
+            let (count, plain) = (images.len(), Shape::from([batch, heads, rows, columns]));
+            let message =
+                format!("shape {new} does not continue the {count} images that are picked of a state {plain}");
             return Err(OpError::shape(Blame::Input(1), message));
         }
         let width = columns
@@ -211,7 +213,9 @@ impl Operation for Append {
         };
         let continued = if context.input_count() > 2 { context.shape(2).dim(0) } else { *batch };
         let merged = |a: Dim, b: Dim| {
-            let message = || format!("shape {new} does not continue {state}");
+            let plain = rows_inside(&state);
+            let message =
+                || format!("shape {new} does not continue the {continued} images that are picked of a state {plain}");
             a.merge(b).ok_or_else(|| OpError::shape(Blame::Input(1), message()))
         };
         let dims = [

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ovir_graph::{Model, Node, NodeId, Output, Source, Validated};
+use ovir_graph::{Location, Model, Node, NodeId, Output, Source, Validated};
 use ovir_ops::fused::{Fused, Stage, StageInput};
 use ovir_ops::infrastructure::read_value::ReadValue;
 use ovir_ops::movement::concat::Concat;
@@ -218,6 +218,11 @@ fn internal(kind: &'static str, node: &Node, operation: Arc<dyn Operation>, inpu
     let version = OpVersion::new(1, (1, 1), (1, 3), (1, 1));
     let mut copy = Node::new(format!("{}/rows", node.friendly_name), kind, version, operation, inputs, 1);
     copy.opset = Cow::Borrowed("ovir");
+    // Its ports are not those that the file declares.
+    copy.location = node
+        .location
+        .as_ref()
+        .map(|location| Location { id: location.id.clone(), layer: location.layer, ..Location::default() }.into());
     copy
 }
 

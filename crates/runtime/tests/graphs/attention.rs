@@ -223,6 +223,12 @@ fn a_failed_step_leaves_what_was_kept() {
         assert!(step(&mut request, 1, 9, beams).is_err());
         assert_eq!([0, 1].map(|variable| request.variable(variable).unwrap().unwrap()), before, "{beams:?}");
     }
+    // Two images of new rows, of which only one is picked.
+    give(&mut request, [2, 2], true, &Step { rows: 1, keys: 6, beams: vec![0, 1] }, 3);
+    request.set_input(4, Tensor::from_slice(&[0i32], [1]).unwrap()).unwrap();
+    let message = request.infer().unwrap_err().to_string();
+    assert!(message.contains("does not continue the 1 images that are picked of a state [2,2,5,8]"), "{message}");
+    assert!(!message.contains("id -"), "{message}");
     step(&mut request, 1, 6, [0, 1]).unwrap();
     assert_eq!(request.variable(0).unwrap().unwrap().shape()[..], [2, 2, 6, COLUMNS]);
 }
