@@ -12,13 +12,12 @@ turns, and their medians are compared. Arithmetic is f32 on both sides.
 import argparse
 import statistics
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import openvino
 import ovir_capi
-from ovir_capi import find_library
+from zoo_timing import OpenVino, timed
 
 SIZES = {
     "vocab_size": 4000,
@@ -31,40 +30,7 @@ SIZES = {
     "max_position_embeddings": 8192,
 }
 
-SETTINGS = {
-    "INFERENCE_PRECISION_HINT": "f32",
-    "KV_CACHE_PRECISION": "f32",
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-    "PERFORMANCE_HINT": "LATENCY",
-    "NUM_STREAMS": 1,
-}
-
-
 HEADING = " context       prompt       ovir  ratio         step       ovir  ratio   difference"
-
-
-class OpenVino:
-    """OpenVINO's CPU plugin, with the calls of `ovir_capi.CompiledModel`."""
-
-    def __init__(self, path: Path, threads: int):
-        compiled = openvino.Core().compile_model(path, "CPU", {**SETTINGS, "INFERENCE_NUM_THREADS": threads})
-        self._request = compiled.create_infer_request()
-
-    def infer(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """The logits."""
-        return next(iter(self._request.infer(inputs).values()))
-
-    def reset_state(self) -> None:
-        """Forgets everything."""
-        self._request.reset_state()
-
-
-class Ovir(ovir_capi.CompiledModel):
-    """ovir through its C interface."""
-
-    def infer(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """The logits."""
-        return next(iter(super().infer(inputs).values()))
 
 
 def build(kind: str, path: Path) -> None:
@@ -98,11 +64,17 @@ class Prompts:
         return {name: values[name] for name in self._names}
 
 
-def timed(system, inputs: dict[str, np.ndarray]) -> tuple[float, np.ndarray]:
-    """Milliseconds of an inference, and the logits."""
-    start = time.perf_counter()
-    logits = system.infer(inputs)
-    return (time.perf_counter() - start) * 1e3, logits
+def logits(system) -> np.ndarray:
+    """What the last inference gave."""
+    if isinstance(system, OpenVino):
+        return system.request.get_output_tensor(0).data
+    return next(iter(system.outputs().values()))
+
+
+def inference(system, inputs: dict[str, np.ndarray]) -> float:
+    """Milliseconds of an inference."""
+    system.set_inputs(inputs)
+    return timed(system)
 
 
 def measure(systems, prompts: Prompts, context: int, steps: int) -> str:
@@ -110,15 +82,13 @@ def measure(systems, prompts: Prompts, context: int, steps: int) -> str:
     for system in systems:
         system.reset_state()
     prompt = prompts(context, 0)
-    prefills = [timed(system, prompt)[0] for system in systems]
+    prefills = [inference(system, prompt) for system in systems]
     times, difference = [[] for _ in systems], 0.0
     for step in range(steps):
         inputs = prompts(1, context + step)
-        order = [0, 1] if step % 2 else [1, 0]
-        found = {index: timed(systems[index], inputs) for index in order}
-        for index, (milliseconds, _) in found.items():
-            times[index].append(milliseconds)
-        difference = max(difference, float(np.abs(found[0][1] - found[1][1]).max()))
+        for index in [0, 1] if step % 2 else [1, 0]:
+            times[index].append(inference(systems[index], inputs))
+        difference = max(difference, float(np.abs(logits(systems[0]) - logits(systems[1])).max()))
     theirs, ours = (statistics.median(line) for line in times)
     return (
         f"{context:8} {prefills[0]:12.1f} {prefills[1]:10.1f} {prefills[1] / prefills[0]:6.2f}"
@@ -139,11 +109,11 @@ def main():
     arguments = parser.parse_args()
     if arguments.build:
         build(arguments.build, arguments.model)
-    library = find_library(arguments.library, Path(__file__).resolve().parents[1] / "target")
+    library = ovir_capi.find_library(arguments.library, Path(__file__).resolve().parents[1] / "target")
     if library is None:
         sys.exit("no library: cargo build --release -p ovir-capi")
     prompts = Prompts(arguments.model, arguments.batch)
-    with Ovir(library, arguments.model, threads=arguments.threads) as ours:
+    with ovir_capi.CompiledModel(library, arguments.model, threads=arguments.threads) as ours:
         systems = [OpenVino(arguments.model, arguments.threads), ours]
         print(f"{arguments.model}, {arguments.threads} threads, milliseconds")
         print(HEADING)

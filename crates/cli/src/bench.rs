@@ -240,10 +240,18 @@ impl FreeStreams {
         }
         *free -= 1;
         drop(free);
-        let result = work();
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.returned.notify_one();
-        result
+        let _taken = TakenStream(self);
+        work()
+    }
+}
+
+/// A stream that comes back when the work has ended, however it does: others may wait for it.
+struct TakenStream<'a>(&'a FreeStreams);
+
+impl Drop for TakenStream<'_> {
+    fn drop(&mut self) {
+        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.returned.notify_one();
     }
 }
 

@@ -547,8 +547,8 @@ struct FewQueries<'a> {
 }
 
 impl FewQueries<'_> {
-    /// Computes all queries. Heads whose keys lie side by side read them together, some at a time, because memory is fast in its
-    /// own order only.
+    /// Computes all queries. Heads whose keys lie side by side read them together, some at a time, because memory is fast in
+    /// its own order only.
     ///
     /// # Safety
     /// The lengths were checked, nobody else touches these rows of the result, there are at most [`MOST_ROWS`] queries, and
@@ -565,7 +565,8 @@ impl FewQueries<'_> {
         let mut scores = Scores(MaybeUninit::uninit());
         let scores = scores.0.as_mut_ptr().cast::<f32>();
         let visible = self.first.visible(count);
-        let step = if self.is_far() { FEW_KEYS } else { KEYS };
+        let is_far = self.is_far(g.key_strides) || self.is_far(g.value_strides);
+        let step = if is_far { FEW_KEYS } else { KEYS };
         self.ask(self.first.k, g.key_strides, 0..step.min(visible));
         for start in (0..visible).step_by(step) {
             let keys = step.min(visible - start);
@@ -641,22 +642,20 @@ impl FewQueries<'_> {
         })
     }
 
-    /// Whether keys come from memory in short runs. Heads that do not lie side by side have long runs of their own, which the
-    /// processor finds.
-    fn is_far(&self) -> bool {
-        let g = self.first.geometry;
-        let [_, head, row] = g.key_strides;
-        head < row && g.keys.saturating_mul(row) > NEAR
+    /// Whether keys or values come from memory in short runs. Heads that do not lie side by side have long runs of their own,
+    /// which the processor finds.
+    fn is_far(&self, [_, head, row]: [usize; 3]) -> bool {
+        head < row && self.first.geometry.keys.saturating_mul(row) > NEAR
     }
 
     /// Asks for some rows of the keys or values of all heads, in the order in which they lie.
     fn ask(&self, values: &[f32], strides: [usize; 3], rows: Range<usize>) {
+        if !self.is_far(strides) {
+            return;
+        }
         let g = self.first.geometry;
         let first = self.first.key_head();
         let last = (self.first.head + self.heads - 1) / g.heads_per_key_head;
-        if !self.is_far() {
-            return;
-        }
         let len = (last - first) * strides[1] + g.depth.max(g.value_depth);
         let start = self.first.image * strides[0] + first * strides[1];
         for row in rows {
@@ -943,11 +942,15 @@ mod tests {
             let key_heads = heads / shared;
             let rows = [key_heads * depth, depth, 2 * key_heads * depth];
             let dense = AttentionGeometry::dense([2, heads, shared], [queries, keys, depth, depth], 0.3, None);
-            let g = AttentionGeometry { key_strides: rows, value_strides: rows, ..dense };
             let len = keys * rows[2];
             let (q, k, v) = (random.values(2 * heads * queries * depth), random.values(len), random.values(len));
             let additive = random.values(queries * keys);
-            for mask in [AttentionMask::None, AttentionMask::Additive(&additive, [0, 0, keys, 1])] {
+            // Values lie as keys do, or each head by itself.
+            for (value_strides, mask) in [
+                (rows, AttentionMask::None),
+                (dense.value_strides, AttentionMask::Additive(&additive, [0, 0, keys, 1])),
+            ] {
+                let g = AttentionGeometry { key_strides: rows, value_strides, ..dense };
                 let expected = reference(&g, [&q, &k, &v], &mask, None);
                 for isa in Isa::available() {
                     let run = || {

@@ -15,6 +15,7 @@
 use ovir_tensor::{Bounds, Dim, ElementType, PartialShape, Shape, SmallVec, Tensor, TensorError, Value};
 
 use crate::movement::gather::out_of_range;
+use crate::shape::shape_of::write_sizes;
 use crate::{Blame, EvaluateContext, InferContext, OpError, OpResult, Operation};
 
 /// Where batch, heads, rows and columns are among the axes of what has its rows first.
@@ -65,7 +66,7 @@ pub fn to_rows(tensor: &Tensor) -> OpResult<Tensor> {
     let [batch, heads, rows, columns] = four(tensor.shape(), Blame::Node)?;
     let shape = Shape::from([rows, batch, heads, columns]);
     let mut moved = Tensor::zeros(tensor.element_type(), shape)?;
-    let width = columns * width_of(tensor.element_type())?;
+    let width = columns.saturating_mul(width_of(tensor.element_type())?);
     add_rows(tensor.bytes(), [batch, heads, rows, width], moved.bytes_mut()?);
     Ok(moved)
 }
@@ -77,7 +78,7 @@ pub fn to_rows(tensor: &Tensor) -> OpResult<Tensor> {
 pub fn from_rows(tensor: &Tensor) -> OpResult<Tensor> {
     let [rows, batch, heads, columns] = four(tensor.shape(), Blame::Node)?;
     let mut moved = Tensor::zeros(tensor.element_type(), Shape::from([batch, heads, rows, columns]))?;
-    let width = columns * width_of(tensor.element_type())?;
+    let width = columns.saturating_mul(width_of(tensor.element_type())?);
     take_rows(tensor.bytes(), [batch, heads, rows, width], moved.bytes_mut()?);
     Ok(moved)
 }
@@ -96,6 +97,10 @@ fn for_each_row(
     [batch, heads, rows, width]: [usize; 4],
     mut move_row: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
 ) {
+    // Without rows there may be any number of heads.
+    if rows == 0 || width == 0 {
+        return;
+    }
     for image in 0..batch {
         for head in 0..heads {
             for row in 0..rows {
@@ -109,6 +114,10 @@ fn for_each_row(
 
 /// Writes the rows of the images that are continued, of so many images, rows and bytes an image.
 pub fn continue_images(state: &[u8], images: &Images, [batch, rows, width]: [usize; 3], output: &mut [u8]) {
+    // Without images there may be any number of rows.
+    if output.is_empty() {
+        return;
+    }
     let mut slots = output.chunks_exact_mut(width.max(1));
     for row in 0..rows {
         for (image, slot) in images.iter().zip(&mut slots) {
@@ -151,13 +160,19 @@ impl AppendSizes {
     #[must_use]
     pub fn shape(&self, new: &Shape) -> Shape {
         let columns = new.last().copied().unwrap_or(0);
-        Shape::from([self.state[1] + self.new[2], self.images.len(), self.new[1], columns])
+        Shape::from([self.state[1].saturating_add(self.new[2]), self.images.len(), self.new[1], columns])
+    }
+
+    /// The rows that were there and the new ones, of the bytes of the result.
+    pub fn parts<'a>(&self, result: &'a mut [u8]) -> (&'a mut [u8], &'a mut [u8]) {
+        let new = self.new.iter().fold(1usize, |bytes, size| bytes.saturating_mul(*size));
+        result.split_at_mut(result.len().saturating_sub(new))
     }
 
     /// The bytes of the rows of an image at one place.
     #[must_use]
     pub fn image_bytes(&self) -> usize {
-        self.new[1] * self.new[3]
+        self.new[1].saturating_mul(self.new[3])
     }
 }
 
@@ -234,7 +249,7 @@ impl Operation for Append {
         let sizes = self.sizes(state.element_type(), state.shape(), new.shape(), images.as_deref())?;
         let [batch, rows] = sizes.state;
         let mut output = context.output(0, &sizes.shape(new.shape()))?;
-        let (old, added) = output.bytes_mut().split_at_mut(rows * sizes.images.len() * sizes.image_bytes());
+        let (old, added) = sizes.parts(output.bytes_mut());
         continue_images(state.bytes(), &sizes.images, [batch, rows, sizes.image_bytes()], old);
         add_rows(new.bytes(), sizes.new, added);
         Ok(())
@@ -251,7 +266,7 @@ impl Operation for FromRows {
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let view = context.input(0)?;
         let [rows, batch, heads, columns] = four(view.shape(), Blame::Input(0))?;
-        let sizes = [batch, heads, rows, columns * width_of(view.element_type())?];
+        let sizes = [batch, heads, rows, columns.saturating_mul(width_of(view.element_type())?)];
         let mut output = context.output(0, &Shape::from([batch, heads, rows, columns]))?;
         take_rows(view.bytes(), sizes, output.bytes_mut());
         Ok(())
@@ -276,19 +291,7 @@ impl Operation for RowsShape {
             true => context.input(1)?.elements(),
             false => batch,
         };
-        let (sizes, shape) = ([images, heads, rows, columns], Shape::from([4]));
-        if self.output_type == ElementType::I32 {
-            for (target, size) in context.output_slice::<i32>(0, &shape)?.iter_mut().zip(sizes) {
-                *target = i32::try_from(size).map_err(|_| {
-                    OpError::unsupported(format!("the dimension {size} does not fit the output type i32"))
-                })?;
-            }
-            return Ok(());
-        }
-        for (target, size) in context.output_slice::<i64>(0, &shape)?.iter_mut().zip(sizes) {
-            *target = size as i64;
-        }
-        Ok(())
+        write_sizes(context, &[images, heads, rows, columns], self.output_type)
     }
 
     fn takes_packed(&self) -> bool {
@@ -311,6 +314,19 @@ mod tests {
         assert_eq!(rows.slice::<i32>().unwrap()[((2 + 1) * 3 + 2) * 5], ((3 + 2) * 4 + 1) * 5);
         assert_eq!(from_rows(&rows).unwrap(), tensor);
         assert!(to_rows(&Tensor::scalar(1).unwrap()).is_err());
+    }
+
+    /// A tensor without elements may have axes of any size.
+    #[test]
+    fn nothing_is_moved_at_once() {
+        for shape in [[1, usize::MAX / 2, 0, 8], [0, 3, usize::MAX / 2, 8], [usize::MAX / 2, 7, 9, 0]] {
+            let rows = to_rows(&Tensor::zeros(ElementType::F32, shape).unwrap()).unwrap();
+            assert_eq!(from_rows(&rows).unwrap().shape()[..], shape);
+            let sizes = Append { gather_version: 8 }
+                .sizes(ElementType::F32, rows.shape(), &Shape::from([0, shape[1], 1, shape[3]]), Some(&[]))
+                .unwrap();
+            continue_images(&[], &sizes.images, [shape[0], shape[2], sizes.image_bytes()], &mut []);
+        }
     }
 
     #[test]

@@ -96,15 +96,21 @@ fn fused_node(model: &Model, chain: &[NodeId]) -> Node {
         stages.push(Stage { friendly_name, type_name, operation: node.operation.clone(), inputs });
     }
     let last = chain.last().map(|id| model.node(*id).clone());
-    let version = OpVersion::new(1, (1, 1), (0, usize::MAX), (1, 1));
     let mut node =
-        last.unwrap_or_else(|| Node::new("", "Fused", version, Arc::new(Fused { stages: Vec::new() }), Vec::new(), 1));
-    node.type_name = Cow::Borrowed("Fused");
-    node.opset = Cow::Borrowed("ovir");
-    node.version = version;
-    node.operation = Arc::new(Fused { stages });
+        last.unwrap_or_else(|| Node::new("", "Fused", FUSED, Arc::new(Fused { stages: Vec::new() }), Vec::new(), 1));
+    become_fused(&mut node, stages);
     node.inputs = outside;
     node
+}
+
+const FUSED: OpVersion = OpVersion::new(1, (1, 1), (0, usize::MAX), (1, 1));
+
+/// Makes a layer one of these stages.
+pub(crate) fn become_fused(node: &mut Node, stages: Vec<Stage>) {
+    node.type_name = Cow::Borrowed("Fused");
+    node.opset = Cow::Borrowed("ovir");
+    node.version = FUSED;
+    node.operation = Arc::new(Fused { stages });
 }
 
 /// Removes layers that nobody reads any more.

@@ -19,7 +19,7 @@ use ovir_ops::shape::shape_of::ShapeOf;
 use ovir_ops::{OpVersion, Operation};
 use ovir_tensor::ElementType;
 
-use crate::chain::{Uses, remove};
+use crate::chain::{Uses, become_fused, remove};
 use crate::trace::{Trace, named};
 
 /// A variable that grows.
@@ -250,8 +250,5 @@ fn read_rows(node: &mut Node, value: Source) {
         let inputs = vec![StageInput::Outside(port)];
         stages.insert(0, Stage { friendly_name, type_name, operation: Arc::new(FromRows), inputs });
     }
-    node.type_name = Cow::Borrowed("Fused");
-    node.opset = Cow::Borrowed("ovir");
-    node.version = OpVersion::new(1, (1, 1), (0, usize::MAX), (1, 1));
-    node.operation = Arc::new(Fused { stages });
+    become_fused(node, stages);
 }

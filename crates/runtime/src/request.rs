@@ -332,13 +332,14 @@ impl State {
             None => execution.run(&mut |_, _| Ok(())),
         };
         let result = if instance.uses_pool() { team.lead(run) } else { run() };
-        if let Err(error) = result {
+        if let Err(error) = result.and_then(|()| self.give_outputs(compiled, position)) {
             self.memory.variables.iter_mut().for_each(Variable::shrink);
             self.memory.journal.roll_back(&mut self.memory.variables);
             self.memory.end_inference(environment);
             return Err(error);
         }
-        self.commit(compiled, position, environment)
+        self.commit(compiled, position, environment);
+        Ok(())
     }
 
     fn check_inputs(&self, compiled: &Compiled) -> Result<(), RunError> {
@@ -440,14 +441,20 @@ impl State {
         Ok(self.instances.len() - 1)
     }
 
-    /// Gives the outputs and the new values of variables.
-    fn commit(&mut self, compiled: &Compiled, position: usize, environment: &Environment) -> Result<(), RunError> {
+    /// Gives the outputs that no step has written where they belong.
+    fn give_outputs(&mut self, compiled: &Compiled, position: usize) -> Result<(), RunError> {
         let instance = &self.instances[position];
         for (index, (value, source)) in instance.outputs.iter().enumerate() {
             if instance.places[*value] != crate::instance::Place::Output(index) {
                 self.memory.give(compiled, instance, *source, index)?;
             }
         }
+        Ok(())
+    }
+
+    /// Gives variables their new values.
+    fn commit(&mut self, compiled: &Compiled, position: usize, environment: &Environment) {
+        let instance = &self.instances[position];
         self.memory.end_inference(environment);
         self.memory.journal.commit();
         for step in &compiled.steps {
@@ -463,7 +470,6 @@ impl State {
                 std::mem::swap(&mut variable.current, &mut variable.next);
             }
         }
-        Ok(())
     }
 }
 

@@ -296,25 +296,22 @@ fn append(
     let (element_type, old_shape) = (state.element_type(), state.shape().clone());
     let sizes = operation.sizes(element_type, &old_shape, new.shape(), images.as_deref())?;
     let shape = sizes.shape(new.shape());
-    let old_bytes = sizes.state[1] * sizes.images.len() * sizes.image_bytes();
     if is_in_place
         && sizes.keeps_state()
         && let Some(mut tensor) = current.take()
     {
         let is_changed = tensor.resize(&shape);
-        if !matches!(is_changed, Ok(true)) {
-            *current = Some(tensor);
-            is_changed?;
-        } else {
-            let tensor = next.insert(tensor);
+        if matches!(is_changed, Ok(true)) {
             *grown_from = Some(old_shape);
-            add_rows(new.bytes(), sizes.new, &mut tensor.bytes_mut()?[old_bytes..]);
+            add_rows(new.bytes(), sizes.new, sizes.parts(next.insert(tensor).bytes_mut()?).1);
             return Ok(());
         }
+        *current = Some(tensor);
+        is_changed?;
     }
     Tensor::prepare(next, element_type, &shape)?;
     let (Some(state), Some(tensor)) = (current, next) else { return Err(missing()) };
-    let (old, added) = tensor.bytes_mut()?.split_at_mut(old_bytes);
+    let (old, added) = sizes.parts(tensor.bytes_mut()?);
     continue_images(state.bytes(), &sizes.images, [sizes.state[0], sizes.state[1], sizes.image_bytes()], old);
     add_rows(new.bytes(), sizes.new, added);
     Ok(())

@@ -42,6 +42,25 @@ pub struct ShapeOf {
     pub attributes: ShapeOfAttributes,
 }
 
+/// Writes sizes to output 0.
+///
+/// # Errors
+/// When a size does not fit the type.
+pub(crate) fn write_sizes(context: &mut EvaluateContext<'_>, sizes: &[usize], output_type: ElementType) -> OpResult {
+    let shape = Shape::from([sizes.len()]);
+    if output_type == ElementType::I32 {
+        for (target, size) in context.output_slice::<i32>(0, &shape)?.iter_mut().zip(sizes) {
+            *target = i32::try_from(*size)
+                .map_err(|_| OpError::unsupported(format!("the dimension {size} does not fit the output type i32")))?;
+        }
+        return Ok(());
+    }
+    for (target, size) in context.output_slice::<i64>(0, &shape)?.iter_mut().zip(sizes) {
+        *target = *size as i64;
+    }
+    Ok(())
+}
+
 impl Operation for ShapeOf {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
         let output_type = self.attributes.output_type;
@@ -56,19 +75,7 @@ impl Operation for ShapeOf {
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let shape = context.input(0)?.shape();
-        let rank = Shape::from([shape.rank()]);
-        if self.attributes.output_type == ElementType::I32 {
-            for (target, size) in context.output_slice::<i32>(0, &rank)?.iter_mut().zip(shape.iter()) {
-                *target = i32::try_from(*size).map_err(|_| {
-                    OpError::unsupported(format!("the dimension {size} does not fit the output type i32"))
-                })?;
-            }
-            return Ok(());
-        }
-        for (target, size) in context.output_slice::<i64>(0, &rank)?.iter_mut().zip(shape.iter()) {
-            *target = *size as i64;
-        }
-        Ok(())
+        write_sizes(context, shape, self.attributes.output_type)
     }
 
     fn takes_packed(&self) -> bool {
