@@ -56,6 +56,7 @@ pub mod recurrent;
 pub mod reduce;
 pub mod reduce_integers;
 pub mod resample;
+pub mod rotary;
 pub mod scatter;
 pub mod softmax;
 #[cfg(feature = "threads")]

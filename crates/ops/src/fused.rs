@@ -40,6 +40,17 @@ pub struct Stage {
     pub inputs: Vec<StageInput>,
 }
 
+impl Stage {
+    /// The input of the layer that the stage reads at a place.
+    #[must_use]
+    pub fn outside(&self, place: usize) -> Option<usize> {
+        match self.inputs.get(place)? {
+            StageInput::Outside(port) => Some(*port),
+            StageInput::Stage(_) => None,
+        }
+    }
+}
+
 /// A fused layer.
 #[derive(Debug, Clone)]
 pub struct Fused {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::OpVersion;
 use ovir_ops::fused::{Fused, Stage, StageInput};
+use ovir_tensor::{ElementType, Tensor};
 
 /// Which layers read each value, and which values depend on constants only.
 pub(crate) struct Uses {
@@ -111,6 +112,27 @@ pub(crate) fn become_fused(node: &mut Node, stages: Vec<Stage>) {
     node.opset = Cow::Borrowed("ovir");
     node.version = FUSED;
     node.operation = Arc::new(Fused { stages });
+}
+
+/// The values of a Const of floats, which may be stored as halves.
+pub(crate) fn constant(validated: &Validated, source: Source) -> Option<Vec<f32>> {
+    let tensor = stored(validated, source)?;
+    let is_exact = matches!(tensor.element_type(), ElementType::F32 | ElementType::F16 | ElementType::Bf16);
+    is_exact.then(|| tensor.numbers())?.map(|values| values.into_iter().map(|value| value as f32).collect())
+}
+
+/// The value of a constant of f32 with one element, which may be stored as another type.
+pub(crate) fn single_value(validated: &Validated, uses: &Uses, source: Source) -> Option<f32> {
+    let is_f32 = validated.inference().get(source).element_type == ElementType::F32;
+    (is_f32 && uses.is_single(validated, source)).then_some(())?;
+    stored(validated, source)?.numbers()?.first().map(|value| *value as f32)
+}
+
+/// The tensor of a Const, with or without a Convert behind it.
+fn stored(validated: &Validated, source: Source) -> Option<&Tensor> {
+    let model = validated.model();
+    let node = model.node(source.node);
+    if node.is("Convert") { model.node(node.inputs.first()?.node) } else { node }.tensor()
 }
 
 /// Removes layers that nobody reads any more.

@@ -16,7 +16,7 @@ use ovir_ops::convolution::group_convolution::GroupConvolution;
 use ovir_ops::normalization::batch_norm_inference::BatchNormInference;
 use ovir_tensor::{ElementType, Shape, Tensor};
 
-use crate::chain::Uses;
+use crate::chain::{Uses, constant};
 use crate::trace::{Trace, named};
 
 /// Version 1 of functions of two values.
@@ -133,16 +133,6 @@ fn channel_values(validated: &Validated, factor: Source, data: Source, channels:
         [value] if fits => Some(vec![value; channels]),
         _ => Some(values).filter(|values| fits && values.len() == channels),
     }
-}
-
-/// The values of a Const of floats, which may be stored as halves.
-fn constant(validated: &Validated, source: Source) -> Option<Vec<f32>> {
-    let model = validated.model();
-    let node = model.node(source.node);
-    let stored = if node.is("Convert") { model.node(node.inputs.first()?.node) } else { node };
-    let tensor = stored.tensor().filter(|tensor| tensor.element_type().is_float())?;
-    let is_exact = matches!(tensor.element_type(), ElementType::F32 | ElementType::F16 | ElementType::Bf16);
-    is_exact.then(|| tensor.numbers())?.map(|values| values.into_iter().map(|value| value as f32).collect())
 }
 
 /// The convolution whose value the layer alone scales, and the bias between them.

@@ -12,6 +12,8 @@ mod fold_scales;
 mod fuse_attention;
 mod fuse_elementwise;
 mod fuse_epilogue;
+mod fuse_normalization;
+mod fuse_rotary;
 mod fuse_scatter;
 mod grow_states;
 mod lift_activations;
@@ -71,8 +73,12 @@ static PASSES: &[Pass] = &[
     Pass { name: "lift_activations", run: lift_activations::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
+    // Before the elementwise groups, which would take its parts.
+    Pass { name: "fuse_normalization", run: fuse_normalization::run },
     // Before the elementwise groups, which would take Transposes too.
     Pass { name: "fuse_attention", run: fuse_attention::run },
+    // Before the elementwise groups, which would take its parts.
+    Pass { name: "fuse_rotary", run: fuse_rotary::run },
     // After the attentions have taken what repeats keys and values.
     Pass { name: "grow_states", run: grow_states::run },
     // After the epilogues, which are worth more: what is left is elementwise layers among themselves.

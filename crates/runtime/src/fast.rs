@@ -29,6 +29,7 @@ mod quantized;
 mod recurrent;
 mod reduce;
 mod regions;
+mod rotary;
 mod rows;
 pub(crate) mod scatter;
 mod select;
@@ -215,6 +216,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     convert::claim,
     select::claim,
     attention::claim,
+    rotary::claim,
     recurrent::claim,
     recurrent::claim_cell,
     top_k::claim,

@@ -12,6 +12,8 @@ mod counts;
 mod elementwise;
 #[path = "graphs/initialisers.rs"]
 mod initialisers;
+#[path = "graphs/normalization.rs"]
+mod normalization;
 #[path = "graphs/quantized.rs"]
 mod quantized;
 #[path = "graphs/random.rs"]

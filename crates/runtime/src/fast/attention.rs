@@ -122,7 +122,7 @@ fn operand(stages: &[Stage], input: StageInput, context: &mut ClaimContext<'_>) 
             let Some(StageInput::Stage(unsqueeze)) = broadcast.inputs.first() else { return None };
             let unsqueeze = stages.get(*unsqueeze).filter(|stage| stage.type_name == "Unsqueeze")?;
             let special_zero = stage.operation.downcast_ref::<Reshape>()?.attributes.special_zero;
-            let repetition = Repetition { target: outside(broadcast, 1)?, pattern: outside(stage, 1)?, special_zero };
+            let repetition = Repetition { target: broadcast.outside(1)?, pattern: stage.outside(1)?, special_zero };
             let found = operand(stages, *unsqueeze.inputs.first()?, context)?;
             return found.repetition.is_none().then_some(Operand { repetition: Some(repetition), ..found });
         }
@@ -134,17 +134,9 @@ fn operand(stages: &[Stage], input: StageInput, context: &mut ClaimContext<'_>) 
     }
 }
 
-/// The input of the layer that a stage reads.
-fn outside(stage: &Stage, place: usize) -> Option<usize> {
-    match stage.inputs.get(place)? {
-        StageInput::Outside(port) => Some(*port),
-        StageInput::Stage(_) => None,
-    }
-}
-
 /// The order of what a Transpose of rows and heads reads or gives.
 fn swapped(stage: &Stage, context: &mut ClaimContext<'_>) -> Option<Order> {
-    let order = (context.constant)(outside(stage, 1).filter(|_| stage.type_name == "Transpose")?)?;
+    let order = (context.constant)(stage.outside(1).filter(|_| stage.type_name == "Transpose")?)?;
     let order = integers_of_view(order.view())?;
     (order[..] == ovir_optimize::ROWS_AND_HEADS).then_some(SWAPPED)
 }

@@ -1,10 +1,11 @@
-//! Normalisations of f32: mean and variance, L2, groups, batches, and local responses.
+//! Normalisations of f32: mean and variance, root mean square, L2, groups, batches, and local responses.
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::normalization::{Affine, Normalization, local_response_normalization, normalize};
+use ovir_ops::fused::{Fused, Stage};
 use ovir_ops::normalization::{
     batch_norm_inference::BatchNormInference,
     group_normalization::GroupNormalization,
@@ -12,7 +13,8 @@ use ovir_ops::normalization::{
     mvn::{EpsMode, Mvn},
     normalize_l2::{NormalizeEpsMode, NormalizeL2},
 };
-use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
+use ovir_ops::reduction::reduce_mean::ReduceMean;
+use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use super::layout::{around_all, axis_of};
@@ -36,6 +38,10 @@ struct RowKernel {
     epsilon_inside: bool,
     /// Whether the sum of the squares counts, not their mean.
     is_sum: bool,
+    /// The input that is multiplied afterwards, of one element for each position of a row.
+    scale: Option<usize>,
+    /// The input that is added last.
+    bias: Option<usize>,
 }
 
 /// Mean and variance of channels in blocks.
@@ -74,11 +80,15 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return None;
     }
     let none = SmallVec::new();
-    if let Some(kernel) = rows(context.node, context.inputs) {
+    let operation = context.node.operation.clone();
+    let kernel = match operation.downcast_ref::<Fused>() {
+        Some(fused) => of_stages(&fused.stages, context),
+        None => rows(&*operation, context.inputs),
+    };
+    if let Some(kernel) = kernel {
         return Some(Claim { kernel: Box::new(kernel), packed_inputs: none });
     }
     let isa = isa::detect();
-    let operation = &*context.node.operation;
     if let Some(group) = operation.downcast_ref::<GroupNormalization>() {
         let (groups, epsilon) = (usize::try_from(group.attributes.num_groups).ok()?, group.attributes.epsilon as f32);
         return Some(Claim { kernel: Box::new(GroupKernel { isa, groups, epsilon }), packed_inputs: none });
@@ -101,7 +111,9 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 
 /// Whether a layer normalises mean and variance of each channel over all positions.
 pub(crate) fn is_of_channels(node: &Node, inputs: &[&ValueFacts]) -> bool {
-    let (Some(kernel), Some(rank)) = (rows(node, inputs), inputs.first().and_then(|data| data.shape.rank())) else {
+    let (Some(kernel), Some(rank)) =
+        (rows(&*node.operation, inputs), inputs.first().and_then(|data| data.shape.rank()))
+    else {
         return false;
     };
     let is_whole = match &kernel.axes {
@@ -117,14 +129,13 @@ pub(crate) fn is_of_channels(node: &Node, inputs: &[&ValueFacts]) -> bool {
 /// Claims normalisations of channels that lie in blocks.
 pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let RowKernel { isa, divide, epsilon, epsilon_inside, .. } =
-        rows(context.node, context.inputs).filter(|_| is_of_channels(context.node, context.inputs))?;
+        rows(&*context.node.operation, context.inputs).filter(|_| is_of_channels(context.node, context.inputs))?;
     let normalization = MeanVariance { divide, epsilon: epsilon as f32, epsilon_inside };
     Some(Claim { kernel: Box::new(BlockedRowKernel { isa, normalization }), packed_inputs: SmallVec::new() })
 }
 
-fn rows(node: &Node, inputs: &[&ValueFacts]) -> Option<RowKernel> {
+fn rows(operation: &dyn Operation, inputs: &[&ValueFacts]) -> Option<RowKernel> {
     let isa = isa::detect();
-    let operation = &*node.operation;
     let given = || inputs.get(1)?.integers().map(Axes::List);
     if let Some(mvn) = operation.downcast_ref::<Mvn>() {
         let attributes = &mvn.attributes;
@@ -142,6 +153,8 @@ fn rows(node: &Node, inputs: &[&ValueFacts]) -> Option<RowKernel> {
             epsilon: attributes.eps,
             epsilon_inside,
             is_sum: false,
+            scale: None,
+            bias: None,
         });
     }
     let attributes = &operation.downcast_ref::<NormalizeL2>()?.attributes;
@@ -150,7 +163,40 @@ fn rows(node: &Node, inputs: &[&ValueFacts]) -> Option<RowKernel> {
     }
     let axes = given()?;
     let epsilon = attributes.eps;
-    Some(RowKernel { isa, axes, subtract_mean: false, divide: true, epsilon, epsilon_inside: true, is_sum: true })
+    Some(RowKernel { epsilon, is_sum: true, ..RowKernel::root_mean_square(axes) })
+}
+
+/// A normalisation of rows with the scale and the bias behind it.
+fn of_stages(stages: &[Stage], context: &mut ClaimContext<'_>) -> Option<RowKernel> {
+    let first = stages.first()?;
+    let (mut kernel, len) = if first.type_name == "MVN" {
+        let facts = |place: usize| first.outside(place).and_then(|port| context.inputs.get(port).copied());
+        (rows(&*first.operation, &[facts(0)?, facts(1)?])?, 1)
+    } else {
+        root_mean_square(stages, context)?
+    };
+    for stage in &stages[len..] {
+        let port = stage.outside(0).or_else(|| stage.outside(1))?;
+        match &*stage.type_name {
+            "Multiply" => kernel.scale = Some(port),
+            "Add" => kernel.bias = Some(port),
+            _ => return None,
+        }
+    }
+    Some(kernel)
+}
+
+/// The stages that divide by the root of the mean square, and their number. The last one of them reads the data again.
+fn root_mean_square(stages: &[Stage], context: &mut ClaimContext<'_>) -> Option<(RowKernel, usize)> {
+    let [square, mean, sum, rest @ ..] = stages else { return None };
+    mean.operation.downcast_ref::<ReduceMean>()?;
+    let axes = context.inputs.get(mean.outside(1)?)?.integers().map(Axes::List)?;
+    let epsilon = (context.constant)(sum.outside(0).or_else(|| sum.outside(1))?)?;
+    let [epsilon] = floats(&epsilon)?[..] else { return None };
+    let data = square.outside(0)?;
+    let reads_data = |stage: &Stage| [stage.outside(0), stage.outside(1)].contains(&Some(data));
+    let last = rest.iter().position(reads_data)?;
+    Some((RowKernel { epsilon: f64::from(epsilon), ..RowKernel::root_mean_square(axes) }, last + 4))
 }
 
 fn batch(context: &mut ClaimContext<'_>) -> Option<Claim> {
@@ -180,6 +226,20 @@ fn misfit() -> OpError {
 }
 
 impl RowKernel {
+    fn root_mean_square(axes: Axes) -> RowKernel {
+        RowKernel {
+            isa: isa::detect(),
+            axes,
+            subtract_mean: false,
+            divide: true,
+            epsilon: 0.0,
+            epsilon_inside: true,
+            is_sum: false,
+            scale: None,
+            bias: None,
+        }
+    }
+
     /// Rows and columns, if rows are contiguous.
     fn sizes(&self, shape: &Shape) -> Option<(usize, usize)> {
         match &self.axes {
@@ -198,7 +258,9 @@ impl RowKernel {
 
 impl Kernel for RowKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        shapes.inputs.first().and_then(|shape| self.sizes(shape)).is_some_and(|(rows, columns)| rows > 0 && columns > 0)
+        let Some((rows, columns)) = shapes.inputs.first().and_then(|shape| self.sizes(shape)) else { return false };
+        let is_row = |port: &usize| shapes.inputs.get(*port).is_some_and(|shape| shape.elements() == columns);
+        rows > 0 && columns > 0 && self.scale.iter().chain(&self.bias).all(is_row)
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -211,13 +273,17 @@ impl Kernel for RowKernel {
         let (rows, columns) = self.sizes(data.shape()).ok_or_else(misfit)?;
         // x / sqrt(sum + e) is x / sqrt(mean + e / n) / sqrt(n).
         let factor = [(1.0 / (columns as f64).sqrt()) as f32];
+        let affine = |port: Option<usize>| match port {
+            Some(port) => io.inputs[port].slice::<f32>().map(Affine::PerElement),
+            None => Ok(Affine::None),
+        };
         let normalization = Normalization {
             subtract_mean: self.subtract_mean,
             divide: self.divide,
             epsilon: if self.is_sum { (self.epsilon / columns as f64) as f32 } else { self.epsilon as f32 },
             epsilon_inside: self.epsilon_inside,
-            scale: if self.is_sum { Affine::PerChannel { values: &factor, groups: 1 } } else { Affine::None },
-            bias: Affine::None,
+            scale: if self.is_sum { Affine::PerChannel { values: &factor, groups: 1 } } else { affine(self.scale)? },
+            bias: affine(self.bias)?,
         };
         let target = output.slice_mut::<f32>()?;
         normalize(self.isa, rows, columns, &normalization, data.slice::<f32>()?, target).map_err(kernel_error)

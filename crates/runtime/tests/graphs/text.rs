@@ -37,7 +37,7 @@ impl Text {
         let outputs: String =
             (output..output + count).map(|id| format!("<port id=\"{id}\" precision=\"{precision}\"/>")).collect();
         let opset = match kind {
-            "Gather" | "MaxPool" | "RandomUniform" => "opset8",
+            "Gather" | "MaxPool" | "RandomUniform" | "Slice" => "opset8",
             "HSwish" | "Interpolate" | "Swish" => "opset4",
             "CumSum" | "NonZero" => "opset3",
             "GridSample" | "ROIAlign" => "opset9",

@@ -1,0 +1,156 @@
+//! Fuses normalisations of rows with the layers that they are made of and with the scale and the bias behind them.
+//!
+//! Root-mean-square normalisation has no operation of its own: exporters write the square, its mean, epsilon, the root and
+//! the products. Layer normalisation is MVN with a Multiply and an Add behind it.
+
+use std::collections::HashSet;
+
+use ovir_graph::{Model, NodeId, Source, Validated};
+use ovir_ops::common::reduction::ReductionAttributes;
+use ovir_ops::reduction::reduce_mean::ReduceMean;
+use ovir_tensor::{Dim, ElementType};
+
+use crate::chain::{Uses, fuse, single_value};
+use crate::trace::{Trace, all_named};
+
+/// Fuses all normalisations with something to take; `None` if there is none.
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
+    let model = validated.model();
+    let uses = Uses::new(model);
+    let rows = Rows { validated, uses: &uses };
+    let mut chains = Vec::new();
+    let mut taken: HashSet<NodeId> = HashSet::new();
+    for (id, node) in model.iter() {
+        let chain = match &*node.type_name {
+            "MVN" => rows.mean_variance(id),
+            "ReduceMean" => rows.root_mean_square(id),
+            _ => continue,
+        };
+        match chain {
+            // Two rows that are multiplied by each other are each the scale of the other.
+            Some(chain) if chain.iter().any(|member| taken.contains(member)) => {
+                trace.declined(node, || "what stands behind it belongs to another normalisation".to_owned());
+            }
+            Some(chain) if chain.len() > 1 => {
+                let others = chain.iter().filter(|member| **member != id).map(|member| model.node(*member));
+                trace.applied(node, || format!("takes {}", all_named(others)));
+                taken.extend(&chain);
+                chains.push(chain);
+            }
+            Some(_) => trace.declined(node, || "has no scale and no bias of a row behind it".to_owned()),
+            None => trace.declined(node, || "does not normalise rows of f32".to_owned()),
+        }
+    }
+    (!chains.is_empty()).then(|| fuse(model, &chains))
+}
+
+struct Rows<'a> {
+    validated: &'a Validated,
+    uses: &'a Uses,
+}
+
+impl Rows<'_> {
+    /// MVN of rows with what stands behind it.
+    fn mean_variance(&self, id: NodeId) -> Option<Vec<NodeId>> {
+        let inputs = &self.validated.model().node(id).inputs;
+        let row = self.row(*inputs.first()?, *inputs.get(1)?)?;
+        Some(self.with_affine(vec![id], &row))
+    }
+
+    /// The layers around the mean of squares that divide by its root, with what stands behind them.
+    fn root_mean_square(&self, mean: NodeId) -> Option<Vec<NodeId>> {
+        let model = self.validated.model();
+        let node = model.node(mean);
+        let ReductionAttributes { keep_dims } = node.operation.downcast_ref::<ReduceMean>()?.attributes;
+        let [squares, axes] = node.inputs[..] else { return None };
+        let data = self.squared(squares.node).filter(|_| keep_dims)?;
+        let row = self.row(data, axes)?;
+        self.is_only(squares.node, mean).then_some(())?;
+        let mut chain = vec![squares.node, mean];
+        let (add, epsilon) = self.operand(mean, "Add")?;
+        let is_usual = single_value(self.validated, self.uses, epsilon).is_some_and(|value| value >= 0.0);
+        is_usual.then_some(())?;
+        chain.push(add);
+        chain.extend(self.divided(add, data)?);
+        Some(self.with_affine(chain, &row))
+    }
+
+    /// What a layer squares.
+    fn squared(&self, id: NodeId) -> Option<Source> {
+        let node = self.validated.model().node(id);
+        let [a, b] = node.inputs[..] else { return None };
+        let is_two = || single_value(self.validated, self.uses, b) == Some(2.0);
+        match &*node.type_name {
+            "Power" => is_two().then_some(a),
+            "Multiply" => (a == b).then_some(a),
+            _ => None,
+        }
+    }
+
+    /// The layers that divide `data` by the root of a value.
+    fn divided(&self, value: NodeId, data: Source) -> Option<Vec<NodeId>> {
+        let model = self.validated.model();
+        let is = |source: Source, expected: f32| single_value(self.validated, self.uses, source) == Some(expected);
+        let root = self.uses.only_reader(value)?;
+        let inverse = match &*model.node(root).type_name {
+            "Power" if is(*model.node(root).inputs.get(1)?, -0.5) => vec![root],
+            "Sqrt" => {
+                let divide = self.uses.only_reader(root)?;
+                let [numerator, denominator] = model.node(divide).inputs[..] else { return None };
+                (model.node(divide).is("Divide") && denominator.node == root).then_some(())?;
+                if numerator == data {
+                    return Some(vec![root, divide]);
+                }
+                is(numerator, 1.0).then_some(vec![root, divide])?
+            }
+            _ => return None,
+        };
+        let (product, other) = self.operand(*inverse.last()?, "Multiply")?;
+        (other == data).then(|| inverse.into_iter().chain([product]).collect())
+    }
+
+    /// The only reader of a layer if it is of a type, with its other operand.
+    fn operand(&self, id: NodeId, type_name: &str) -> Option<(NodeId, Source)> {
+        let reader = self.uses.only_reader(id)?;
+        let node = self.validated.model().node(reader);
+        let [a, b] = node.inputs[..] else { return None };
+        node.is(type_name).then_some((reader, if a.node == id { b } else { a }))
+    }
+
+    fn is_only(&self, id: NodeId, reader: NodeId) -> bool {
+        self.uses.only_reader(id) == Some(reader)
+    }
+
+    /// Appends the Multiply and the Add by a row that stand behind a chain.
+    fn with_affine(&self, mut chain: Vec<NodeId>, row: &[Dim]) -> Vec<NodeId> {
+        for type_name in ["Multiply", "Add"] {
+            let next = chain.last().and_then(|last| self.operand(*last, type_name));
+            chain.extend(next.filter(|(_, other)| self.is_row(*other, row)).map(|(reader, _)| reader));
+        }
+        chain
+    }
+
+    /// The last dimensions of `data` if these are what `axes` names: not those of all positions of an image, which may lie in
+    /// blocks of channels.
+    fn row(&self, data: Source, axes: Source) -> Option<Vec<Dim>> {
+        let inference = self.validated.inference();
+        let facts = inference.get(data);
+        let (dims, axes) = (facts.shape.dims()?, inference.get(axes).integers()?);
+        let rank = dims.len();
+        let is_named =
+            |axis: usize| axes.iter().any(|given| *given == axis as i64 || *given == axis as i64 - rank as i64);
+        let first = (0..rank).find(|axis| is_named(*axis))?;
+        let is_image = first == 2 && rank > 3;
+        let are_last = (first..rank).all(is_named) && !is_image;
+        let is_known = facts.element_type == ElementType::F32 && dims[first..].iter().all(|dim| dim.get().is_some());
+        (are_last && is_known).then(|| dims[first..].to_vec())
+    }
+
+    /// Whether a value has one element for each position of a row.
+    fn is_row(&self, source: Source, row: &[Dim]) -> bool {
+        let facts = self.validated.inference().get(source);
+        let Some(dims) = facts.shape.dims().filter(|_| facts.element_type == ElementType::F32) else { return false };
+        let Some(leading) = dims.len().checked_sub(row.len()) else { return false };
+        dims[leading..] == *row && dims[..leading].iter().all(|dim| dim.get() == Some(1))
+    }
+}

@@ -1,0 +1,227 @@
+//! Normalisations of rows with what they are made of, and rotary position embeddings.
+
+use ovir_runtime::ProfileEntry;
+use ovir_tensor::Tensor;
+use pretty_assertions::assert_eq;
+
+use super::text::{Text, Value, compare};
+
+const COLUMNS: usize = 24;
+
+const NUMPY: &str = "auto_broadcast=\"numpy\"";
+
+/// How the root of the mean square is divided by.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Inverse,
+    Quotient,
+    Power,
+}
+
+impl Text {
+    fn of_two(&mut self, kind: &str, a: Value, b: Value) -> Value {
+        self.layer(kind, NUMPY, &[a, b], "FP32")
+    }
+
+    fn number(&mut self, value: f32) -> Value {
+        self.floats(&[], |_| value)
+    }
+
+    /// A row that is multiplied or added.
+    fn row(&mut self, shape: &[usize], seed: usize) -> Value {
+        self.floats(shape, |i| ((i * 29 + seed) % 31) as f32 / 16.0 - 0.4)
+    }
+
+    /// Rows by their root mean square.
+    fn root_mean_square(&mut self, x: Value, form: Form, exponent: f32) -> Value {
+        let square = match form {
+            Form::Quotient => self.of_two("Multiply", x, x),
+            _ => {
+                let exponent = self.number(exponent);
+                self.of_two("Power", x, exponent)
+            }
+        };
+        let axes = self.integers(&[-1]);
+        let mean = self.layer("ReduceMean", "keep_dims=\"true\"", &[square, axes], "FP32");
+        let epsilon = self.floats(&[1, 1, 1], |_| 1e-3);
+        let sum = self.of_two("Add", epsilon, mean);
+        match form {
+            Form::Inverse => {
+                let (root, one) = (self.layer("Sqrt", "", &[sum], "FP32"), self.number(1.0));
+                let inverse = self.of_two("Divide", one, root);
+                self.of_two("Multiply", x, inverse)
+            }
+            Form::Quotient => {
+                let root = self.layer("Sqrt", "", &[sum], "FP32");
+                self.of_two("Divide", x, root)
+            }
+            Form::Power => {
+                let exponent = self.number(-0.5);
+                let inverse = self.of_two("Power", sum, exponent);
+                self.of_two("Multiply", inverse, x)
+            }
+        }
+    }
+
+    fn mean_variance(&mut self, x: Value, axes: &[i64]) -> Value {
+        let axes = self.integers(axes);
+        let data = "normalize_variance=\"true\" eps=\"1e-5\" eps_mode=\"INSIDE_SQRT\"";
+        self.layer("MVN", data, &[x, axes], "FP32")
+    }
+}
+
+fn values(shape: &[usize], seed: usize) -> Tensor {
+    let count: usize = shape.iter().product();
+    let values: Vec<f32> = (0..count).map(|i| ((i * 37 + seed * 11) % 101) as f32 / 50.0 - 1.0).collect();
+    Tensor::from_slice(&values, shape).unwrap()
+}
+
+/// The layers that ran, without constants.
+fn ran(entries: &[ProfileEntry]) -> Vec<(&str, bool)> {
+    entries.iter().map(|entry| (&*entry.type_name, entry.is_kernel)).collect()
+}
+
+/// Ends the text with a value, and compares both runs for some shapes.
+fn check(mut text: Text, end: Value, what: &str, shapes: &[&[usize]]) -> Vec<Vec<(String, bool)>> {
+    text.layer("Result", "", &[end], "");
+    let run = |(seed, shape): (usize, &&[usize])| {
+        let given = [values(shape, seed)];
+        let (actual, entries) = text.run(&given, false);
+        compare(&text.unoptimised(&given), &actual, &format!("{what}, {shape:?}"));
+        ran(&entries).into_iter().map(|(kind, is_kernel)| (kind.to_owned(), is_kernel)).collect()
+    };
+    shapes.iter().enumerate().map(run).collect()
+}
+
+#[test]
+fn root_mean_squares_are_one_layer() {
+    for form in [Form::Inverse, Form::Quotient, Form::Power] {
+        for (has_scale, has_bias) in [(true, false), (true, true), (false, true), (false, false)] {
+            let mut text = Text::default();
+            let x = text.parameter("f32", &format!("?,?,{COLUMNS}"));
+            let mut end = text.root_mean_square(x, form, 2.0);
+            if has_scale {
+                let scale = text.row(&[1, 1, COLUMNS], 3);
+                end = text.of_two("Multiply", scale, end);
+            }
+            if has_bias {
+                let bias = text.row(&[COLUMNS], 5);
+                end = text.of_two("Add", end, bias);
+            }
+            let what = format!("{form:?} {has_scale} {has_bias}");
+            for ran in check(text, end, &what, &[&[1, 1, COLUMNS], &[2, 700, COLUMNS]]) {
+                assert_eq!(ran, [("Fused".to_owned(), true)], "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_forms_stay_layers() {
+    // A fourth power, a scale of another axis, and rows that are read before they are scaled.
+    let mut text = Text::default();
+    let x = text.parameter("f32", &format!("?,4,{COLUMNS}"));
+    let fourth = text.root_mean_square(x, Form::Power, 4.0);
+    let squares = text.root_mean_square(x, Form::Inverse, 2.0);
+    let scale = text.row(&[4, 1], 7);
+    let scaled = text.of_two("Multiply", squares, scale);
+    let read = text.mean_variance(x, &[2]);
+    let row = text.row(&[COLUMNS], 1);
+    let product = text.of_two("Multiply", read, row);
+    let sums = [text.of_two("Add", product, read), text.of_two("Add", fourth, scaled)];
+    let end = text.of_two("Add", sums[0], sums[1]);
+    let kinds = check(text, end, "other forms", &[&[2, 4, COLUMNS]]).remove(0);
+    let count = |kind: &str| kinds.iter().filter(|(ran, _)| ran == kind).count();
+    assert_eq!([count("ReduceMean"), count("MVN")], [1, 1], "{kinds:?}");
+}
+
+#[test]
+fn layer_normalisations_take_scale_and_bias() {
+    for (axes, row) in [(&[2][..], &[COLUMNS][..]), (&[-1], &[1, 1, COLUMNS]), (&[1, -1], &[4, COLUMNS])] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("?,4,{COLUMNS}"));
+        let normalised = text.mean_variance(x, axes);
+        let (scale, bias) = (text.row(row, 3), text.row(row, 8));
+        let end = text.of_two("Multiply", normalised, scale);
+        let end = text.of_two("Add", end, bias);
+        for ran in check(text, end, &format!("{axes:?}"), &[&[1, 4, COLUMNS], &[300, 4, COLUMNS]]) {
+            assert_eq!(ran, [("Fused".to_owned(), true)], "{axes:?}");
+        }
+    }
+}
+
+/// Each of two normalised rows looks like the scale of the other.
+#[test]
+fn a_product_of_rows_has_one_owner() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", &format!("1,1,{COLUMNS}"));
+    let a = text.root_mean_square(x, Form::Inverse, 2.0);
+    let b = text.mean_variance(x, &[2]);
+    let end = text.of_two("Multiply", a, b);
+    let kinds = check(text, end, "a product", &[&[1, 1, COLUMNS]]).remove(0);
+    assert!(kinds.iter().all(|(_, is_kernel)| *is_kernel), "{kinds:?}");
+    assert_eq!(kinds.len(), 2, "{kinds:?}");
+}
+
+/// `[batch, rows, heads, columns]` or `[batch, heads, rows, columns]` turned as exporters write it. The signs and the ends of
+/// halves are written in several ways.
+fn rotary(is_swapped: bool, way: usize, repeats: &str) -> Text {
+    let mut text = Text::default();
+    let x = text.parameter("f32", &format!("?,?,?,{COLUMNS}"));
+    let cosines = text.parameter("f32", &format!("{repeats},{COLUMNS}"));
+    let sines = text.parameter("f32", &format!("{repeats},{COLUMNS}"));
+    let order = text.integers(&[0, 2, 1, 3]);
+    let x = if is_swapped { text.layer("Transpose", "", &[x, order], "FP32") } else { x };
+    let half = (COLUMNS / 2) as i64;
+    let (negative_half, ends) = (-half, [i64::MAX, COLUMNS as i64, i64::MAX]);
+    let middle = if way == 1 { negative_half } else { half };
+    let slice = |text: &mut Text, from: i64, to: i64| {
+        let axis = if way == 0 { 3 } else { -1 };
+        let inputs = [x, text.integers(&[from]), text.integers(&[to]), text.integers(&[1]), text.integers(&[axis])];
+        text.layer("Slice", "", &inputs, "FP32")
+    };
+    let second = slice(&mut text, middle, ends[way]);
+    let turned = if way == 2 {
+        text.layer("Negative", "", &[second], "FP32")
+    } else {
+        let one = text.constant("i32", &[], &(-1i32).to_le_bytes());
+        let one = text.layer("Convert", "destination_type=\"f32\"", &[one], "FP32");
+        text.of_two("Multiply", second, one)
+    };
+    let first = slice(&mut text, 0, middle);
+    let turned = text.layer("Concat", &format!("axis=\"{}\"", if way == 0 { -1 } else { 3 }), &[turned, first], "FP32");
+    let with_sines = text.of_two("Multiply", turned, sines);
+    let with_cosines = match way {
+        1 => text.of_two("Multiply", cosines, x),
+        _ => text.of_two("Multiply", x, cosines),
+    };
+    let end = text.of_two("Add", with_cosines, with_sines);
+    text.layer("Result", "", &[end], "");
+    text
+}
+
+#[test]
+fn rotary_embeddings_are_one_layer() {
+    for is_swapped in [false, true] {
+        for (way, repeats, angles) in [(0, "?,1,?", &[2, 1, 5][..]), (1, "?", &[5]), (2, "?,?,?", &[1, 3, 5])] {
+            let text = rotary(is_swapped, way, repeats);
+            let shape = if is_swapped { [2, 5, 3, COLUMNS] } else { [2, 3, 5, COLUMNS] };
+            let angles: Vec<usize> = angles.iter().copied().chain([COLUMNS]).collect();
+            let given = [values(&shape, 1), values(&angles, 2), values(&angles, 3)];
+            let what = format!("{is_swapped} {way} {repeats}");
+            let (actual, entries) = text.run(&given, false);
+            assert_eq!(ran(&entries), [("Fused", true)], "{what}");
+            assert_eq!(text.unoptimised(&given).bytes(), actual.bytes(), "{what}");
+        }
+    }
+}
+
+/// Cosines and sines of more images than the data have repeat the data.
+#[test]
+fn angles_may_repeat_the_data() {
+    let text = rotary(true, 0, "?,1,?");
+    let given = [values(&[1, 5, 3, COLUMNS], 1), values(&[2, 1, 5, COLUMNS], 2), values(&[2, 1, 5, COLUMNS], 3)];
+    let (actual, entries) = text.run(&given, false);
+    compare(&text.unoptimised(&given), &actual, "repeated data");
+    assert_eq!(ran(&entries), [("Fused", false)]);
+}
