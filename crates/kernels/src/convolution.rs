@@ -23,7 +23,7 @@ use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use patches::{Axis, Patches};
 
 /// Positions that windows may cover besides four times those of the input.
-const MOST_PADDING: usize = 1 << 12;
+pub(crate) const MOST_PADDING: usize = 1 << 12;
 
 /// The sizes of one convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,14 +8,14 @@
 mod codes;
 mod dots;
 mod finish;
+mod transposed;
 
 pub use codes::{
-    CodeLayout, Dequantizer, Quantizer, blocked_quantize, code_plane, codes_len, dequantize, needs_padding, pad_codes,
-    pad_rows, quantize, quantize_planes, quantize_rows,
+    CodeLayout, CodePlanes, Dequantizer, Quantizer, blocked_quantize, dequantize, pad_rows, quantize, quantize_rows,
 };
 
 use crate::blocked::{BLOCK, PlaneView, blocked_len, lanes_from, slopes_from};
-use crate::convolution::ConvolutionGeometry;
+use crate::convolution::{ConvolutionGeometry, volume};
 use crate::epilogue::Activation;
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
@@ -30,6 +30,7 @@ use finish::{Added, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
 pub use finish::{Decodings, Encodings};
 pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};
 use std::ops::Range;
+pub use transposed::{QuantizedTransposed, quantized_transposed};
 
 /// Codes that one instruction multiplies and sums.
 const QUAD: usize = 4;
@@ -40,8 +41,8 @@ pub const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 /// Signed codes of a convolution's or a product's constant operand, packed once for every tier.
 #[derive(Debug, Clone)]
 pub struct QuantizedWeights {
-    /// Output channels, taps down and across, input channels of a group.
-    shape: [usize; 4],
+    /// Output channels, taps (deep, down and across), input channels of a group.
+    shape: [usize; 5],
     /// Channels that lie side by side in the data.
     lanes: usize,
     /// `[output block, tap, quad of channels, 16 output channels, 4 channels]`.
@@ -51,29 +52,26 @@ pub struct QuantizedWeights {
 }
 
 impl QuantizedWeights {
-    /// Packs the codes `[output channels, input channels of a group, height, width]` of a convolution.
+    /// Packs the codes `[output channels, input channels of a group, depth, height, width]` of a convolution.
     ///
     /// # Errors
-    /// The number of codes is wrong, the geometry has a depth or groups that are no whole blocks of both channels, the layout
-    /// does not hold its channels, there are no channels, or sums could exceed i32.
+    /// The number of codes is wrong, the geometry has groups that are no whole blocks of both channels, the layout does not
+    /// hold its channels, there are no channels, or sums could exceed i32.
     pub fn of_convolution(
         geometry: &ConvolutionGeometry,
         layout: CodeLayout,
         codes: &[i8],
     ) -> Result<Self, KernelError> {
         check_exact("codes", codes.len(), geometry.weights_len())?;
-        let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
+        let ([groups, outputs, inputs, high, wide], deep) = (geometry.channels_and_kernel(), geometry.depth().taps);
         let are_blocks = |channels: usize| (channels / groups).is_multiple_of(BLOCK) && layout == CodeLayout::Blocks;
         let has_groups = groups == 1 || are_blocks(inputs) && are_blocks(outputs);
-        if !has_groups || geometry.has_depth() || (layout == CodeLayout::Quads && inputs > QUAD) {
-            return Err(KernelError::invalid(
-                "geometry",
-                "has a depth, groups of parts of blocks, or too many channels",
-            ));
+        if !has_groups || (layout == CodeLayout::Quads && inputs > QUAD) {
+            return Err(KernelError::invalid("geometry", "has groups of parts of blocks, or too many channels"));
         }
-        let (taps, inputs) = (high * wide, inputs / groups);
+        let (taps, inputs) = (deep * high * wide, inputs / groups);
         let code = |output: usize, tap: usize, channel: usize| codes[(output * inputs + channel) * taps + tap];
-        Self::pack([outputs, high, wide, inputs], layout.lanes(), code)
+        Self::pack([outputs, deep, high, wide, inputs], layout.lanes(), code)
     }
 
     /// Packs the codes of a matrix of `k` rows and `n` columns, which `code` gives by row and column.
@@ -81,12 +79,12 @@ impl QuantizedWeights {
     /// # Errors
     /// There are no rows, or sums could exceed i32.
     pub fn of_matrix(k: usize, n: usize, code: impl Fn(usize, usize) -> i8) -> Result<Self, KernelError> {
-        Self::pack([n, 1, 1, k], k.next_multiple_of(QUAD), |column, _, row| code(row, column))
+        Self::pack([n, 1, 1, 1, k], k.next_multiple_of(QUAD), |column, _, row| code(row, column))
     }
 
-    fn pack(shape: [usize; 4], lanes: usize, code: impl Fn(usize, usize, usize) -> i8) -> Result<Self, KernelError> {
-        let [outputs, high, wide, inputs] = shape;
-        let taps = high * wide;
+    fn pack(shape: [usize; 5], lanes: usize, code: impl Fn(usize, usize, usize) -> i8) -> Result<Self, KernelError> {
+        let [outputs, deep, high, wide, inputs] = shape;
+        let taps = deep * high * wide;
         if inputs == 0 || taps.saturating_mul(inputs) > MOST_TERMS {
             return Err(KernelError::invalid("codes", "there is nothing to sum, or sums could exceed their integers"));
         }
@@ -110,8 +108,8 @@ impl QuantizedWeights {
 
     /// Bytes of one output block.
     fn block_bytes(&self) -> usize {
-        let [_, high, wide, inputs] = self.shape;
-        high * wide * inputs.next_multiple_of(self.lanes) * BLOCK
+        let [_, deep, high, wide, inputs] = self.shape;
+        deep * high * wide * inputs.next_multiple_of(self.lanes) * BLOCK
     }
 }
 
@@ -218,9 +216,8 @@ pub(crate) enum TargetLanes<const LANES: usize> {
     Codes(*mut u8, EncodingLanes<LANES>),
 }
 
-/// Convolves the codes that [`quantize_planes`] or [`pad_codes`] wrote, or blocked codes of the input that need no padding
-/// (see [`needs_padding`]), into the blocked layout. A residual of the epilogue is blocked too; bias and slopes are indexed
-/// by channel.
+/// Convolves the codes of [`CodePlanes`] into the blocked layout. A residual of the epilogue is blocked too; bias and slopes
+/// are indexed by channel.
 ///
 /// # Errors
 /// A slice has the wrong length, or the weights were packed for another shape.
@@ -233,17 +230,21 @@ pub fn quantized_convolution(
     mut output: QuantizedOutput<'_>,
     epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
-    let mut view = geometry.plane();
+    let (mut view, depth) = (geometry.plane(), geometry.depth());
     let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
-    if weights.shape != [outputs, high, wide, inputs / groups] || geometry.has_depth() {
+    if weights.shape != [outputs, depth.taps, high, wide, inputs / groups] {
         return Err(KernelError::invalid("weights", "packed for another shape"));
     }
+    let layout = if weights.lanes == QUAD { CodeLayout::Quads } else { CodeLayout::Blocks };
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
-    (view.input, view.pad) = (code_plane(geometry).ok_or_else(far)?, [0, 0]);
-    let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
+    let planes = CodePlanes::of_convolution(geometry, layout).ok_or_else(far)?;
+    let [deep, high, wide] = planes.size();
+    (view.input, view.pad) = ([high, wide], [0, 0]);
+    let (plane, positions) = (high * wide, view.output[0] * view.output[1]);
+    let all = depth.output * positions;
     let channels = inputs.next_multiple_of(weights.lanes);
-    check_exact("input", input.len(), product("input", &[view.batch, channels, plane])?)?;
-    output.check(outputs, blocked_len(view.batch, outputs, positions))?;
+    check_exact("input", input.len(), planes.len())?;
+    output.check(outputs, blocked_len(view.batch, outputs, all))?;
     epilogue.check(outputs, output.len())?;
     check_len("scales", scaling.scales.len(), outputs)?;
     let job = Job {
@@ -252,14 +253,20 @@ pub fn quantized_convolution(
         scaling,
         epilogue,
         input,
-        image_bytes: channels * plane,
-        group_bytes: channels / groups * plane,
+        image_bytes: channels * deep * plane,
+        group_bytes: channels / groups * deep * plane,
         group_blocks: outputs.div_ceil(BLOCK) / groups,
+        part_bytes: depth.stride * plane * weights.lanes,
+        deeper: depth.dilation * plane * weights.lanes,
+        volume: deep * plane,
         view,
+        parts: depth.output,
         positions,
         position_stride: BLOCK,
-        block_stride: positions * BLOCK,
-        image_stride: outputs.next_multiple_of(BLOCK) * positions,
+        part_stride: positions * BLOCK,
+        block_stride: all * BLOCK,
+        image_stride: outputs.next_multiple_of(BLOCK) * all,
+        first: 0,
         channels: outputs.next_multiple_of(BLOCK),
         output: output.shared(),
     };
@@ -281,8 +288,8 @@ pub fn quantized_product(
     mut output: QuantizedOutput<'_>,
     epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
-    let [n, high, wide, k] = weights.shape;
-    if high * wide != 1 || weights.lanes != k.next_multiple_of(QUAD) {
+    let [n, deep, high, wide, k] = weights.shape;
+    if deep * high * wide != 1 || weights.lanes != k.next_multiple_of(QUAD) {
         return Err(KernelError::invalid("weights", "packed for a convolution"));
     }
     check_exact("input", input.len(), product("input", &[rows, weights.lanes])?)?;
@@ -300,11 +307,17 @@ pub fn quantized_product(
         image_bytes: rows * weights.lanes,
         group_bytes: 0,
         group_blocks: usize::MAX,
+        part_bytes: 0,
+        deeper: 0,
+        volume: rows,
         view,
+        parts: 1,
         positions: rows,
         position_stride: n,
+        part_stride: 0,
         block_stride: BLOCK,
         image_stride: 0,
+        first: 0,
         channels: n,
         output: output.shared(),
     };
@@ -312,6 +325,8 @@ pub fn quantized_product(
     Ok(())
 }
 
+/// A convolution of planes, some of which one after the other make an image: those of a volume, or the rows of a phase of a
+/// transposed convolution.
 struct Job<'a> {
     isa: Isa,
     weights: &'a QuantizedWeights,
@@ -322,12 +337,24 @@ struct Job<'a> {
     /// Bytes of the input, and blocks of the output, of one group.
     group_bytes: usize,
     group_blocks: usize,
+    /// Bytes of the input from what one part reads to what the next does, and from one tap to the next in depth.
+    part_bytes: usize,
+    deeper: usize,
+    /// Positions of the input from one run of lanes to the next.
+    volume: usize,
+    /// The planes of one part.
     view: PlaneView,
+    parts: usize,
+    /// The positions of one part.
     positions: usize,
-    /// Elements of the output from one position to the next, from one block to the next, and from one image to the next.
+    /// Elements of the output from one position to the next, from one part to the next, from one block to the next, and from
+    /// one image to the next.
     position_stride: usize,
+    part_stride: usize,
     block_stride: usize,
     image_stride: usize,
+    /// The element of the output that the first position is.
+    first: usize,
     /// Channels that are stored: whole blocks where the output has them.
     channels: usize,
     output: Target<'a>,
@@ -335,7 +362,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn run(&self, work: u64) {
-        if self.positions == 0 || self.view.batch == 0 || self.weights.sums.is_empty() {
+        if self.positions == 0 || self.parts == 0 || self.view.batch == 0 || self.weights.sums.is_empty() {
             return;
         }
         let (most, together) = tile_size(self.isa);
@@ -347,27 +374,41 @@ impl Job<'_> {
         let pairs = blocks.div_ceil(together);
         let tile_bytes = tile * together * self.weights.block_bytes();
         let tiles = self.positions.div_ceil(tile);
-        let run = (4_000_000 / tile_bytes.max(1)).clamp(1, tiles);
-        let run = tiles.div_ceil(tiles.div_ceil(run));
-        let runs = tiles.div_ceil(run);
-        parallel_for(self.view.batch * pairs * runs, 1, work, |range| {
+        let run = (4_000_000 / tile_bytes.max(1)).max(1);
+        // Where one part is little work, some are a task.
+        let parts = (run / tiles).clamp(1, self.parts);
+        let parts = self.parts.div_ceil(self.parts.div_ceil(parts));
+        let run = tiles.div_ceil(tiles.div_ceil(run.min(tiles)));
+        let (runs, rows) = (tiles.div_ceil(run), self.parts.div_ceil(parts));
+        parallel_for(self.view.batch * pairs * rows * runs, 1, work, |range| {
             for task in range {
                 let (rest, part) = (task / runs, task % runs);
+                let (rest, row) = (rest / rows, rest % rows);
                 let (image, pair) = (rest / pairs, rest % pairs);
                 let first = pair * together;
+                let parts = row * parts..self.parts.min((row + 1) * parts);
                 let span = part * run * tile..self.positions.min((part + 1) * run * tile);
                 // SAFETY: lengths were checked, and tasks write disjoint parts of the output.
-                unsafe { self.span(image, first, together.min(blocks - first), span, tile) };
+                unsafe { self.span(image, first, together.min(blocks - first), parts, span, tile) };
             }
         });
     }
 
-    /// Computes a span of positions for one or two output blocks.
+    /// Computes a span of positions of some parts for one or two output blocks.
     ///
     /// # Safety
     /// The lengths were checked, and nobody else touches this part of the output.
-    unsafe fn span(&self, image: usize, block: usize, blocks: usize, span: Range<usize>, tile: usize) {
-        let [_, high, wide, inputs] = self.weights.shape;
+    unsafe fn span(
+        &self,
+        image: usize,
+        block: usize,
+        blocks: usize,
+        parts: Range<usize>,
+        span: Range<usize>,
+        tile: usize,
+    ) {
+        let [_, deep, high, wide, inputs] = self.weights.shape;
+        let taps = [deep, high, wide];
         let channel = block * BLOCK;
         let mut start = [0i32; 2 * BLOCK];
         let lowered = lowered_by(self.isa);
@@ -395,19 +436,21 @@ impl Job<'_> {
         let inner = self.epilogue.inner.as_ref().map(|(from, to)| (Encoding::new(from), Decoding::new(to)));
         let block_bytes = self.weights.block_bytes();
         // The tiles of all positions together ask for the weights of the next blocks.
-        let next_step = (blocks * BLOCK * QUAD).div_ceil(self.positions.div_ceil(tile));
-        let next_bytes = high * wide * inputs.next_multiple_of(self.weights.lanes) / QUAD * next_step;
+        let tiles = self.positions.div_ceil(tile);
+        let next_step = (blocks * BLOCK * QUAD).div_ceil(self.parts * tiles);
+        let next_bytes = volume(taps) * inputs.next_multiple_of(self.weights.lanes) / QUAD * next_step;
         let groups = inputs.div_ceil(self.weights.lanes);
-        let walk = Walk::new(&self.view, [high, wide], self.weights.lanes, groups);
-        let mut position = span.start;
-        while position < span.end {
+        let walk = Walk::new(self, taps, groups);
+        let tiles_of = |part: usize| span.clone().step_by(tile).map(move |position| (part, position));
+        for (part, position) in parts.flat_map(tiles_of) {
             let count = tile.min(span.end - position);
-            let next = (block + blocks) * block_bytes + position / tile * next_bytes;
+            let next = (block + blocks) * block_bytes + (part * tiles + position / tile) * next_bytes;
             let (next, next_step) = match self.weights.values.get(next..next + next_bytes) {
                 Some(next) => (next.as_ptr(), next_step),
                 None => (self.weights.values[block * block_bytes..].as_ptr(), 0),
             };
-            let offset = image * self.image_stride + block * self.block_stride + position * self.position_stride;
+            let place = self.first + part * self.part_stride + position * self.position_stride;
+            let offset = image * self.image_stride + block * self.block_stride + place;
             let strides = [self.position_stride, self.block_stride];
             let (stored, stored_strides) = match &target {
                 TargetLanes::Values(output) => (Stored::Values(output.wrapping_add(offset)), strides),
@@ -426,13 +469,13 @@ impl Job<'_> {
                 QuantizedResidual::Values(values) => Added::Values(values[offset..].as_ptr()),
                 QuantizedResidual::Codes(codes, _) => Added::Codes(codes[offset..].as_ptr(), residual),
             };
+            let group = block / self.group_blocks * self.group_bytes;
             let tile = Tile {
-                input: self.input[image * self.image_bytes + block / self.group_blocks * self.group_bytes..].as_ptr(),
+                input: self.input[image * self.image_bytes + group + part * self.part_bytes..].as_ptr(),
                 view: self.view,
                 walk,
-                taps: [high, wide],
+                quads: volume(taps) * groups * (self.weights.lanes / QUAD),
                 lanes: self.weights.lanes,
-                groups,
                 weights: self.weights.values[block * block_bytes..].as_ptr(),
                 block_bytes,
                 start: &start,
@@ -458,7 +501,6 @@ impl Job<'_> {
                 // SAFETY: the tile lies in the output.
                 unsafe { self.apply(op, &mut buffer, &target, [count, channels], offset) };
             }
-            position += count;
         }
     }
 
@@ -508,10 +550,10 @@ struct Tile<'a> {
     input: *const u8,
     view: PlaneView,
     walk: Walk,
-    taps: [usize; 2],
-    /// Channels that lie side by side, and how many such runs there are.
+    /// Quads of a window.
+    quads: usize,
+    /// Channels that lie side by side.
     lanes: usize,
-    groups: usize,
     weights: *const i8,
     block_bytes: usize,
     /// What the sums begin with.
@@ -536,27 +578,25 @@ struct Tile<'a> {
     next_step: usize,
 }
 
-/// The way through the quads of a window: those of one run of lanes, of all runs, of all taps across, of all taps down.
+/// The way through the quads of a window: those of one run of lanes, of all runs, of all taps across, of all taps down, of all
+/// taps in depth.
 #[derive(Clone, Copy)]
 struct Walk {
     /// How many there are of each, and how many are left.
     counts: [usize; 4],
     left: [usize; 4],
     /// Bytes from one to the next of each, and from the last of the level inside.
-    jumps: [usize; 4],
+    jumps: [usize; 5],
 }
 
 impl Walk {
-    fn new(view: &PlaneView, taps: [usize; 2], lanes: usize, groups: usize) -> Self {
-        let counts = [lanes / QUAD, groups, taps[1], taps[0]];
-        let steps = [
-            QUAD,
-            view.input[0] * view.input[1] * lanes,
-            view.dilation[1] * lanes,
-            view.dilation[0] * view.input[1] * lanes,
-        ];
+    fn new(job: &Job<'_>, [_, high, wide]: [usize; 3], groups: usize) -> Self {
+        let (view, lanes) = (&job.view, job.weights.lanes);
+        let counts = [lanes / QUAD, groups, wide, high];
+        let steps =
+            [QUAD, job.volume * lanes, view.dilation[1] * lanes, view.dilation[0] * view.input[1] * lanes, job.deeper];
         let mut jumps = steps;
-        for level in 1..4 {
+        for level in 1..5 {
             // From the last place of the levels inside back to their first, which may lie behind.
             let back: usize = (0..level).fold(0usize, |sum, inner| {
                 sum.wrapping_add((counts[inner].wrapping_sub(1)).wrapping_mul(steps[inner]))
@@ -584,7 +624,12 @@ impl Walk {
             return offset.wrapping_add(self.jumps[2]);
         }
         self.left[2] = self.counts[2];
-        offset.wrapping_add(self.jumps[3])
+        self.left[3] -= 1;
+        if self.left[3] > 0 {
+            return offset.wrapping_add(self.jumps[3]);
+        }
+        self.left[3] = self.counts[3];
+        offset.wrapping_add(self.jumps[4])
     }
 }
 
@@ -650,7 +695,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         let mut walk = tile.walk;
         let mut offset = 0;
         // One loop over everything keeps the sums in registers throughout.
-        for _ in 0..tile.taps[0] * tile.taps[1] * tile.groups * (tile.lanes / QUAD) {
+        for _ in 0..tile.quads {
             prefetch_far(next);
             next = next.wrapping_add(tile.next_step);
             // SAFETY: windows lie inside the planes, so each pointer leads to the codes of a position.

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::common::broadcast::AutoBroadcast;
+use ovir_ops::common::convolution::TransposedAttributes;
 use ovir_ops::convolution::convolution::Convolution;
+use ovir_ops::convolution::convolution_backprop_data::ConvolutionBackpropData;
 use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::movement::concat::Concat;
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
@@ -41,6 +43,9 @@ pub const MOST_CODE_TAPS: usize = 225;
 
 /// Images of so few channels are read as they are given, whichever layer reads them.
 pub const FEW_CHANNELS: usize = 4;
+
+/// The longest stride and dilation of a transposed convolution of bytes.
+pub const MOST_BYTE_STEP: i64 = 1 << 5;
 
 /// The channels that groups of convolutions of bytes have a multiple of.
 pub const BLOCK: usize = 16;
@@ -355,12 +360,27 @@ fn is_byte_product(validated: &Validated, node: &Node, data: &PartialShape, zero
     if node.operation.downcast_ref::<Convolution>().is_some() {
         let channels = data.dims().and_then(|dims| dims.get(1)?.get());
         // Taps in the padding read the code of zero.
-        return shape.rank() == 4
-            && data.rank() == Some(4)
+        return matches!(shape.rank(), 3..=5)
+            && data.rank() == Some(shape.rank())
             && channels == Some(shape[1])
             && sums.contains(&shape[1..].iter().product::<usize>())
             && (0..=255).contains(&zero)
-            && (scales.elements() == 1 || scales[..] == [shape[0], 1, 1, 1]);
+            && is_of_axis(&scales, &shape, 0);
+    }
+    if let Some(transposed) = node.operation.downcast_ref::<ConvolutionBackpropData>() {
+        let TransposedAttributes { strides, dilations, .. } = &transposed.attributes;
+        let channels = data.dims().and_then(|dims| dims.get(1)?.get());
+        let has_shape = node.inputs.get(2).is_none_or(|shape| validated.inference().get(*shape).integers().is_some());
+        return matches!(shape.rank(), 3 | 4)
+            && data.rank() == Some(shape.rank())
+            && channels == Some(shape[0])
+            && shape[0] >= FEWEST_SCALED_ELEMENTS
+            && shape[1] > 0
+            && sums.contains(&(shape.elements() / shape[1]))
+            && (0..=255).contains(&zero)
+            && is_of_axis(&scales, &shape, 1)
+            && has_shape
+            && strides.iter().chain(dilations).all(|step| (1..=MOST_BYTE_STEP).contains(step));
     }
     if node.is("GroupConvolution") {
         let channels = data.dims().and_then(|dims| dims.get(1)?.get());
@@ -379,6 +399,12 @@ fn is_byte_product(validated: &Validated, node: &Node, data: &PartialShape, zero
     let (k, n) = if product.attributes.transpose_b { (shape[1], shape[0]) } else { (shape[0], shape[1]) };
     let columns: [usize; 2] = if product.attributes.transpose_b { [n, 1] } else { [1, n] };
     sums.contains(&k) && (scales.elements() == 1 || scales[..] == columns)
+}
+
+/// Whether there is one scale, or one for each index of an axis.
+fn is_of_axis(scales: &Shape, shape: &Shape, axis: usize) -> bool {
+    let is_own = |(at, size): (usize, &usize)| *size == if at == axis { shape[axis] } else { 1 };
+    scales.elements() == 1 || scales.rank() == shape.rank() && scales.iter().enumerate().all(is_own)
 }
 
 /// The shape of what signed codes of one byte are multiplied with to give a value of `shape`.

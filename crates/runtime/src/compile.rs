@@ -12,7 +12,7 @@ use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 
 use crate::decompression;
 use crate::eager::{Known, compute};
-use crate::fast::{Claim, ClaimContext, Kernel, PackStore, claim};
+use crate::fast::{Claim, ClaimContext, Kernel, PackStore, StepShapes, claim};
 use crate::initialisers::{initial_order, initialisers};
 use crate::layout::{Layout, Lowered, lower};
 use crate::pool::Pool;
@@ -85,6 +85,14 @@ pub(crate) struct Step {
     pub action: Action,
     /// Plans of the bodies.
     pub bodies: Vec<Compiled>,
+}
+
+impl Step {
+    /// Whether there are no elements to compute for these shapes, and nothing to check.
+    pub fn is_nothing(&self, shapes: &StepShapes<'_>) -> bool {
+        let is_unchecked = matches!(&self.action, Action::Kernel(kernel) if !kernel.checks_values(shapes));
+        is_unchecked && shapes.outputs.iter().all(|shape| shape.contains(&0))
+    }
 }
 
 /// What a step does.

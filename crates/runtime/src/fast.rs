@@ -84,6 +84,11 @@ pub(crate) trait Kernel: Send + Sync {
         true
     }
 
+    /// Whether values of the inputs can make the layer fail. Others have nothing to do where the outputs have no elements.
+    fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
+        false
+    }
+
     /// The bytes of scratch that it needs for these shapes.
     fn scratch_bytes(&self, _shapes: &StepShapes<'_>) -> usize {
         0

@@ -83,10 +83,20 @@ pub(crate) struct StepPlan {
     pub scratch: Range<usize>,
     /// Whether the kernel does these shapes.
     pub use_kernel: bool,
+    /// Whether there are no elements to compute.
+    pub is_nothing: bool,
     /// Whether all shapes are known.
     pub is_static: bool,
     /// The values in tensors of their own that nobody reads after the step.
     pub dead: SmallVec<[u32; 2]>,
+}
+
+/// How a step is done for the shapes at hand.
+enum Way {
+    Kernel(Fit),
+    /// There are no elements to compute.
+    Nothing,
+    Reference,
 }
 
 /// What a kernel says of the shapes of one step.
@@ -167,8 +177,10 @@ impl Instance {
     pub fn work_nanoseconds(&self, compiled: &Compiled, position: usize) -> u64 {
         let is_static = self.steps[position].is_static;
         // A kernel is asked only where all shapes are known.
-        let fit = if is_static { self.fit(compiled, &compiled.steps[position]) } else { None };
-        fit.map_or(0, |fit| fit.work_nanoseconds)
+        match is_static.then(|| self.way(compiled, &compiled.steps[position])) {
+            Some(Way::Kernel(fit)) => fit.work_nanoseconds,
+            _ => 0,
+        }
     }
 
     fn take_shapes(&mut self, compiled: &Compiled) {
@@ -323,17 +335,20 @@ impl Instance {
         let node = compiled.model.node(step.node);
         let first = compiled.value(Source { node: step.node, port: 0 });
         let mut candidates: SmallVec<[usize; 2]> = SmallVec::new();
-        if let Some(fit) = self.fit(compiled, step) {
-            plan.use_kernel = true;
-            candidates = fit.in_place_inputs;
-            if fit.work_nanoseconds >= FORK_NANOSECONDS {
-                self.shared_nanoseconds = self.shared_nanoseconds.saturating_add(fit.work_nanoseconds);
+        match self.way(compiled, step) {
+            Way::Kernel(fit) => {
+                plan.use_kernel = true;
+                candidates = fit.in_place_inputs;
+                if fit.work_nanoseconds >= FORK_NANOSECONDS {
+                    self.shared_nanoseconds = self.shared_nanoseconds.saturating_add(fit.work_nanoseconds);
+                }
+                plan.scratch = self.take(fit.scratch_bytes);
             }
-            plan.scratch = self.take(fit.scratch_bytes);
-        }
-        if !plan.use_kernel {
-            self.unpack(compiled, node);
-            candidates.extend(node.operation.in_place_input());
+            Way::Nothing => plan.is_nothing = true,
+            Way::Reference => {
+                self.unpack(compiled, node);
+                candidates.extend(node.operation.in_place_input());
+            }
         }
         // A value that goes outside is written there at once; taking over memory of the arena would cost a copy.
         let goes_outside = self.outputs.iter().any(|(value, _)| *value == first)
@@ -368,20 +383,23 @@ impl Instance {
         }
     }
 
-    /// What the kernel of a step says of the shapes; `None` if there is no kernel or it does not do them.
-    fn fit(&self, compiled: &Compiled, step: &Step) -> Option<Fit> {
-        let Action::Kernel(kernel) = &step.action else { return None };
+    /// How a step is done, and what its kernel says of the shapes.
+    fn way(&self, compiled: &Compiled, step: &Step) -> Way {
+        let Action::Kernel(kernel) = &step.action else { return Way::Reference };
         let node = compiled.model.node(step.node);
         let first = compiled.value(Source { node: step.node, port: 0 });
         let inputs: SmallVec<[&Shape; 8]> = node.inputs.iter().filter_map(|s| self.shape(compiled.value(*s))).collect();
         let outputs: SmallVec<[&Shape; 4]> =
             (first..first + node.outputs.len()).filter_map(|v| self.shape(v)).collect();
         let shapes = StepShapes { inputs: &inputs, outputs: &outputs };
-        kernel.accepts(&shapes).then(|| Fit {
-            in_place_inputs: kernel.in_place_inputs(&shapes),
-            scratch_bytes: kernel.scratch_bytes(&shapes),
-            work_nanoseconds: kernel.work_nanoseconds(&shapes),
-        })
+        if kernel.accepts(&shapes) {
+            return Way::Kernel(Fit {
+                in_place_inputs: kernel.in_place_inputs(&shapes),
+                scratch_bytes: kernel.scratch_bytes(&shapes),
+                work_nanoseconds: kernel.work_nanoseconds(&shapes),
+            });
+        }
+        if step.is_nothing(&shapes) { Way::Nothing } else { Way::Reference }
     }
 
     /// Whether the first output of a step may take over the memory of input `port`: this is the last reader, nobody

@@ -460,6 +460,7 @@ fn run_taken(
         Action::Kernel(kernel) if plan.use_kernel => {
             kernel.run(StepIo { inputs: &views, outputs: &mut targets, scratch, in_place: plan.in_place })
         }
+        _ if plan.is_nothing => Ok(()),
         _ if is_blocked(compiled, step.node) => {
             evaluate_blocked(compiled, step, &views, &mut targets, bodies, environment)
         }
@@ -615,12 +616,14 @@ fn run_dynamic(
         }
         _ => None,
     };
-    if kernel.is_none() && is_known.contains(&false) {
+    let is_nothing = outputs.as_ref().is_some_and(|outputs| step.is_nothing(&StepShapes { inputs: &inputs, outputs }));
+    if kernel.is_none() && is_known.contains(&false) && !is_nothing {
         drop((views, bytes, reads));
         return run_unpacked(compiled, instance, step, memory, bodies, environment);
     }
     let (given, claimed) = make_outputs(compiled, step, &promised, spare, environment)?;
     let produced: Vec<Tensor> = match (kernel, &outputs) {
+        (None, Some(_)) if is_nothing => Ok(given.into_iter().flatten().collect()),
         (Some((kernel, scratch)), Some(outputs)) => run_kernel(&**kernel, &views, given, outputs, scratch, spare),
         (_, Some(outputs)) if is_blocked(compiled, step.node) => {
             run_blocked_reference(compiled, step, &views, given, outputs, bodies, environment)

@@ -1,7 +1,7 @@
 //! Codes of one byte: how f32 become codes and codes f32, and the layouts of codes that convolutions and products read.
 
 use crate::blocked::{BLOCK, blocked_len};
-use crate::convolution::ConvolutionGeometry;
+use crate::convolution::{ConvolutionGeometry, MOST_PADDING, TransposedConvolutionGeometry, volume};
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::math::Divisor;
@@ -80,12 +80,12 @@ pub(crate) unsafe fn store_codes<S: Simd>(s: S, to: *mut u8, codes: S::I, count:
     }
 }
 
-/// The layout of the codes of a convolution's input. Height and width are those of [`code_plane`].
+/// The layout of the codes of a convolution's input, whose planes are [`CodePlanes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeLayout {
-    /// `[N, H, W, 4]`: up to four channels side by side, the others anything.
+    /// `[N, D, H, W, 4]`: up to four channels side by side, the others anything.
     Quads,
-    /// `[N, ceil(C / 16), H, W, 16]`.
+    /// `[N, ceil(C / 16), D, H, W, 16]`.
     Blocks,
 }
 
@@ -225,117 +225,181 @@ impl<S: Simd> Exact<S> {
     }
 }
 
-/// The height and width of the planes of codes that a convolution reads: those of the input if its windows do not leave it,
-/// otherwise what its windows cover. `None` where that is far larger than the input.
-#[must_use]
-pub fn code_plane(geometry: &ConvolutionGeometry) -> Option<[usize; 2]> {
-    let (view, [_, high, wide]) = (geometry.plane(), geometry.covered()?);
-    let is_inside = view.pad == [0, 0] && high <= view.input[0] && wide <= view.input[1];
-    Some(if is_inside { view.input } else { [high, wide] })
-}
-
-/// Whether a convolution cannot read codes of its input as they are, but a copy that [`pad_codes`] makes.
-#[must_use]
-pub fn needs_padding(geometry: &ConvolutionGeometry) -> bool {
-    let view = geometry.plane();
-    view.pad != [0, 0] || code_plane(geometry) != Some(view.input)
-}
-
-/// Bytes of the codes that a convolution reads; `None` where [`code_plane`] is.
-#[must_use]
-pub fn codes_len(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<usize> {
-    let [_, _, inputs, ..] = geometry.channels_and_kernel();
-    let [high, wide] = code_plane(geometry)?;
-    let channels = inputs.next_multiple_of(layout.lanes());
-    [geometry.plane().batch, channels, high, wide].iter().try_fold(1usize, |total, size| total.checked_mul(*size))
-}
-
-/// Writes the codes that a convolution reads, with the code of zero in the padding. `input` is plain for
-/// [`CodeLayout::Quads`] and blocked for [`CodeLayout::Blocks`].
-///
-/// # Errors
-/// A slice has the wrong length, or the padding is far larger than the input.
-pub fn quantize_planes(
-    isa: Isa,
-    quantizer: &Quantizer,
-    geometry: &ConvolutionGeometry,
+/// The planes of codes that a convolution reads: those of its input, if its windows do not leave it, otherwise what its
+/// windows cover, with the code of zero around the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodePlanes {
     layout: CodeLayout,
-    zero: u8,
-    input: &[f32],
-    output: &mut [u8],
-) -> Result<(), KernelError> {
-    let (view, [_, _, inputs, ..]) = (geometry.plane(), geometry.channels_and_kernel());
-    let positions = view.input[0] * view.input[1];
-    let input_len = match layout {
-        CodeLayout::Quads => product("input", &[view.batch, inputs, positions])?,
-        CodeLayout::Blocks => blocked_len(view.batch, inputs, positions),
-    };
-    check_exact("input", input.len(), input_len)?;
-    let work = nanoseconds_for_bytes(input.len().saturating_mul(6));
-    write_planes(geometry, layout, zero, work, output, |plane, place, codes| match layout {
-        CodeLayout::Blocks => {
-            let source = &input[(plane * positions + place) * BLOCK..][..codes.len()];
-            dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
-        }
-        CodeLayout::Quads => {
-            for channel in 0..inputs {
-                let source = &input[(plane * inputs + channel) * positions + place..][..codes.len() / QUAD];
-                quantize_channel(isa, quantizer, source, &mut codes[channel..]);
+    batch: usize,
+    channels: usize,
+    /// Depth, height and width of the input.
+    input: [usize; 3],
+    /// What lies before it.
+    before: [usize; 3],
+    /// Depth, height and width of all.
+    size: [usize; 3],
+}
+
+impl CodePlanes {
+    /// Those of a convolution; `None` where its windows cover far more than the input, or where there are more channels than
+    /// the layout holds.
+    #[must_use]
+    pub fn of_convolution(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<Self> {
+        let (view, depth) = (geometry.plane(), geometry.depth());
+        let [_, _, channels, ..] = geometry.channels_and_kernel();
+        let input = [depth.input, view.input[0], view.input[1]];
+        let before = [depth.pad, view.pad[0], view.pad[1]];
+        Self::new(layout, [view.batch, channels], input, before, geometry.covered()?)
+    }
+
+    /// Those of a transposed convolution, whose phases are convolutions; `None` where their windows cover far more than the
+    /// input.
+    #[must_use]
+    pub fn of_transposed(geometry: &TransposedConvolutionGeometry) -> Option<Self> {
+        let ([_, _, channels], (batch, [[high, wide], _])) = (geometry.channels(), geometry.plane_sizes());
+        let (mut before, mut end) = ([0; 3], [1, 0, 0]);
+        let [_, strides, _] = geometry.plane_steps();
+        for index in 0..strides[0].checked_mul(strides[1])? {
+            let phase = geometry.plane_phase([index / strides[1], index % strides[1]]);
+            if phase.taps.contains(&0) || phase.size.contains(&0) {
+                continue;
+            }
+            for axis in 0..2 {
+                before[axis + 1] = before[axis + 1].max(phase.view.pad[axis]);
+                let last = phase.size[axis] - 1 + (phase.taps[axis] - 1) * phase.view.dilation[axis];
+                let last = (phase.first[axis] + last).checked_sub(phase.view.pad[axis]);
+                end[axis + 1] = end[axis + 1].max(last.map_or(0, |last| last + 1));
             }
         }
-    })
-}
-
-/// Writes what a convolution reads of blocked codes of its input, with the code of zero in the padding.
-///
-/// # Errors
-/// As for [`quantize_planes`].
-pub fn pad_codes(geometry: &ConvolutionGeometry, zero: u8, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
-    let (view, [_, _, inputs, ..]) = (geometry.plane(), geometry.channels_and_kernel());
-    let positions = view.input[0] * view.input[1];
-    check_exact("input", input.len(), blocked_len(view.batch, inputs, positions))?;
-    let work = stream::copy_nanoseconds(input.len());
-    write_planes(geometry, CodeLayout::Blocks, zero, work, output, |plane, place, codes| {
-        codes.copy_from_slice(&input[(plane * positions + place) * BLOCK..][..codes.len()]);
-    })
-}
-
-/// Has the lines of the planes that a convolution reads written: `write` gets a plane, the place in it of the input that a
-/// line begins with, and the line's bytes inside the input.
-fn write_planes(
-    geometry: &ConvolutionGeometry,
-    layout: CodeLayout,
-    zero: u8,
-    work: u64,
-    output: &mut [u8],
-    write: impl Fn(usize, usize, &mut [u8]) + Sync,
-) -> Result<(), KernelError> {
-    let (view, [_, _, inputs, ..]) = (geometry.plane(), geometry.channels_and_kernel());
-    let invalid = || KernelError::invalid("geometry", "has padding far larger than its input");
-    let ([high, wide], lanes) = (code_plane(geometry).ok_or_else(invalid)?, layout.lanes());
-    if layout == CodeLayout::Quads && inputs > QUAD {
-        return Err(KernelError::invalid("channels", "are more than four"));
+        let covered = [1, before[1].checked_add(end[1])?, before[2].checked_add(end[2])?];
+        let most = high.saturating_mul(wide).saturating_mul(4).saturating_add(MOST_PADDING);
+        let is_near = covered[1].checked_mul(covered[2]).is_some_and(|positions| positions <= most);
+        is_near.then(|| Self::new(CodeLayout::Blocks, [batch, channels], [1, high, wide], before, covered))?
     }
-    check_exact("output", output.len(), codes_len(geometry, layout).ok_or_else(invalid)?)?;
-    let planes = view.batch * inputs.div_ceil(lanes);
-    let line = wide * lanes;
-    let inside = view.pad[1].min(wide)..(view.pad[1] + view.input[1]).min(wide);
-    let shared = SharedMut::new(output);
-    parallel_for(planes * high, CHUNK.div_ceil(line.max(1)), work, |range| {
-        for index in range {
-            let (plane, y) = (index / high, index % high);
-            // SAFETY: lines are disjoint.
-            let codes = unsafe { shared.slice(index * line..(index + 1) * line) };
-            let Some(row) = y.checked_sub(view.pad[0]).filter(|row| *row < view.input[0]) else {
-                codes.fill(zero);
-                continue;
-            };
-            codes[..inside.start * lanes].fill(zero);
-            codes[inside.end * lanes..].fill(zero);
-            write(plane, row * view.input[1], &mut codes[inside.start * lanes..inside.end * lanes]);
-        }
-    });
-    Ok(())
+
+    fn new(
+        layout: CodeLayout,
+        [batch, channels]: [usize; 2],
+        input: [usize; 3],
+        before: [usize; 3],
+        covered: [usize; 3],
+    ) -> Option<Self> {
+        let is_inside = before == [0; 3] && (0..3).all(|axis| covered[axis] <= input[axis]);
+        let planes = Self { layout, batch, channels, input, before, size: if is_inside { input } else { covered } };
+        let fits = layout == CodeLayout::Blocks || channels <= QUAD;
+        let lanes = channels.next_multiple_of(layout.lanes());
+        let sizes = [batch, lanes, planes.size[0], planes.size[1], planes.size[2]];
+        let len = sizes.iter().try_fold(1usize, |total, size| total.checked_mul(*size));
+        (fits && len.is_some()).then_some(planes)
+    }
+
+    /// Bytes of the codes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.batch * self.channels.next_multiple_of(self.layout.lanes()) * volume(self.size)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether blocked codes of the input are read as they are.
+    #[must_use]
+    pub fn are_input(&self) -> bool {
+        self.before == [0; 3] && self.size == self.input
+    }
+
+    /// What lies before the input.
+    pub(super) fn before(&self) -> [usize; 3] {
+        self.before
+    }
+
+    /// Depth, height and width.
+    pub(super) fn size(&self) -> [usize; 3] {
+        self.size
+    }
+
+    /// Writes the codes of values. `input` is plain for [`CodeLayout::Quads`] and blocked for [`CodeLayout::Blocks`].
+    ///
+    /// # Errors
+    /// A slice has the wrong length.
+    pub fn quantize(
+        &self,
+        isa: Isa,
+        quantizer: &Quantizer,
+        zero: u8,
+        input: &[f32],
+        output: &mut [u8],
+    ) -> Result<(), KernelError> {
+        let (channels, positions) = (self.channels, volume(self.input));
+        let input_len = match self.layout {
+            CodeLayout::Quads => product("input", &[self.batch, channels, positions])?,
+            CodeLayout::Blocks => blocked_len(self.batch, channels, positions),
+        };
+        check_exact("input", input.len(), input_len)?;
+        let work = nanoseconds_for_bytes(input.len().saturating_mul(6));
+        self.write(zero, work, output, |planes, place, codes| match self.layout {
+            CodeLayout::Blocks => {
+                let source = &input[(planes * positions + place) * BLOCK..][..codes.len()];
+                dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
+            }
+            CodeLayout::Quads => {
+                for channel in 0..channels {
+                    let source = &input[(planes * channels + channel) * positions + place..][..codes.len() / QUAD];
+                    quantize_channel(isa, quantizer, source, &mut codes[channel..]);
+                }
+            }
+        })
+    }
+
+    /// Writes what a convolution reads of blocked codes of its input.
+    ///
+    /// # Errors
+    /// A slice has the wrong length.
+    pub fn pad(&self, zero: u8, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
+        let positions = volume(self.input);
+        check_exact("input", input.len(), blocked_len(self.batch, self.channels, positions))?;
+        self.write(zero, stream::copy_nanoseconds(input.len()), output, |planes, place, codes| {
+            codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
+        })
+    }
+
+    /// Has the lines of all planes written: `write` gets the number of a block of channels, the place in it of the input that
+    /// a line begins with, and the line's bytes inside the input.
+    fn write(
+        &self,
+        zero: u8,
+        work: u64,
+        output: &mut [u8],
+        write: impl Fn(usize, usize, &mut [u8]) + Sync,
+    ) -> Result<(), KernelError> {
+        check_exact("output", output.len(), self.len())?;
+        let lanes = self.layout.lanes();
+        let ([deep, high, wide], [_, rows, columns]) = (self.size, self.input);
+        let blocks = self.batch * self.channels.div_ceil(lanes);
+        let line = wide * lanes;
+        let inside = self.before[2].min(wide)..(self.before[2] + columns).min(wide);
+        let shared = SharedMut::new(output);
+        parallel_for(blocks * deep * high, CHUNK.div_ceil(line.max(1)), work, |range| {
+            for index in range {
+                let place = [index / high % deep, index % high];
+                let at = |axis: usize| place[axis].checked_sub(self.before[axis]).filter(|at| *at < self.input[axis]);
+                // SAFETY: lines are disjoint.
+                let codes = unsafe { shared.slice(index * line..(index + 1) * line) };
+                let (Some(plane), Some(row)) = (at(0), at(1)) else {
+                    codes.fill(zero);
+                    continue;
+                };
+                codes[..inside.start * lanes].fill(zero);
+                codes[inside.end * lanes..].fill(zero);
+                let codes = &mut codes[inside.start * lanes..inside.end * lanes];
+                write(index / high / deep, (plane * rows + row) * columns, codes);
+            }
+        });
+        Ok(())
+    }
 }
 
 /// Writes the codes of one channel of quads, whose other channels stay as they are.

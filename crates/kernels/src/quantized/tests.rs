@@ -1,5 +1,6 @@
 use super::*;
 use crate::blocked::{from_plain, to_plain};
+use crate::convolution::TransposedConvolutionGeometry;
 use crate::epilogue::Channelwise;
 use crate::testing::{Random, in_pool};
 use crate::unary::UnaryOp;
@@ -24,23 +25,50 @@ fn codes(random: &mut Random, count: usize) -> Vec<i8> {
 
 /// A convolution of integers, written from its definition.
 fn reference(g: &ConvolutionGeometry, input: &[u8], zero: i32, weights: &[i8], scales: &[f32]) -> Vec<f64> {
-    let view = g.plane();
+    let (view, depth) = (g.plane(), g.depth());
     let [groups, outputs, inputs, high, wide] = g.channels_and_kernel();
+    let (per_group, taps) = (inputs / groups, depth.taps * high * wide);
+    let (rows, columns) = (view.output[0], view.output[1]);
     let mut result = Vec::new();
-    for (image, output) in (0..view.batch).flat_map(|n| (0..outputs).map(move |o| (n, o))) {
-        for (y, x) in (0..view.output[0]).flat_map(|y| (0..view.output[1]).map(move |x| (y, x))) {
-            let mut sum = 0i64;
-            let per_group = inputs / groups;
-            let first = output / (outputs / groups) * per_group;
-            for (channel, tap) in (0..per_group).flat_map(|c| (0..high * wide).map(move |t| (c, t))) {
-                let (Some(row), Some(column)) = (view.at(0, y, tap / wide), view.at(1, x, tap % wide)) else {
-                    continue;
-                };
-                let place = ((image * inputs + first + channel) * view.input[0] + row) * view.input[1] + column;
-                let weight = i64::from(weights[(output * per_group + channel) * high * wide + tap]);
-                sum += (i64::from(input[place]) - i64::from(zero)) * weight;
-            }
-            result.push(sum as f64 * f64::from(scales[output]));
+    for index in 0..view.batch * outputs * depth.output * rows * columns {
+        let (x, y, z) = (index % columns, index / columns % rows, index / columns / rows % depth.output);
+        let plane = index / columns / rows / depth.output;
+        let (image, output) = (plane / outputs, plane % outputs);
+        let first = output / (outputs / groups) * per_group;
+        let mut sum = 0i64;
+        for (channel, tap) in (0..per_group).flat_map(|c| (0..taps).map(move |t| (c, t))) {
+            let deep = (z * depth.stride + tap / (high * wide) * depth.dilation).checked_sub(depth.pad);
+            let place = (view.at(0, y, tap / wide % high), view.at(1, x, tap % wide));
+            let (Some(deep), (Some(row), Some(column))) = (deep.filter(|deep| *deep < depth.input), place) else {
+                continue;
+            };
+            let plane = (image * inputs + first + channel) * depth.input + deep;
+            let place = (plane * view.input[0] + row) * view.input[1] + column;
+            let weight = i64::from(weights[(output * per_group + channel) * taps + tap]);
+            sum += (i64::from(input[place]) - i64::from(zero)) * weight;
+        }
+        result.push(sum as f64 * f64::from(scales[output]));
+    }
+    result
+}
+
+/// A transposed convolution of integers: each input is spread over its window.
+fn spread(g: &TransposedConvolutionGeometry, pad: [usize; 2], input: &[u8], zero: i32, weights: &[i8]) -> Vec<i64> {
+    let ([_, outputs, inputs], [kernel, stride, dilation]) = (g.channels(), g.plane_steps());
+    let (batch, [from, to]) = g.plane_sizes();
+    let mut result = vec![0i64; batch * outputs * to[0] * to[1]];
+    for (index, value) in input.iter().enumerate() {
+        let (x, y, plane) = (index % from[1], index / from[1] % from[0], index / from[1] / from[0]);
+        let (image, channel) = (plane / inputs, plane % inputs);
+        for (output, tap) in (0..outputs).flat_map(|o| (0..kernel[0] * kernel[1]).map(move |t| (o, t))) {
+            let at = |axis: usize, place: usize, tap: usize| {
+                let place = (place * stride[axis] + tap * dilation[axis]).checked_sub(pad[axis]);
+                place.filter(|place| *place < to[axis])
+            };
+            let (Some(row), Some(column)) = (at(0, y, tap / kernel[1]), at(1, x, tap % kernel[1])) else { continue };
+            let weight = i64::from(weights[(channel * outputs + output) * kernel[0] * kernel[1] + tap]);
+            result[((image * outputs + output) * to[0] + row) * to[1] + column] +=
+                (i64::from(*value) - i64::from(zero)) * weight;
         }
     }
     result
@@ -62,14 +90,17 @@ proptest! {
         let groups = [1, 1, 3][random.between(0, 2)];
         let inputs = if groups > 1 { groups * 16 * random.between(1, 2) } else { [1, 3, 4, 16, 20, 33][random.between(0, 5)] };
         let outputs = if groups > 1 { groups * 16 * random.between(1, 2) } else { random.between(1, 50) };
-        let mut pair = |low, high| [1, random.between(low, high), random.between(low, high)];
-        let (kernel, stride, dilation) = (pair(1, 3), pair(1, 2), pair(1, 2));
-        let (pads, size) = (pair(0, 2), pair(5, 17));
-        let pad = [0, pads[1], pads[2]];
+        let is_volume = random.between(0, 2) == 0;
+        let mut three = |low, high, flat| {
+            let deep = random.between(low, high);
+            [if is_volume { deep } else { flat }, random.between(low, high), random.between(low, high)]
+        };
+        let (kernel, stride, dilation) = (three(1, 3, 1), three(1, 2, 1), three(1, 2, 1));
+        let (pad, size) = (three(0, 2, 0), three(5, if is_volume { 9 } else { 17 }, 1));
         let geometry =
             ConvolutionGeometry::new(2, groups, inputs, outputs, size, kernel, stride, dilation, pad, pad).unwrap();
         let view = geometry.plane();
-        let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
+        let (plane, positions) = (volume(size), geometry.depth().output * view.output[0] * view.output[1]);
         let quantizer = Quantizer { low: -1.0, high: 1.0, steps: 255.0 };
         let values: Vec<f32> = random.values(2 * inputs * plane);
         let zero = random.between(0, 255) as i32;
@@ -137,15 +168,16 @@ proptest! {
                     blocked
                 }
             };
-            let mut input = vec![9; codes_len(&geometry, layout).unwrap()];
-            quantize_planes(isa, &quantizer, &geometry, layout, zero as u8, &source, &mut input).unwrap();
+            let planes = CodePlanes::of_convolution(&geometry, layout).unwrap();
+            let mut input = vec![9; planes.len()];
+            planes.quantize(isa, &quantizer, zero as u8, &source, &mut input).unwrap();
             if layout == CodeLayout::Blocks {
                 let mut codes = vec![0; source.len()];
                 quantize(isa, &quantizer, &source, &mut codes).unwrap();
                 let mut padded = vec![3; input.len()];
-                pad_codes(&geometry, zero as u8, &codes, &mut padded).unwrap();
+                planes.pad(zero as u8, &codes, &mut padded).unwrap();
                 prop_assert_eq!(&padded, &input);
-                prop_assert!(needs_padding(&geometry) || codes == input);
+                prop_assert!(!planes.are_input() || codes == input);
             }
             let scaling = Scaling { zero, scales: &scales };
             let run = || {
@@ -165,6 +197,65 @@ proptest! {
                 result
             };
             close(&run(), &expected, &format!("{isa} {geometry:?} {layout:?}"));
+            prop_assert_eq!(run(), in_pool(2, run));
+        }
+    }
+
+    #[test]
+    fn transposed_convolutions_are_those_of_the_integers(seed: u64) {
+        let mut random = Random::new(seed);
+        let (inputs, outputs) = ([8, 16, 20, 33][random.between(0, 3)], random.between(1, 50));
+        let mut pair = |low, high| [random.between(low, high), random.between(low, high)];
+        let (kernel, stride, dilation, size) = (pair(1, 4), pair(1, 4), pair(1, 2), pair(1, 9));
+        let (pad, more) = (pair(0, 2), pair(0, 1));
+        let to = [0, 1].map(|axis| {
+            let last = (size[axis] - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1;
+            (last + more[axis]).saturating_sub(2 * pad[axis]).max(1)
+        });
+        let three = |first: usize, [a, b]: [usize; 2]| [first, a, b];
+        let geometry = TransposedConvolutionGeometry::new(
+            2, 1, inputs, outputs, three(1, size), three(1, kernel), three(1, stride), three(1, dilation), three(0, pad),
+            three(1, to),
+        );
+        let Ok(geometry) = geometry else { return Ok(()) };
+        let positions = to[0] * to[1];
+        let source: Vec<u8> = (0..2 * inputs * size[0] * size[1]).map(|_| random.between(0, 255) as u8).collect();
+        let zero = random.between(0, 255) as u8;
+        let weights = codes(&mut random, geometry.weights_len());
+        let (scales, bias) = (random.values(outputs), random.values(outputs));
+        let expected: Vec<f64> = spread(&geometry, pad, &source, i32::from(zero), &weights)
+            .into_iter()
+            .enumerate()
+            .map(|(index, sum)| {
+                let channel = index / positions % outputs;
+                sum as f64 * f64::from(scales[channel]) + f64::from(bias[channel])
+            })
+            .collect();
+        let packed = QuantizedTransposed::pack(&geometry, &weights).unwrap();
+        let planes = CodePlanes::of_transposed(&geometry).unwrap();
+        let values: Vec<f32> = source.iter().map(|code| f32::from(*code)).collect();
+        let mut blocked = vec![0.0; blocked_len(2, inputs, size[0] * size[1])];
+        from_plain(2, inputs, size[0] * size[1], &values, &mut blocked).unwrap();
+        let blocked: Vec<u8> = blocked.iter().map(|code| *code as u8).collect();
+        let mut input = vec![3; planes.len()];
+        planes.pad(zero, &blocked, &mut input).unwrap();
+        let (epilogue, scaling) = (QuantizedEpilogue { bias: Some(&bias), ..Default::default() }, Scaling { zero: i32::from(zero), scales: &scales });
+        let encodings = Encodings::new(&[-1000.0], &[1000.0], 255.0).unwrap();
+        for isa in Isa::available() {
+            let run = || {
+                let mut output = vec![f32::NAN; blocked_len(2, outputs, positions)];
+                let target = QuantizedOutput::Values(&mut output);
+                quantized_transposed(isa, &geometry, &packed, &scaling, &input, target, &epilogue).unwrap();
+                let mut codes = vec![0; output.len()];
+                let target = QuantizedOutput::Codes(&mut codes, &encodings);
+                quantized_transposed(isa, &geometry, &packed, &scaling, &input, target, &epilogue).unwrap();
+                let levels = Quantizer { low: -1000.0, high: 1000.0, steps: 255.0 };
+                assert!(codes.iter().zip(&output).all(|(code, value)| is_code(&levels, *value, *code)), "{isa}");
+                let mut result = vec![f32::NAN; 2 * outputs * positions];
+                to_plain(2, outputs, positions, &output, &mut result).unwrap();
+                result
+            };
+            close(&run(), &expected, &format!("{isa} {geometry:?}"));
             prop_assert_eq!(run(), in_pool(2, run));
         }
     }
@@ -253,7 +344,8 @@ fn what_does_not_fit_is_refused() {
     assert!(run(255).is_err());
     let pad = [0, 1 << 20, 1 << 20];
     let far = ConvolutionGeometry::new(1, 1, 5, 16, [1, 4, 4], one, one, one, pad, pad).unwrap();
-    assert_eq!(codes_len(&far, CodeLayout::Blocks), None);
+    assert_eq!(CodePlanes::of_convolution(&far, CodeLayout::Blocks), None);
+    assert_eq!(CodePlanes::of_convolution(&geometry, CodeLayout::Quads), None);
     assert!(QuantizedWeights::of_matrix(1 << 17, 16, |_, _| 0).is_err());
     assert!(Encodings::new(&[0.0, 1.0], &[1.0], 255.0).is_err());
     assert!(Encodings::new(&[], &[], 255.0).is_err());

@@ -75,6 +75,10 @@ impl IndexedKernel {
 }
 
 impl Kernel for IndexedKernel {
+    fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
+        true
+    }
+
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         matches!(shapes.inputs, [data, indices, ..] if self.gather(data, indices).is_some())
     }
@@ -104,6 +108,10 @@ impl Kernel for IndexedKernel {
 }
 
 impl Kernel for SliceKernel {
+    fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
+        true
+    }
+
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         shapes.inputs.first() == shapes.outputs.first()
     }

@@ -334,6 +334,10 @@ impl GatherKernel {
 }
 
 impl Kernel for GatherKernel {
+    fn checks_values(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.inputs.get(1).is_none_or(|indices| indices.elements() > 0)
+    }
+
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let ([data, indices, ..], [output]) = (shapes.inputs, shapes.outputs) else { return false };
         self.operation.geometry(data, indices, self.axis).is_ok_and(|g| g.shape == **output)

@@ -7,24 +7,26 @@ use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::BLOCK;
-use ovir_kernels::convolution::ConvolutionGeometry;
+use ovir_kernels::convolution::{ConvolutionGeometry, TransposedConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
 use ovir_kernels::quantized::{
-    CodeLayout, Decodings, Dequantizer, Encodings, MOST_TERMS, QuantizedEpilogue, QuantizedOutput, QuantizedResidual,
-    QuantizedWeights, Quantizer, Scaling, blocked_quantize, codes_len, dequantize, needs_padding, pad_codes, pad_rows,
-    quantize, quantize_planes, quantize_rows, quantized_convolution, quantized_product,
+    CodeLayout, CodePlanes, Decodings, Dequantizer, Encodings, MOST_TERMS, QuantizedEpilogue, QuantizedOutput,
+    QuantizedResidual, QuantizedTransposed, QuantizedWeights, Quantizer, Scaling, blocked_quantize, dequantize,
+    pad_rows, quantize, quantize_rows, quantized_convolution, quantized_product, quantized_transposed,
 };
 use ovir_ops::codes::{Decode, Encode, Levels};
-use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
+use ovir_ops::convolution::{
+    convolution::Convolution, convolution_backprop_data::ConvolutionBackpropData, group_convolution::GroupConvolution,
+};
 use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
-use ovir_tensor::{ElementType, Shape, SmallVec, TensorViewMut};
+use ovir_tensor::{ElementType, Shape, SmallVec, TensorView, TensorViewMut};
 
 use super::blocked::{Candidate, channels_of};
 use super::convolution::{Form, kernel_geometry, smallest_data};
 use super::parts::{EpilogueParts, QuantizedData, QuantizedParts, kernel_error};
-use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes, transposed};
 use crate::layout::{Layout, sizes};
 
 /// Nanoseconds that a region of blocked values gains by a quantised convolution: more than any reorder costs, since there
@@ -37,14 +39,13 @@ const _: () = assert!(ovir_optimize::MOST_BYTE_TERMS <= MOST_TERMS && ovir_optim
 /// Data of so few channels are taken plain.
 const QUAD: usize = 4;
 
-/// What both kernels need.
+/// What all kernels need.
 struct Quantized {
     isa: Isa,
     /// How the data become codes, if they are none.
     quantizer: Option<Quantizer>,
     zero: i32,
     scales: Vec<f32>,
-    weights: Arc<QuantizedWeights>,
     epilogue: EpilogueParts,
     /// What makes codes and values again of the result before the residual is added.
     inner: Option<(Quantizer, Dequantizer)>,
@@ -57,13 +58,23 @@ struct Quantized {
 
 struct ConvolutionKernel {
     common: Quantized,
+    weights: Arc<QuantizedWeights>,
     form: Form,
     filter: Shape,
     layout: CodeLayout,
 }
 
+struct TransposedKernel {
+    common: Quantized,
+    weights: Arc<QuantizedTransposed>,
+    form: transposed::Form,
+    filter: Shape,
+    output_shape: Option<SmallVec<[i64; 8]>>,
+}
+
 struct ProductKernel {
     common: Quantized,
+    weights: Arc<QuantizedWeights>,
     k: usize,
     n: usize,
 }
@@ -112,9 +123,10 @@ fn convolution_data<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<(Quant
         }
         _ => found.parts.root.downcast_ref::<Convolution>().is_some(),
     };
-    are_blocks.then_some(())?;
+    let is_transposed = found.parts.root.downcast_ref::<ConvolutionBackpropData>().is_some();
+    (are_blocks || is_transposed).then_some(())?;
     let channels = inputs.get(*found.parts.inputs.first()?)?.shape.dims()?.get(1)?.get()?;
-    Some((found, if channels <= QUAD { CodeLayout::Quads } else { CodeLayout::Blocks }))
+    Some((found, if channels <= QUAD && !is_transposed { CodeLayout::Quads } else { CodeLayout::Blocks }))
 }
 
 fn is_grouped(root: &dyn Operation) -> bool {
@@ -171,6 +183,9 @@ pub(crate) fn claim_decode(context: &mut ClaimContext<'_>) -> Option<Claim> {
 pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let (found, layout) = convolution_data(context.node, context.inputs)?;
     let parts = &found.parts;
+    if parts.root.downcast_ref::<ConvolutionBackpropData>().is_some() {
+        return claim_transposed(context, &found);
+    }
     let form = Form::of(parts.root)?;
     let filter = context.inputs.get(*parts.inputs.get(1)?)?.shape.to_shape()?;
     let outputs = form.output_channels(&filter)?;
@@ -178,8 +193,29 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter)?, &filter).ok()?).ok()?;
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     let format = format!("quantised convolution {filter} {layout:?}");
-    let (common, packed_inputs) = common(context, &found, [taps, outputs], true, format, &pack)?;
-    let kernel = ConvolutionKernel { common, form, filter, layout };
+    let matrix = Matrix { k: taps, n: outputs, columns: outputs, is_transposed: true };
+    let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
+    let kernel = ConvolutionKernel { common, weights, form, filter, layout };
+    Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+/// Claims transposed convolutions on blocks.
+fn claim_transposed(context: &mut ClaimContext<'_>, found: &QuantizedParts<'_>) -> Option<Claim> {
+    let parts = &found.parts;
+    let form = transposed::Form::of(parts.root)?;
+    let output_shape = match parts.inputs.get(2) {
+        Some(port) => Some(context.inputs.get(*port)?.integers()?),
+        None => None,
+    };
+    let filter = context.inputs.get(*parts.inputs.get(1)?)?.shape.to_shape()?;
+    let (geometry, [_, inputs, outputs]) = transposed::smallest_geometry(&form, &filter)?;
+    let pack = |codes: &[i8]| QuantizedTransposed::pack(&geometry, codes).ok();
+    let steps = (&form.attributes().strides, &form.attributes().dilations);
+    let format = format!("quantised transposed convolution {filter} {steps:?}");
+    let n = filter.elements() / inputs.max(1);
+    let matrix = Matrix { k: inputs, n, columns: outputs, is_transposed: false };
+    let (common, weights, packed_inputs) = common(context, found, matrix, format, &pack)?;
+    let kernel = TransposedKernel { common, weights, form, filter, output_shape };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
@@ -197,19 +233,30 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         QuantizedWeights::of_matrix(k, n, code).ok()
     };
     let format = format!("quantised product {k}x{n} {transposed}");
-    let (common, packed_inputs) = common(context, &found, [k, n], transposed, format, &pack)?;
-    Some(Claim { kernel: Box::new(ProductKernel { common, k, n }), packed_inputs })
+    let matrix = Matrix { k, n, columns: n, is_transposed: transposed };
+    let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
+    Some(Claim { kernel: Box::new(ProductKernel { common, weights, k, n }), packed_inputs })
 }
 
-/// What both kernels need, for a constant that is a matrix of `k` rows and `n` columns, stored by columns if `transposed`.
-fn common(
+/// A constant as a matrix of `k` rows and `n` columns.
+#[derive(Clone, Copy)]
+struct Matrix {
+    k: usize,
+    n: usize,
+    /// The outputs, each of which has as many columns side by side.
+    columns: usize,
+    /// Whether it is stored by columns.
+    is_transposed: bool,
+}
+
+/// What all kernels need, and the constant as `pack` makes it of its codes.
+fn common<T: Send + Sync + 'static>(
     context: &mut ClaimContext<'_>,
     found: &QuantizedParts<'_>,
-    [k, n]: [usize; 2],
-    transposed: bool,
+    Matrix { k, n, columns, is_transposed }: Matrix,
     format: String,
-    pack: &dyn Fn(&[i8]) -> Option<QuantizedWeights>,
-) -> Option<(Quantized, SmallVec<[usize; 2]>)> {
+    pack: &dyn Fn(&[i8]) -> Option<T>,
+) -> Option<(Quantized, Arc<T>, SmallVec<[usize; 2]>)> {
     let parts = &found.parts;
     let (data_port, weights_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
     let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[weights_port]);
@@ -237,26 +284,17 @@ fn common(
     if stored.zero.is_some() || stored.codes.element_type() != ElementType::I8 {
         return None;
     }
-    let matrix = stored.matrix(k, n, transposed).filter(|matrix| matrix.group == k)?;
+    let matrix = stored.matrix(k, n, is_transposed).filter(|matrix| matrix.group == k)?;
     let scales = matrix.scales.unwrap_or_else(|| vec![1.0; n]);
-    let scales = scales.iter().map(|scale| (f64::from(*scale) * step) as f32).collect();
-    let epilogue = parts.epilogue(context, n)?;
+    let of_outputs = scales.iter().step_by(n.checked_div(columns)?.max(1));
+    let scales = of_outputs.map(|scale| (f64::from(*scale) * step) as f32).collect();
+    let epilogue = parts.epilogue(context, columns)?;
     let key = context.key(weights_port, &stored.codes);
     let weights = context.packed.get(key, format, || pack(stored.codes.aligned().ok()?.slice::<i8>().ok()?))?;
     packed_inputs.extend(parts.packed_ports(&epilogue));
-    let common = Quantized {
-        isa: isa::detect(),
-        quantizer,
-        zero,
-        scales,
-        weights,
-        epilogue,
-        inner,
-        residual,
-        output,
-        data_port,
-    };
-    Some((common, packed_inputs))
+    let common =
+        Quantized { isa: isa::detect(), quantizer, zero, scales, epilogue, inner, residual, output, data_port };
+    Some((common, weights, packed_inputs))
 }
 
 fn misfit() -> OpError {
@@ -294,59 +332,107 @@ impl Quantized {
     }
 }
 
-impl ConvolutionKernel {
-    fn geometry(&self, shapes: &StepShapes<'_>) -> Option<ConvolutionGeometry> {
-        let data = shapes.inputs.get(self.common.data_port)?;
-        kernel_geometry(&self.form.geometry(data, &self.filter).ok()?).ok()
+impl Quantized {
+    /// Bytes of the codes that must be made of the data.
+    fn scratch_bytes(&self, planes: &CodePlanes) -> usize {
+        if self.reads_in_place(planes) { 0 } else { planes.len() }
     }
 
     /// Whether the data are codes that are read where they lie.
-    fn reads_in_place(&self, geometry: &ConvolutionGeometry) -> bool {
-        self.common.quantizer.is_none() && !needs_padding(geometry)
+    fn reads_in_place(&self, planes: &CodePlanes) -> bool {
+        self.quantizer.is_none() && planes.are_input()
+    }
+
+    /// The codes of the data.
+    fn planes<'c>(&self, planes: &CodePlanes, data: &TensorView<'c>, scratch: &'c mut [u8]) -> OpResult<&'c [u8]> {
+        if self.reads_in_place(planes) {
+            return Ok(data.slice::<u8>()?);
+        }
+        let codes = scratch.get_mut(..planes.len()).ok_or_else(misfit)?;
+        let zero = u8::try_from(self.zero).map_err(|_| misfit())?;
+        match &self.quantizer {
+            Some(quantizer) => planes.quantize(self.isa, quantizer, zero, data.slice::<f32>()?, codes),
+            None => planes.pad(zero, data.slice::<u8>()?, codes),
+        }
+        .map_err(kernel_error)?;
+        Ok(codes)
+    }
+}
+
+impl ConvolutionKernel {
+    fn geometry(&self, data: &Shape) -> Option<(ConvolutionGeometry, CodePlanes)> {
+        let geometry = kernel_geometry(&self.form.geometry(data, &self.filter).ok()?).ok()?;
+        Some((geometry, CodePlanes::of_convolution(&geometry, self.layout)?))
+    }
+
+    fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<(ConvolutionGeometry, CodePlanes)> {
+        self.geometry(shapes.inputs.get(self.common.data_port)?)
     }
 }
 
 impl Kernel for ConvolutionKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let output = shapes.outputs.first().map(|output| output.elements());
-        let fits = |g: ConvolutionGeometry| Some(g.output_len()) == output && codes_len(&g, self.layout).is_some();
-        self.geometry(shapes).is_some_and(fits) && self.common.residual_fits(shapes)
+        let fits = |(geometry, _): (ConvolutionGeometry, CodePlanes)| Some(geometry.output_len()) == output;
+        self.of_shapes(shapes).is_some_and(fits) && self.common.residual_fits(shapes)
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        let Some(geometry) = self.geometry(shapes).filter(|geometry| !self.reads_in_place(geometry)) else { return 0 };
-        codes_len(&geometry, self.layout).unwrap_or(0)
+        self.of_shapes(shapes).map_or(0, |(_, planes)| self.common.scratch_bytes(&planes))
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        self.geometry(shapes).map_or(0, |geometry| nanoseconds_for_flops(geometry.flops()) / 3)
+        self.of_shapes(shapes).map_or(0, |(geometry, _)| nanoseconds_for_flops(geometry.flops()) / 3)
     }
 
     fn run(&self, mut io: StepIo<'_, '_>) -> OpResult {
-        let Quantized { isa, quantizer, weights, data_port, .. } = &self.common;
-        let scratch = std::mem::take(&mut io.scratch);
-        let data = &io.inputs[*data_port];
-        let geometry = kernel_geometry(&self.form.geometry(data.shape(), &self.filter)?).map_err(kernel_error)?;
-        let codes = if self.reads_in_place(&geometry) {
-            data.slice::<u8>()?
-        } else {
-            let bytes = codes_len(&geometry, self.layout).ok_or_else(misfit)?;
-            let codes = scratch.get_mut(..bytes).ok_or_else(misfit)?;
-            let zero = u8::try_from(self.common.zero).map_err(|_| misfit())?;
-            match quantizer {
-                Some(quantizer) => {
-                    quantize_planes(*isa, quantizer, &geometry, self.layout, zero, data.slice::<f32>()?, codes)
-                }
-                None => pad_codes(&geometry, zero, data.slice::<u8>()?, codes),
-            }
-            .map_err(kernel_error)?;
-            codes
-        };
+        let data = &io.inputs[self.common.data_port];
+        let (geometry, planes) = self.geometry(data.shape()).ok_or_else(misfit)?;
+        let codes = self.common.planes(&planes, data, std::mem::take(&mut io.scratch))?;
         let outputs = std::mem::take(&mut io.outputs);
         let [output] = outputs else { return Ok(()) };
         let (target, epilogue) = (self.common.target(output)?, self.common.epilogue(&io)?);
-        quantized_convolution(*isa, &geometry, weights, &self.common.scaling(), codes, target, &epilogue)
-            .map_err(kernel_error)
+        let (isa, scaling) = (self.common.isa, self.common.scaling());
+        quantized_convolution(isa, &geometry, &self.weights, &scaling, codes, target, &epilogue).map_err(kernel_error)
+    }
+}
+
+impl TransposedKernel {
+    fn geometry(&self, data: &Shape) -> Option<(TransposedConvolutionGeometry, CodePlanes)> {
+        let geometry = self.form.geometry(data, &self.filter, self.output_shape.as_deref()).ok()?;
+        let geometry = transposed::kernel_geometry(&geometry).ok()?;
+        Some((geometry, CodePlanes::of_transposed(&geometry)?))
+    }
+
+    fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<(TransposedConvolutionGeometry, CodePlanes)> {
+        self.geometry(shapes.inputs.get(self.common.data_port)?)
+    }
+}
+
+impl Kernel for TransposedKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let output = shapes.outputs.first().map(|output| output.elements());
+        let fits = |(geometry, _): (TransposedConvolutionGeometry, CodePlanes)| Some(geometry.output_len()) == output;
+        self.of_shapes(shapes).is_some_and(fits) && self.common.residual_fits(shapes)
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        self.of_shapes(shapes).map_or(0, |(_, planes)| self.common.scratch_bytes(&planes))
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        self.of_shapes(shapes).map_or(0, |(geometry, _)| nanoseconds_for_flops(geometry.flops()) / 3)
+    }
+
+    fn run(&self, mut io: StepIo<'_, '_>) -> OpResult {
+        let data = &io.inputs[self.common.data_port];
+        let (geometry, planes) = self.geometry(data.shape()).ok_or_else(misfit)?;
+        let codes = self.common.planes(&planes, data, std::mem::take(&mut io.scratch))?;
+        let outputs = std::mem::take(&mut io.outputs);
+        let [output] = outputs else { return Ok(()) };
+        let (target, epilogue) = (self.common.target(output)?, self.common.epilogue(&io)?);
+        let (isa, scaling) = (self.common.isa, self.common.scaling());
+        quantized_transposed(isa, &geometry, &self.weights, &scaling, codes, target, &epilogue).map_err(kernel_error)
     }
 }
 
@@ -403,7 +489,7 @@ impl Kernel for ProductKernel {
     }
 
     fn run(&self, mut io: StepIo<'_, '_>) -> OpResult {
-        let Quantized { isa, quantizer, weights, data_port, .. } = &self.common;
+        let Quantized { isa, quantizer, data_port, .. } = &self.common;
         let scratch = std::mem::take(&mut io.scratch);
         let data = &io.inputs[*data_port];
         let rows = data.shape().elements() / self.k.max(1);
@@ -421,6 +507,7 @@ impl Kernel for ProductKernel {
         let outputs = std::mem::take(&mut io.outputs);
         let [output] = outputs else { return Ok(()) };
         let (target, epilogue) = (self.common.target(output)?, self.common.epilogue(&io)?);
-        quantized_product(*isa, rows, weights, &self.common.scaling(), codes, target, &epilogue).map_err(kernel_error)
+        quantized_product(*isa, rows, &self.weights, &self.common.scaling(), codes, target, &epilogue)
+            .map_err(kernel_error)
     }
 }

@@ -134,6 +134,10 @@ impl CellKernel {
 }
 
 impl Kernel for CellKernel {
+    fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
+        true
+    }
+
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x)) else { return false };
         let states = if self.is_lstm { 2 } else { 1 };
@@ -226,6 +230,10 @@ fn copy_states(
 }
 
 impl Kernel for SequenceKernel {
+    fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
+        true
+    }
+
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let Some(x) = shapes.inputs.first() else { return false };
         let Some(geometry) = self.geometry(x, 0) else { return false };

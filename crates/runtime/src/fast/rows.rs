@@ -69,6 +69,10 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 }
 
 impl Kernel for RowsKernel {
+    fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
+        true
+    }
+
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         moved_nanoseconds(shapes)
     }

@@ -212,6 +212,10 @@ fn places(form: &Form, data: &Shape, indices: &Shape, updates: &Shape) -> Option
 }
 
 impl Kernel for ScatterKernel {
+    fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
+        true
+    }
+
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let data = self.ports.first().and_then(|port| shapes.inputs.get(*port));
         data == shapes.outputs.first() && self.scatter(shapes.inputs).is_some()

@@ -54,13 +54,13 @@ enum Way {
 }
 
 /// How the geometry is found.
-enum Form {
+pub(super) enum Form {
     Plain(ConvolutionBackpropData),
     Grouped(GroupConvolutionBackpropData),
 }
 
 impl Form {
-    fn of(operation: &dyn Operation) -> Option<Form> {
+    pub fn of(operation: &dyn Operation) -> Option<Form> {
         if let Some(plain) = operation.downcast_ref::<ConvolutionBackpropData>() {
             return Some(Form::Plain(ConvolutionBackpropData { attributes: plain.attributes.clone() }));
         }
@@ -68,14 +68,14 @@ impl Form {
         Some(Form::Grouped(GroupConvolutionBackpropData { attributes: grouped.attributes.clone() }))
     }
 
-    fn geometry(&self, data: &Shape, filter: &Shape, output: Option<&[i64]>) -> OpResult<ConvolutionGeometry> {
+    pub fn geometry(&self, data: &Shape, filter: &Shape, output: Option<&[i64]>) -> OpResult<ConvolutionGeometry> {
         match self {
             Form::Plain(operation) => operation.geometry(data, filter, output),
             Form::Grouped(operation) => operation.geometry(data, filter, output),
         }
     }
 
-    fn attributes(&self) -> &TransposedAttributes {
+    pub fn attributes(&self) -> &TransposedAttributes {
         match self {
             Form::Plain(operation) => &operation.attributes,
             Form::Grouped(operation) => &operation.attributes,
@@ -140,7 +140,10 @@ fn claim_way(
 
 /// Packing depends on channels, filter and steps only, so a geometry of one position will do; and groups, and the input and
 /// output channels of one.
-fn smallest_geometry(form: &Form, filter: &Shape) -> Option<(kernels::TransposedConvolutionGeometry, [usize; 3])> {
+pub(super) fn smallest_geometry(
+    form: &Form,
+    filter: &Shape,
+) -> Option<(kernels::TransposedConvolutionGeometry, [usize; 3])> {
     let (groups, inputs, outputs, kernel) = match (form, &filter[..]) {
         (Form::Plain(_), [inputs, outputs, kernel @ ..]) => (1, *inputs, *outputs, kernel),
         (Form::Grouped(_), [groups, inputs, outputs, kernel @ ..]) => (*groups, *inputs, *outputs, kernel),
@@ -247,7 +250,9 @@ impl TransposedKernel {
 }
 
 /// The geometry as the kernels take it: three spatial axes.
-fn kernel_geometry(geometry: &ConvolutionGeometry) -> Result<kernels::TransposedConvolutionGeometry, KernelError> {
+pub(super) fn kernel_geometry(
+    geometry: &ConvolutionGeometry,
+) -> Result<kernels::TransposedConvolutionGeometry, KernelError> {
     let lead = 3 - geometry.axes.len().min(3);
     let mut arrays = [[1usize; 3]; 5];
     let mut pad_begin = [0usize; 3];
