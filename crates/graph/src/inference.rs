@@ -247,6 +247,23 @@ pub fn infer_layer(
     }
 }
 
+/// What the Parameters of the bodies of a layer may get in any iteration, body by body; `None` for a body that inference does
+/// not enter.
+pub fn body_facts(model: &Model, inference: &Inference, id: NodeId) -> Vec<Option<Vec<ValueFacts>>> {
+    let node = model.node(id);
+    let watched = |body| GraphBody { seen: Some(RefCell::default()), ..GraphBody::new(body, None) };
+    let nested: Vec<GraphBody<'_>> = node.bodies.iter().map(watched).collect();
+    let bodies: SmallVec<[&dyn Body; 2]> = nested.iter().map(|body| body as &dyn Body).collect();
+    let inputs: SmallVec<[&ValueFacts; 8]> = node.inputs.iter().map(|source| inference.get(*source)).collect();
+    let mut outputs = vec![ValueFacts::default(); node.outputs.len()];
+    let (mut problems, mut symbols) = (Vec::new(), SymbolSource::default());
+    let mut context = InferContext::new(&inputs, &mut outputs, &mut problems, &mut symbols, &bodies);
+    // What is inferred in spite of an error may not be all.
+    let is_sound = node.operation.infer(&mut context).is_ok() && problems.is_empty();
+    let seen = |body: &GraphBody<'_>| body.seen.as_ref()?.take().filter(|_| is_sound);
+    nested.iter().map(seen).collect()
+}
+
 fn infer_node(
     model: &Model,
     known: Known<'_>,
@@ -423,6 +440,8 @@ struct GraphBody<'a> {
     model: &'a Model,
     diagnostics: RefCell<Vec<Diagnostic>>,
     checks: Option<Checks>,
+    /// What all iterations together give to the parameters, if somebody wants to know.
+    seen: Option<RefCell<Option<Vec<ValueFacts>>>>,
 }
 
 impl<'a> GraphBody<'a> {
@@ -437,7 +456,17 @@ impl<'a> GraphBody<'a> {
     }
 
     fn new(model: &'a Model, checks: Option<Checks>) -> GraphBody<'a> {
-        GraphBody { model, diagnostics: RefCell::default(), checks }
+        GraphBody { model, diagnostics: RefCell::default(), checks, seen: None }
+    }
+
+    /// Adds what an iteration gives to the parameters.
+    fn see(&self, parameters: &[ValueFacts]) {
+        let Some(seen) = &self.seen else { return };
+        let mut seen = seen.borrow_mut();
+        *seen = Some(match seen.take() {
+            Some(earlier) => earlier.iter().zip(parameters).map(|(a, b)| either(a, b)).collect(),
+            None => parameters.iter().map(|facts| either(facts, facts)).collect(),
+        });
     }
 }
 
@@ -454,6 +483,7 @@ impl Body for GraphBody<'_> {
     }
 
     fn infer(&self, parameters: &[ValueFacts]) -> OpResult<Vec<ValueFacts>> {
+        self.see(parameters);
         let mut findings = Findings::new(self.checks);
         // Symbols of the outer graph must not be mistaken for those given out inside.
         let given: Vec<(NodeId, ValueFacts)> =
@@ -476,6 +506,12 @@ impl Body for GraphBody<'_> {
     fn run(&self, _parameters: &[Tensor], _environment: &mut Environment) -> OpResult<Vec<Tensor>> {
         Err(OpError::unsupported("a body cannot be run during inference"))
     }
+}
+
+/// What holds for the type and the shape of either of two values.
+fn either(a: &ValueFacts, b: &ValueFacts) -> ValueFacts {
+    let element_type = if a.element_type == b.element_type { a.element_type } else { ElementType::Dynamic };
+    without_symbols(ValueFacts::new(element_type, a.shape.union(&b.shape)))
 }
 
 fn without_symbols(mut facts: ValueFacts) -> ValueFacts {

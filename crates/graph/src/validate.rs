@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use ovir_diagnostics::{Code, Diagnostic, Severity, nearest};
 use ovir_ir::{Limits, beyond};
-use ovir_ops::SymbolSource;
+use ovir_ops::{SymbolSource, ValueFacts};
 
 use crate::declarations::settle;
-use crate::inference::{Checks, Findings, infer_all};
+use crate::inference::{Checks, Findings, infer_all, infer_model};
 use crate::{Inference, Model, NodeId};
 
 /// A model whose every layer was inferred without a violation.
@@ -15,6 +15,8 @@ use crate::{Inference, Model, NodeId};
 pub struct Validated {
     model: Model,
     inference: Inference,
+    /// What the Parameters may get, if the model is a body.
+    parameters: Option<Vec<ValueFacts>>,
 }
 
 /// What validation found.
@@ -39,6 +41,36 @@ impl Validated {
         &self.inference
     }
 
+    /// A body whose Parameters may get what `parameters` says, whatever it declares itself.
+    ///
+    /// # Errors
+    /// The violations of layers.
+    pub fn body(model: Model, parameters: Vec<ValueFacts>) -> Result<Validated, Vec<Diagnostic>> {
+        let given: Vec<_> = model.parameters.iter().copied().zip(parameters.iter().cloned()).collect();
+        let mut diagnostics = Vec::new();
+        let inference = infer_model(&model, &given, &mut SymbolSource::default(), &mut diagnostics);
+        if diagnostics.iter().any(Diagnostic::is_error) {
+            return Err(diagnostics);
+        }
+        Ok(Validated { model, inference, parameters: Some(parameters) })
+    }
+
+    /// A changed model in the place of this one, with the same Parameters.
+    ///
+    /// # Errors
+    /// All diagnostics, if at least one is an error.
+    pub fn changed(&self, model: Model) -> Result<Validated, Vec<Diagnostic>> {
+        match &self.parameters {
+            Some(parameters) => Validated::body(model, parameters.clone()),
+            None => validate(model, Vec::new()).into_validated(),
+        }
+    }
+
+    /// Whether the model is a body.
+    pub fn is_body(&self) -> bool {
+        self.parameters.is_some()
+    }
+
     /// The model without the proof.
     pub fn into_model(self) -> Model {
         self.model
@@ -54,7 +86,7 @@ impl Validation {
         if self.diagnostics.iter().any(Diagnostic::is_error) {
             return Err(self.diagnostics);
         }
-        Ok(Validated { model: self.model, inference: self.inference })
+        Ok(Validated { model: self.model, inference: self.inference, parameters: None })
     }
 }
 

@@ -176,18 +176,18 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
     let square = s.mul(x, x);
     let small = polynomial(s, square, [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1]);
     let small = s.fma(s.mul(small, square), x, x);
-    let e = exp(s, s.add(magnitude, magnitude));
-    let large = s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(e, s.splat(1.0))));
+    let e = exp_of_negative(s, s.mul(magnitude, s.splat(-2.0)));
+    let large = s.sub(s.splat(1.0), s.div_by_one_to_two(s.add(e, e), s.add(e, s.splat(1.0))));
     let result = s.select(s.lt(magnitude, s.splat(0.625)), small, s.copysign(large, x));
     s.select(s.is_nan(x), x, result)
 }
 
-/// The logistic function `1 / (1 + exp(-x))`.
+/// The logistic function `1 / (1 + exp(-x))`; 0 where it is no normal number.
 #[inline(always)]
 pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
-    let e = exp(s, s.neg(s.abs(x)));
+    let e = exp_of_negative(s, s.neg(s.abs(x)));
     let numerator = s.select(s.lt(x, s.splat(0.0)), e, s.splat(1.0));
-    s.div(numerator, s.add(e, s.splat(1.0)))
+    s.div_by_one_to_two(numerator, s.add(e, s.splat(1.0)))
 }
 
 /// The error function.
@@ -209,7 +209,7 @@ pub(crate) fn erf<S: Simd>(s: S, x: S::F) -> S::F {
         ],
     );
     let outer = s.fma(outer, t, s.neg(t));
-    let outer = s.copysign(s.sub(s.splat(1.0), exp(s, s.max(s.splat(-100.0), outer))), x);
+    let outer = s.copysign(s.sub(s.splat(1.0), exp_of_negative(s, outer)), x);
     let outer = s.select(s.lt(s.splat(5.0), t), s.copysign(s.splat(1.0), x), outer);
     let inner = polynomial(
         s,

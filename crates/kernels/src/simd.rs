@@ -131,6 +131,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a / b`
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b` for `b` between 1 and 2, to an ulp.
+    fn div_by_one_to_two(self, a: Self::F, b: Self::F) -> Self::F {
+        self.div(a, b)
+    }
     /// `a * b + c`, rounded once if [`Simd::FUSED`].
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a > b ? a : b`, thus `b` where either is NaN.
@@ -510,6 +514,47 @@ mod tests {
                 assert!(s.any(mask));
             }
             assert!(!s.any(s.eq(vector, s.splat(0.25))));
+        }
+    }
+
+    /// Quotients, of which the denominators lie between 1 and 2.
+    struct Quotients<'a>(&'a [f32; MOST], &'a [f32; MOST], &'a mut [f32; MOST]);
+
+    impl Kernel for Quotients<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            for first in (0..MOST).step_by(S::LANES) {
+                // SAFETY: the lanes from the first on lie in the arrays.
+                unsafe {
+                    let (a, b) = (s.load(self.0.as_ptr().add(first)), s.load(self.1.as_ptr().add(first)));
+                    s.store(self.2.as_mut_ptr().add(first), s.div_by_one_to_two(a, b));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn quotients_are_close() {
+        let mut random = Random::new(9);
+        for isa in Isa::available() {
+            for round in 0..2000 {
+                let a: [f32; MOST] = std::array::from_fn(|lane| if lane == 0 { 0.0 } else { random.value() });
+                let b: [f32; MOST] = std::array::from_fn(|lane| match round {
+                    0 => 1.0 + lane as f32 / (MOST - 1) as f32,
+                    _ => 1.0 + random.value().abs().min(1.0),
+                });
+                let mut result = [f32::NAN; MOST];
+                dispatch(isa, Quotients(&a, &b, &mut result));
+                for lane in 0..MOST {
+                    let distance = result[lane].to_bits().abs_diff((a[lane] / b[lane]).to_bits());
+                    assert!(distance <= 1, "{isa}: {} / {} is not {}", a[lane], b[lane], result[lane]);
+                }
+            }
+            let mut result = [0.0; MOST];
+            dispatch(isa, Quotients(&[1.0; MOST], &[f32::NAN; MOST], &mut result));
+            assert!(result.iter().all(|value| value.is_nan()), "{isa}");
         }
     }
 

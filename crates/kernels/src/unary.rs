@@ -310,7 +310,11 @@ mod tests {
             for (&x, &y) in input.iter().zip(&output) {
                 let expected = reference(f64::from(x)) as f32;
                 let distance = ulp_distance(y, expected);
-                assert!(distance <= limit, "{op:?} {isa} at {x:e}: {y:e}, expected {expected:e}, {distance} ulp");
+                let is_flushed = matches!(op, UnaryOp::Sigmoid) && expected.is_subnormal() && y == 0.0;
+                assert!(
+                    is_flushed || distance <= limit,
+                    "{op:?} {isa} at {x:e}: {y:e}, expected {expected:e}, {distance} ulp"
+                );
             }
         }
     }

@@ -38,6 +38,10 @@ struct Growing {
 /// Turns all such variables; `None` if there is none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
+    // Variables are those of the whole model.
+    if validated.is_body() {
+        return None;
+    }
     let uses = Uses::new(model);
     let mut all = Vec::new();
     let for_initialisers = for_initialisers(model);

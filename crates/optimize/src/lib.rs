@@ -21,7 +21,7 @@ mod promote_halves;
 mod split_quantizers;
 mod trace;
 
-use ovir_graph::{Model, Validated, validate};
+use ovir_graph::{Model, Validated, body_facts};
 
 pub use fuse_attention::ROWS_AND_HEADS;
 pub use split_quantizers::{
@@ -109,11 +109,12 @@ fn run_passes(model: Validated, options: &Options, report: &mut dyn FnMut(PassRe
         return model;
     }
     let mut current = model;
+    let mut reports = Vec::new();
     for pass in PASSES {
         let mut trace = Trace::new(is_traced);
         let layers_before = current.model().nodes.len();
         // A pass must keep a model valid; one that does not is left out rather than trusted.
-        match (pass.run)(&current, &mut trace).map(|changed| validate(changed, Vec::new()).into_validated()) {
+        match (pass.run)(&current, &mut trace).map(|changed| current.changed(changed)) {
             Some(Ok(validated)) => current = validated,
             Some(Err(found)) => {
                 debug_assert!(false, "the pass {} broke {}: {:?}", pass.name, current.model().name, found.first());
@@ -121,7 +122,42 @@ fn run_passes(model: Validated, options: &Options, report: &mut dyn FnMut(PassRe
             None => {}
         }
         let layers_after = current.model().nodes.len();
-        report(PassReport { name: pass.name, layers_before, layers_after, notes: trace.take() });
+        reports.push(PassReport { name: pass.name, layers_before, layers_after, notes: trace.take() });
     }
+    let current = with_bodies(current, options, &mut reports, is_traced);
+    reports.into_iter().for_each(report);
     current
+}
+
+/// Runs all passes over the bodies too, for what inference says of their Parameters. Notes go to the reports of the model.
+fn with_bodies(current: Validated, options: &Options, reports: &mut [PassReport], is_traced: bool) -> Validated {
+    let model = current.model();
+    if model.nodes.iter().all(|node| node.bodies.is_empty()) {
+        return current;
+    }
+    let mut changed = model.clone();
+    for (id, node) in model.iter().filter(|(_, node)| !node.bodies.is_empty()) {
+        for (index, facts) in body_facts(model, current.inference(), id).into_iter().enumerate() {
+            let Some(Ok(body)) = facts.map(|facts| Validated::body(node.bodies[index].clone(), facts)) else {
+                continue;
+            };
+            let mut of_body = reports.iter_mut();
+            let mut report = |found: PassReport| {
+                let Some(report) = of_body.next() else { return };
+                let inside = |note: Note| Note {
+                    friendly_name: format!("{}/{}", node.friendly_name, note.friendly_name),
+                    ..note
+                };
+                report.notes.extend(found.notes.into_iter().map(inside));
+            };
+            changed.nodes[id.index()].bodies[index] = run_passes(body, options, &mut report, is_traced).into_model();
+        }
+    }
+    match current.changed(changed) {
+        Ok(changed) => changed,
+        Err(found) => {
+            debug_assert!(false, "the passes broke a body of {}: {:?}", current.model().name, found.first());
+            current
+        }
+    }
 }

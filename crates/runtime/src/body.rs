@@ -41,6 +41,16 @@ impl Body for BodyPlan<'_> {
     }
 
     fn run(&self, parameters: &[Tensor], environment: &mut Environment) -> OpResult<Vec<Tensor>> {
+        let model = &self.compiled.model;
+        for (id, tensor) in model.parameters.iter().zip(parameters) {
+            let expected = self.compiled.inference.outputs(*id).first().map(|facts| &facts.shape);
+            if let Some(expected) = expected.filter(|expected| !expected.contains(tensor.shape())) {
+                let (reference, shape) = (model.node(*id).reference(), tensor.shape());
+                return Err(OpError::unsupported(format!(
+                    "{reference}: an iteration gives {shape} where inference of shapes expects {expected}"
+                )));
+            }
+        }
         let mut state = self.state.try_borrow_mut().map_err(|_| in_body(&busy()))?;
         for (index, tensor) in parameters.iter().enumerate() {
             state.set_input(index, tensor.clone());

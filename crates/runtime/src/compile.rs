@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ovir_graph::{Inference, Model, Node, NodeId, Source, Validated, infer_model, topological};
+use ovir_graph::{Inference, Model, Node, NodeId, Source, Validated, body_facts, infer_model, topological};
 use ovir_ops::infrastructure::read_value::ReadValue;
 use ovir_ops::rows::{Append, rows_inside};
 use ovir_ops::{Effects, Environment, Limits, SymbolSource, ValueFacts};
@@ -128,7 +128,7 @@ impl Compiled {
         let constant_bytes: usize = constants.map(|tensor| tensor.bytes().len()).sum();
         let (model, inner) = (validated.into_model(), pool.clone());
         let environment = Environment::new(Arc::new(Limits::of_memory(options.memory_limit, 0)));
-        let work = move || compile(model, options, inner, &mut PackStore::default(), &environment, false);
+        let work = move || compile(model, options, inner, &mut PackStore::default(), &environment, None);
         // Packing large constants is worth waking the threads, which the first inference needs anyway.
         if constant_bytes >= POOL_BYTES { pool.team().lead(work) } else { work() }
     }
@@ -191,10 +191,10 @@ fn compile(
     pool: Pool,
     packed: &mut PackStore,
     environment: &Environment,
-    is_body: bool,
+    parameters: Option<Vec<ValueFacts>>,
 ) -> Result<Compiled, RunError> {
     let initialisers = compile_initialisers(&model, options, &pool, packed, environment)?;
-    let (Lowered { model, layouts }, mut inference) = lowered(model, options, is_body);
+    let (Lowered { model, layouts }, mut inference) = lowered(model, options, parameters.as_deref());
     let mut first_value = Vec::with_capacity(model.nodes.len());
     let mut value_count = 0u32;
     for node in &model.nodes {
@@ -275,14 +275,17 @@ fn compile_initialisers(
         return Ok(None);
     }
     let Some(found) = initialisers(model) else { return Ok(None) };
-    let compiled = compile(found.model, options, pool.clone(), packed, environment, false)?;
+    let compiled = compile(found.model, options, pool.clone(), packed, environment, None)?;
     Ok(Some(Box::new(InitialiserPlan { compiled, variables: found.variables, read: found.read })))
 }
 
-/// The model with layouts chosen and reorders inserted, and what is known of its values.
-fn lowered(model: Model, options: &CompileOptions, is_body: bool) -> (Lowered, Inference) {
+/// The model with layouts chosen and reorders inserted, and what is known of its values. The Parameters of a body get what
+/// `parameters` says.
+fn lowered(model: Model, options: &CompileOptions, parameters: Option<&[ValueFacts]>) -> (Lowered, Inference) {
     let infer = |model: &Model| {
-        infer_model(model, &open_parameters(model, is_body), &mut SymbolSource::default(), &mut Vec::new())
+        let facts = parameters.unwrap_or_default().iter().cloned();
+        let given: Vec<_> = model.parameters.iter().copied().zip(facts).collect();
+        infer_model(model, &given, &mut SymbolSource::default(), &mut Vec::new())
     };
     let inference = infer(&model);
     if !options.reference_only
@@ -295,16 +298,13 @@ fn lowered(model: Model, options: &CompileOptions, is_body: bool) -> (Lowered, I
     (Lowered { model, layouts: vec![Layout::Plain; count] }, inference)
 }
 
-/// In a body, shapes come from outside; what its Parameters declare may be narrower than what arrives.
-fn open_parameters(model: &Model, is_body: bool) -> Vec<(NodeId, ValueFacts)> {
-    if !is_body {
-        return Vec::new();
-    }
-    let open = |(index, id): (usize, &NodeId)| {
+/// Any shapes, for a body of which nothing is known: what its Parameters declare may be narrower than what arrives.
+fn anything(model: &Model) -> Vec<ValueFacts> {
+    let open = |index: usize| {
         let element_type = model.input_facts(index).map_or(ElementType::Dynamic, |(t, _)| t);
-        (*id, ValueFacts::new(element_type, PartialShape::DYNAMIC))
+        ValueFacts::new(element_type, PartialShape::DYNAMIC)
     };
-    model.parameters.iter().enumerate().map(open).collect()
+    (0..model.parameters.len()).map(open).collect()
 }
 
 struct Builder<'b> {
@@ -365,8 +365,10 @@ impl Builder<'_> {
             self.keep_constants(id, &packed_inputs)?;
         }
         let mut bodies = Vec::with_capacity(node.bodies.len());
-        for body in &node.bodies {
-            bodies.push(compile(body.clone(), self.options, self.pool.clone(), self.packed, self.environment, true)?);
+        let facts = if node.bodies.is_empty() { Vec::new() } else { body_facts(self.model, self.inference, id) };
+        for (body, facts) in node.bodies.iter().zip(facts) {
+            let facts = Some(facts.unwrap_or_else(|| anything(body)));
+            bodies.push(compile(body.clone(), self.options, self.pool.clone(), self.packed, self.environment, facts)?);
         }
         Ok(Some(Step { node: id, action, bodies }))
     }

@@ -6,6 +6,8 @@
 mod attention;
 #[path = "graphs/blocked.rs"]
 mod blocked;
+#[path = "graphs/bodies.rs"]
+mod bodies;
 #[path = "graphs/counts.rs"]
 mod counts;
 #[path = "graphs/elementwise.rs"]

@@ -46,6 +46,16 @@ impl Simd for Avx512 {
     type M = __mmask16;
 
     #[inline(always)]
+    fn div_by_one_to_two(self, a: __m512, b: __m512) -> __m512 {
+        // One step of Newton's method after an estimate of 14 bits.
+        // SAFETY: a value of this type exists only where the machine supports the instructions.
+        unsafe {
+            let estimate = _mm512_rcp14_ps(b);
+            let rest = _mm512_fnmadd_ps(b, estimate, _mm512_set1_ps(1.0));
+            _mm512_mul_ps(a, _mm512_fmadd_ps(rest, estimate, estimate))
+        }
+    }
+    #[inline(always)]
     unsafe fn load(self, pointer: *const f32) -> __m512 {
         // SAFETY: the caller's promise, and the proof of the instructions.
         unsafe { _mm512_loadu_ps(pointer) }

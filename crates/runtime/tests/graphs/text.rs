@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use ovir_graph::{BuildOptions, build, validate};
+use ovir_graph::{BuildOptions, Validated, build, validate};
 use ovir_ir::{Weights, read_document};
 use ovir_ops::Registry;
-use ovir_optimize::{Options, optimize};
+use ovir_optimize::{Options, PassReport, optimize, optimize_traced};
 use ovir_runtime::{CompileOptions, Compiled, ProfileEntry, Request};
 use ovir_tensor::Tensor;
 
@@ -17,6 +17,7 @@ pub struct Text {
     edges: String,
     bin: Vec<u8>,
     count: usize,
+    body: String,
 }
 
 /// A layer and its output port.
@@ -55,6 +56,29 @@ impl Text {
             .unwrap();
         }
         Value(id, output)
+    }
+
+    /// Builds a nested graph, which the next layer with a body has.
+    pub fn nested<T>(&mut self, build: impl FnOnce(&mut Text) -> T) -> T {
+        let mut body = Text { bin: std::mem::take(&mut self.bin), ..Text::default() };
+        let built = build(&mut body);
+        self.bin = std::mem::take(&mut body.bin);
+        self.body = format!("<body><layers>{}</layers><edges>{}</edges></body>", body.layers, body.edges);
+        built
+    }
+
+    /// A layer with the nested graph that was built last; `map` says how the two are connected.
+    pub fn with_body<const N: usize>(
+        &mut self,
+        kind: &str,
+        map: &str,
+        inputs: &[Value],
+        precision: &str,
+    ) -> [Value; N] {
+        let Value(id, first) = self.layer_of(kind, "", inputs, precision, N);
+        let end = self.layers.rfind("</layer>").unwrap();
+        self.layers.insert_str(end, &format!("{map}{}", self.body));
+        std::array::from_fn(|port| Value(id, first + port))
     }
 
     pub fn constant(&mut self, element_type: &str, shape: &[usize], bytes: &[u8]) -> Value {
@@ -122,7 +146,12 @@ impl Text {
         self.request_after(&Options { enabled: false }, true)
     }
 
-    fn request_after(&self, passes: &Options, reference_only: bool) -> Request {
+    /// What the passes do.
+    pub fn reports(&self) -> Vec<PassReport> {
+        optimize_traced(self.validated(), &Options::default()).1
+    }
+
+    fn validated(&self) -> Validated {
         let xml = format!(
             "<?xml version=\"1.0\"?><net name=\"case\" version=\"11\"><layers>{}</layers><edges>{}</edges></net>",
             self.layers, self.edges
@@ -131,8 +160,11 @@ impl Text {
         let weights = Weights::from_bytes(self.bin.clone());
         let built = build(document.unwrap(), Some(&weights), &Registry::default(), BuildOptions::default());
         let earlier = diagnostics.into_iter().chain(built.diagnostics).collect();
-        let validated = validate(built.model, earlier).into_validated().unwrap();
-        let validated = optimize(validated, passes);
+        validate(built.model, earlier).into_validated().unwrap()
+    }
+
+    fn request_after(&self, passes: &Options, reference_only: bool) -> Request {
+        let validated = optimize(self.validated(), passes);
         let compiled =
             Compiled::new(validated, &CompileOptions { threads: 2, reference_only, ..CompileOptions::default() })
                 .unwrap();
