@@ -42,14 +42,16 @@ class OvirError(RuntimeError):
 class CompiledModel:
     """A model read, compiled and with one request."""
 
-    def __init__(self, library: Path, model: Path, weights: Path | None = None, threads: int = 0):
+    def __init__(
+        self, library: Path, model: Path, weights: Path | None = None, threads: int = 0, precision: str = "f32"
+    ):
         self._library = _load(library)
         self._model = self._compiled = self._request = None
         self._kept: list[np.ndarray] = []
         bin_path = os.fsencode(weights) if weights else None
         try:
             self._model = self._pointer(self._library.ovir_read_model(os.fsencode(model), bin_path))
-            self._compiled = self._pointer(self._library.ovir_compile_model(self._model, threads))
+            self._compiled = self._pointer(self._library.ovir_compile_model_with_precision(self._model, threads, precision.encode()))
             self._request = self._pointer(self._library.ovir_create_request(self._compiled))
         except OvirError:
             self.close()
@@ -151,7 +153,7 @@ def _load(path: Path) -> ctypes.CDLL:
     signatures = {
         "ovir_last_error": (c_char_p, []),
         "ovir_read_model": (c_void_p, [c_char_p, c_char_p]),
-        "ovir_compile_model": (c_void_p, [c_void_p, c_size_t]),
+        "ovir_compile_model_with_precision": (c_void_p, [c_void_p, c_size_t, c_char_p]),
         "ovir_create_request": (c_void_p, [c_void_p]),
         "ovir_set_input": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_size_t), c_size_t, c_void_p, c_size_t]),
         "ovir_infer": (c_int, [c_void_p]),

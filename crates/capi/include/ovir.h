@@ -29,6 +29,11 @@ ovir_model* ovir_read_model(const char* xml_path, const char* bin_path_or_null);
 /* Makes a model ready to run on some threads; 0 means all that are available. */
 ovir_compiled* ovir_compile_model(ovir_model* model, size_t threads);
 
+/* The same with a precision of products and convolutions: "f32", as which NULL is taken, or "bf16", which rounds their
+ * operands where the processor has instructions for it. */
+ovir_compiled* ovir_compile_model_with_precision(ovir_model* model, size_t threads,
+                                                 const char* inference_precision_or_null);
+
 /* A request with memory and state of its own. */
 ovir_request* ovir_create_request(ovir_compiled* compiled);
 

@@ -9,7 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::ptr;
 
-use ovir::{CompileOptions, CompiledModel, Core, ElementType, InferRequest, Model, ReadOptions, Shape, Tensor};
+use ovir::{
+    CompileOptions, CompiledModel, Core, ElementType, InferRequest, InferencePrecision, Model, ReadOptions, Shape,
+    Tensor,
+};
 
 /// The largest rank that is read from a caller's memory.
 const MAX_RANK: usize = ovir::tensor::MAX_RANK;
@@ -77,10 +80,29 @@ pub unsafe extern "C" fn ovir_read_model(xml_path: *const c_char, bin_path_or_nu
 /// `model` is null or a handle of [`ovir_read_model`] that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ovir_compile_model(model: *mut ovir_model, threads: usize) -> *mut ovir_compiled {
+    // SAFETY: the caller promises a live handle or null, and the other pointer is null.
+    unsafe { ovir_compile_model_with_precision(model, threads, ptr::null()) }
+}
+
+/// As [`ovir_compile_model`]. `inference_precision_or_null` is `f32`, as which null is taken, or `bf16`.
+///
+/// # Safety
+/// `model` is null or a handle of [`ovir_read_model`] that was not freed, and the text is null or ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ovir_compile_model_with_precision(
+    model: *mut ovir_model,
+    threads: usize,
+    inference_precision_or_null: *const c_char,
+) -> *mut ovir_compiled {
     guard(ptr::null_mut(), || {
         // SAFETY: the caller promises a live handle or null; models are only read, so sharing between threads is sound.
         let model = unsafe { model.as_ref() }.ok_or("the model is null")?;
-        let options = CompileOptions { threads, ..CompileOptions::default() };
+        let inference_precision = match inference_precision_or_null.is_null() {
+            true => InferencePrecision::F32,
+            // SAFETY: the caller promises a text that ends with a zero byte.
+            false => unsafe { CStr::from_ptr(inference_precision_or_null) }.to_string_lossy().parse()?,
+        };
+        let options = CompileOptions { threads, inference_precision, ..CompileOptions::default() };
         let compiled = model.core.compile_model(&model.model, &options).map_err(|error| error.to_string())?;
         let names = model.model.output_keys().into_iter().map(text).collect();
         Ok(Box::into_raw(Box::new(ovir_compiled { compiled, names })))
@@ -415,6 +437,11 @@ mod tests {
         unsafe {
             let model = ovir_read_model(path.as_ptr(), ptr::null());
             assert!(!model.is_null(), "{}", last_error());
+            assert!(ovir_compile_model_with_precision(model, 1, c"FP16".as_ptr()).is_null());
+            assert_eq!(last_error(), "f16 is no precision of arithmetic; there are f32 and bf16");
+            let compiled = ovir_compile_model_with_precision(model, 1, c"bf16".as_ptr());
+            assert!(!compiled.is_null(), "{}", last_error());
+            ovir_compiled_free(compiled);
             let compiled = ovir_compile_model(model, 1);
             assert!(!compiled.is_null(), "{}", last_error());
             ovir_model_free(model);
@@ -502,6 +529,7 @@ mod tests {
             assert!(ovir_read_model(c"no/such/file.xml".as_ptr(), ptr::null()).is_null());
             assert!(last_error().starts_with("no/such/file.xml: "), "{}", last_error());
             assert!(ovir_compile_model(ptr::null_mut(), 0).is_null());
+            assert!(ovir_compile_model_with_precision(ptr::null_mut(), 0, c"bf16".as_ptr()).is_null());
             assert!(ovir_create_request(ptr::null_mut()).is_null());
             assert_eq!(ovir_infer(null), 1);
             assert_eq!(ovir_reset_state(null), 1);

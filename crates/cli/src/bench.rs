@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::inputs::{InputArguments, Inputs};
 use crate::load::{self, ModelArguments, shown};
+use crate::precision::PrecisionArguments;
 use crate::run::{profile_json, profile_table};
 use crate::terminal::{Format, Terminal};
 
@@ -50,6 +51,8 @@ pub struct BenchArguments {
     /// The number of threads [default: all].
     #[arg(long, value_name = "N", visible_alias = "threads")]
     nthreads: Option<usize>,
+    #[command(flatten)]
+    precision: PrecisionArguments,
     /// The number of inferences that run at the same time, or AUTO for one a thread; they divide the threads among them.
     /// [default: one for each request]
     #[arg(long, value_name = "N", value_parser = streams)]
@@ -169,6 +172,7 @@ pub fn bench(arguments: &BenchArguments, terminal: &Terminal) -> Result<(), Fail
     let options = CompileOptions {
         threads: division.threads,
         reference_only: arguments.is_reference,
+        inference_precision: arguments.precision.get(),
         ..CompileOptions::default()
     };
     let start = Instant::now();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use ovir::{CompileOptions, Core, InferRequest, Model, Tensor};
+use ovir::{CompileOptions, Core, InferRequest, InferencePrecision, Model, Tensor};
 use serde_json::{Value, json};
 
 use crate::difference::Difference;
@@ -12,6 +12,7 @@ use crate::failure::{FAULT, Failure};
 use crate::inputs::{InputArguments, Inputs, say_random};
 use crate::load::{self, ModelArguments, shown};
 use crate::outputs::number;
+use crate::precision::PrecisionArguments;
 use crate::run::observed;
 use crate::summary::short;
 use crate::tensors::{list, read_all};
@@ -56,6 +57,8 @@ pub struct CompareArguments {
     /// The number of threads [default: all].
     #[arg(long = "nthreads", value_name = "N")]
     threads: Option<usize>,
+    #[command(flatten)]
+    precision: PrecisionArguments,
     /// How the result is printed.
     #[arg(long, value_enum, default_value = "human")]
     format: Format,
@@ -116,6 +119,7 @@ fn options(arguments: &CompareArguments, is_reference: bool) -> CompileOptions {
         threads: arguments.threads.unwrap_or(0),
         reference_only: is_reference,
         keep_layers: arguments.layers,
+        inference_precision: if is_reference { InferencePrecision::F32 } else { arguments.precision.get() },
         ..CompileOptions::default()
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::load::{self, ModelArguments, shown};
+use crate::precision::PrecisionArguments;
 use crate::terminal::{Format, Terminal};
 
 /// The widest that a column of the table of steps gets before the rest of its cell is cut.
@@ -43,6 +44,8 @@ pub struct DumpArguments {
     /// The number of threads [default: all].
     #[arg(long, value_name = "N", visible_alias = "threads")]
     nthreads: Option<usize>,
+    #[command(flatten)]
+    precision: PrecisionArguments,
     /// How the plan is printed.
     #[arg(long, value_enum, default_value = "human")]
     format: Format,
@@ -61,7 +64,11 @@ pub fn dump(arguments: &DumpArguments, terminal: &Terminal) -> Result<(), Failur
     if let Some(text) = &arguments.shape {
         model = load::reshape(&model, text, "--shape", terminal)?;
     }
-    let options = CompileOptions { threads: arguments.nthreads.unwrap_or(0), ..CompileOptions::default() };
+    let options = CompileOptions {
+        threads: arguments.nthreads.unwrap_or(0),
+        inference_precision: arguments.precision.get(),
+        ..CompileOptions::default()
+    };
     let (compiled, reports) = core.compile_model_traced(&model, &options)?;
     if let Some(name) = &arguments.pass {
         return print_pass(arguments, &reports, name, terminal);

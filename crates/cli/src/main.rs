@@ -26,6 +26,8 @@ mod named_lists;
 mod ops;
 #[cfg(feature = "run")]
 mod outputs;
+#[cfg(feature = "run")]
+mod precision;
 mod releases;
 mod reshape;
 #[cfg(feature = "run")]

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::inputs::{InputArguments, Inputs, say_random};
 use crate::load::{self, ModelArguments, shown};
 use crate::outputs::{Staged, describe_json, digest, number};
+use crate::precision::PrecisionArguments;
 use crate::summary::{describe, short};
 use crate::terminal::{Format, Terminal};
 
@@ -54,6 +55,8 @@ pub struct RunArguments {
     /// The number of threads [default: all].
     #[arg(long = "nthreads", value_name = "N", visible_alias = "threads")]
     threads: Option<usize>,
+    #[command(flatten)]
+    precision: PrecisionArguments,
     /// Sets the state back before every N-th inference.
     #[arg(long = "reset-state-every", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     reset_state_every: Option<u32>,
@@ -111,6 +114,7 @@ pub fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<(), Failure>
         reference_only: arguments.is_reference,
         keep_layers: is_dumping,
         memory_limit: arguments.memory_limit.unwrap_or(0),
+        inference_precision: arguments.precision.get(),
     };
     check_random_inputs(arguments, &model)?;
     // The first inputs are read before compiling, which may take long: what is wrong with them is said at once.

@@ -5,6 +5,7 @@
 //! with, so that results are those of the integers, exact up to the last conversion. Results are f32, or the codes that the
 //! next layer reads.
 
+mod bf16;
 mod codes;
 mod dots;
 mod finish;
@@ -24,8 +25,9 @@ use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_tile};
 use crate::unary::{self, UnaryOp};
+pub use bf16::{Bf16Epilogue, Bf16Weights, bf16_convolution, bf16_product, has_bf16, round_rows};
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
-use dots::{DotKernel, Dots, dispatch_dots, lowered_by, tile_size};
+use dots::{DotKernel, Dots, bf16_tile_size, dispatch_bf16, dispatch_dots, lowered_by, tile_size};
 use finish::{Added, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
 pub use finish::{Decodings, Encodings};
 pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};
@@ -43,8 +45,10 @@ pub const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 pub struct QuantizedWeights {
     /// Output channels, taps (deep, down and across), input channels of a group.
     shape: [usize; 5],
-    /// Channels that lie side by side in the data.
+    /// Bytes that lie side by side in the data.
     lanes: usize,
+    /// Bytes of a channel.
+    element: usize,
     /// `[output block, tap, quad of channels, 16 output channels, 4 channels]`.
     values: Packed<i8>,
     /// The sum of all codes of each output channel, filled up to blocks.
@@ -103,13 +107,27 @@ impl QuantizedWeights {
                 }
             }
         }
-        Ok(Self { shape, lanes, values, sums })
+        Ok(Self { shape, lanes, element: 1, values, sums })
+    }
+
+    /// How the data lie.
+    fn layout(&self) -> CodeLayout {
+        match (self.element, self.lanes) {
+            (2, _) => CodeLayout::Halves,
+            (_, QUAD) => CodeLayout::Quads,
+            _ => CodeLayout::Blocks,
+        }
     }
 
     /// Bytes of one output block.
     fn block_bytes(&self) -> usize {
         let [_, deep, high, wide, inputs] = self.shape;
-        deep * high * wide * inputs.next_multiple_of(self.lanes) * BLOCK
+        deep * high * wide * self.bytes_of(inputs) * BLOCK
+    }
+
+    /// Bytes of so many channels at one position.
+    fn bytes_of(&self, channels: usize) -> usize {
+        channels.next_multiple_of(self.lanes / self.element) * self.element
     }
 }
 
@@ -235,14 +253,13 @@ pub fn quantized_convolution(
     if weights.shape != [outputs, depth.taps, high, wide, inputs / groups] {
         return Err(KernelError::invalid("weights", "packed for another shape"));
     }
-    let layout = if weights.lanes == QUAD { CodeLayout::Quads } else { CodeLayout::Blocks };
+    let layout = weights.layout();
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
     let planes = CodePlanes::of_convolution(geometry, layout).ok_or_else(far)?;
     let [deep, high, wide] = planes.size();
     (view.input, view.pad) = ([high, wide], [0, 0]);
     let (plane, positions) = (high * wide, view.output[0] * view.output[1]);
     let all = depth.output * positions;
-    let channels = inputs.next_multiple_of(weights.lanes);
     check_exact("input", input.len(), planes.len())?;
     output.check(outputs, blocked_len(view.batch, outputs, all))?;
     epilogue.check(outputs, output.len())?;
@@ -253,8 +270,8 @@ pub fn quantized_convolution(
         scaling,
         epilogue,
         input,
-        image_bytes: channels * deep * plane,
-        group_bytes: channels / groups * deep * plane,
+        image_bytes: weights.bytes_of(inputs) * deep * plane,
+        group_bytes: weights.bytes_of(inputs) / groups * deep * plane,
         group_blocks: outputs.div_ceil(BLOCK) / groups,
         part_bytes: depth.stride * plane * weights.lanes,
         deeper: depth.dilation * plane * weights.lanes,
@@ -289,7 +306,7 @@ pub fn quantized_product(
     epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let [n, deep, high, wide, k] = weights.shape;
-    if deep * high * wide != 1 || weights.lanes != k.next_multiple_of(QUAD) {
+    if deep * high * wide != 1 || weights.lanes != weights.bytes_of(k) {
         return Err(KernelError::invalid("weights", "packed for a convolution"));
     }
     check_exact("input", input.len(), product("input", &[rows, weights.lanes])?)?;
@@ -365,7 +382,7 @@ impl Job<'_> {
         if self.positions == 0 || self.parts == 0 || self.view.batch == 0 || self.weights.sums.is_empty() {
             return;
         }
-        let (most, together) = tile_size(self.isa);
+        let (most, together) = if self.weights.element == 2 { bf16_tile_size() } else { tile_size(self.isa) };
         let tile = self.positions.div_ceil(self.positions.div_ceil(most));
         let blocks = self.weights.sums.len() / BLOCK;
         // Blocks that are computed together read the same group.
@@ -438,8 +455,8 @@ impl Job<'_> {
         // The tiles of all positions together ask for the weights of the next blocks.
         let tiles = self.positions.div_ceil(tile);
         let next_step = (blocks * BLOCK * QUAD).div_ceil(self.parts * tiles);
-        let next_bytes = volume(taps) * inputs.next_multiple_of(self.weights.lanes) / QUAD * next_step;
-        let groups = inputs.div_ceil(self.weights.lanes);
+        let next_bytes = volume(taps) * self.weights.bytes_of(inputs) / QUAD * next_step;
+        let groups = self.weights.bytes_of(inputs) / self.weights.lanes;
         let walk = Walk::new(self, taps, groups);
         let tiles_of = |part: usize| span.clone().step_by(tile).map(move |position| (part, position));
         for (part, position) in parts.flat_map(tiles_of) {
@@ -495,7 +512,12 @@ impl Job<'_> {
             };
             // SAFETY: the tile lies inside the output or the buffer, and everything it reads inside the slices that were
             // checked.
-            unsafe { dispatch_dots(self.isa, count, blocks, &tile) };
+            unsafe {
+                match self.weights.element {
+                    2 => dispatch_bf16(count, blocks, &tile),
+                    _ => dispatch_dots(self.isa, count, blocks, &tile),
+                }
+            }
             if let Some(op) = function {
                 let channels = tile.channels.min(blocks * BLOCK);
                 // SAFETY: the tile lies in the output.
@@ -760,7 +782,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
             let parameters = parameters.at(s, vector * lanes);
             let to = codes.wrapping_add(vector / per_block * tile.stored_strides[1] + vector % per_block * lanes);
             for position in 0..POSITIONS {
-                let code = parameters.codes(s, s.from_i(sums[position][vector]));
+                let code = parameters.codes(s, d.value(sums[position][vector]));
                 // SAFETY: the caller's promise.
                 unsafe { store_codes(s, to.wrapping_add(position * tile.stored_strides[0]), code, count) };
             }
@@ -797,7 +819,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                     None => limits,
                 };
                 for position in 0..POSITIONS {
-                    let mut sum = s.fma(s.from_i(sums[position][vector]), scale, bias);
+                    let mut sum = s.fma(d.value(sums[position][vector]), scale, bias);
                     if let Some((from, to)) = &tile.inner {
                         sum = to.values(s, from.codes(s, sum));
                     }

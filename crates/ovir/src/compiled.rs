@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ovir_graph::{Unresolved, Validated, diagnose};
 use ovir_ops::OpError;
 use ovir_optimize::PassReport;
-use ovir_runtime::{Compiled, Plan, RunError};
+use ovir_runtime::{Compiled, InferencePrecision, Plan, RunError};
 use ovir_tensor::PartialShape;
 
 use crate::model::Source;
@@ -23,6 +23,8 @@ pub struct CompileOptions {
     /// The most bytes that constant expressions of the model may take together when they are evaluated; 0 means no limit.
     /// [`InferRequest::set_memory_limit`] counts them too.
     pub memory_limit: usize,
+    /// The precision of products and convolutions of f32; with `reference_only`, everything is f32.
+    pub inference_precision: InferencePrecision,
 }
 
 /// A compiled model: steps and packed constants that any number of requests share.
@@ -72,6 +74,7 @@ impl CompileOptions {
             threads: self.threads,
             reference_only: self.reference_only,
             memory_limit: self.memory_limit,
+            inference_precision: self.inference_precision,
         }
     }
 }

@@ -104,7 +104,8 @@ pub use ovir_ops as ops;
 pub use ovir_optimize::{Note, PassReport, pass_names};
 #[cfg(feature = "run")]
 pub use ovir_runtime::{
-    Plan, PlanAction, PlanPlace, PlanStep, PlanValue, Profile, ProfileEntry, RunError, VariableInfo, available_threads,
+    InferencePrecision, Plan, PlanAction, PlanPlace, PlanStep, PlanValue, Profile, ProfileEntry, RunError,
+    VariableInfo, available_threads,
 };
 /// Lower-level access: tensors, npy and npz files.
 pub use ovir_tensor as tensor;

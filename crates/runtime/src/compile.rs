@@ -16,6 +16,7 @@ use crate::fast::{Claim, ClaimContext, Kernel, PackStore, StepShapes, claim};
 use crate::initialisers::{initial_order, initialisers};
 use crate::layout::{Layout, Lowered, lower};
 use crate::pool::Pool;
+use crate::precision::InferencePrecision;
 use crate::{RunError, VariableInfo};
 
 /// Constants of so many bytes are packed by all threads.
@@ -33,6 +34,8 @@ pub struct CompileOptions {
     pub reference_only: bool,
     /// The most bytes that evaluated constant expressions may take together; 0 means no limit.
     pub memory_limit: usize,
+    /// The precision of products and convolutions of f32.
+    pub inference_precision: InferencePrecision,
 }
 
 /// A model that is ready to run. Requests share it.
@@ -426,6 +429,7 @@ impl Builder<'_> {
             packed: self.packed,
             graph: self.graph,
             computed: self.computed,
+            precision: self.options.inference_precision,
         });
         // What was evaluated for packing is not kept: large weights would otherwise be in memory twice.
         self.known.clear();

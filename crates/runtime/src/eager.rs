@@ -9,6 +9,7 @@ use ovir_tensor::{MAX_BOUNDS_ELEMENTS, Shape, SmallVec, Tensor, TensorView};
 use crate::RunError;
 use crate::fast::{ClaimContext, PackStore, StepShapes, claim};
 use crate::layout::Layout;
+use crate::precision::InferencePrecision;
 use crate::spare::Spare;
 use crate::step::run_kernel;
 
@@ -119,6 +120,7 @@ fn run_claimed(
     let [output] = outputs else { return None };
     let shape = output.shape.to_shape().filter(|_| node.bodies.is_empty() && output.element_type.is_native())?;
     let claim = claim(&mut ClaimContext {
+        precision: InferencePrecision::F32,
         node,
         inputs: facts,
         outputs,

@@ -4,6 +4,7 @@
 //! kernel is made once for a compiled model: it packs its constant operands, and reads shapes when it runs.
 
 mod attention;
+mod bf16;
 mod binary;
 pub(crate) mod blocked;
 mod chain;
@@ -50,6 +51,7 @@ use ovir_tensor::{Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
 use crate::decompression::Stored;
 use crate::layout::Layout;
+use crate::precision::InferencePrecision;
 
 /// The shapes of a step's inputs and outputs.
 pub(crate) struct StepShapes<'a> {
@@ -138,6 +140,8 @@ pub(crate) struct ClaimContext<'a> {
     pub graph: usize,
     /// Whether a layer of the graph computes its value (it is no Const).
     pub computed: &'a [bool],
+    /// The precision of products and convolutions.
+    pub precision: InferencePrecision,
 }
 
 impl ClaimContext<'_> {

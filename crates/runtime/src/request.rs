@@ -11,7 +11,7 @@ use ovir_ops::{
 use ovir_tensor::{Arena, Shape, Tensor, TensorView};
 
 use crate::RunError;
-use crate::compile::{Compiled, InitialiserPlan};
+use crate::compile::{Action, Compiled, InitialiserPlan};
 use crate::eager::{Known, compute};
 use crate::instance::Instance;
 use crate::pool::PoolTeam;
@@ -458,7 +458,7 @@ impl State {
         self.memory.end_inference(environment);
         self.memory.journal.commit();
         for step in &compiled.steps {
-            let crate::compile::Action::Assign(variable) = step.action else { continue };
+            let Action::Assign(variable) = step.action else { continue };
             let Some(source) = compiled.model.node(step.node).inputs.first() else { continue };
             let place = &instance.places[compiled.value(*source)];
             if *place == crate::instance::Place::Current(variable) {
@@ -536,11 +536,14 @@ impl Execution<'_> {
         let Some(profile) = &mut self.profile else { return };
         if profile.entries.is_empty() {
             profile.entries.extend((0..self.compiled.steps.len()).map(|position| {
-                let node = self.compiled.model.node(self.compiled.steps[position].node);
+                let (step, plan) = (&self.compiled.steps[position], &self.instance.steps[position]);
+                let node = self.compiled.model.node(step.node);
+                // Of a step whose shapes are not known the kernel is asked each time.
+                let is_kernel = plan.use_kernel || !plan.is_static && matches!(step.action, Action::Kernel(_));
                 ProfileEntry {
                     friendly_name: node.friendly_name.clone(),
                     type_name: node.type_name.to_string(),
-                    is_kernel: self.instance.steps[position].use_kernel,
+                    is_kernel,
                     time: Duration::ZERO,
                     runs: 0,
                 }

@@ -16,6 +16,8 @@ mod elementwise;
 mod initialisers;
 #[path = "graphs/normalization.rs"]
 mod normalization;
+#[path = "graphs/precision.rs"]
+mod precision;
 #[path = "graphs/quantized.rs"]
 mod quantized;
 #[path = "graphs/random.rs"]

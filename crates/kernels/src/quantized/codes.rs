@@ -87,14 +87,21 @@ pub enum CodeLayout {
     Quads,
     /// `[N, ceil(C / 16), D, H, W, 16]`.
     Blocks,
+    /// The same of bf16.
+    Halves,
 }
 
 impl CodeLayout {
     pub(super) fn lanes(self) -> usize {
         match self {
             CodeLayout::Quads => QUAD,
-            CodeLayout::Blocks => BLOCK,
+            CodeLayout::Blocks | CodeLayout::Halves => BLOCK,
         }
+    }
+
+    /// Bytes of a channel.
+    fn element(self) -> usize {
+        if self == CodeLayout::Halves { 2 } else { 1 }
     }
 }
 
@@ -286,9 +293,9 @@ impl CodePlanes {
     ) -> Option<Self> {
         let is_inside = before == [0; 3] && (0..3).all(|axis| covered[axis] <= input[axis]);
         let planes = Self { layout, batch, channels, input, before, size: if is_inside { input } else { covered } };
-        let fits = layout == CodeLayout::Blocks || channels <= QUAD;
+        let fits = layout != CodeLayout::Quads || channels <= QUAD;
         let lanes = channels.next_multiple_of(layout.lanes());
-        let sizes = [batch, lanes, planes.size[0], planes.size[1], planes.size[2]];
+        let sizes = [batch, lanes, layout.element(), planes.size[0], planes.size[1], planes.size[2]];
         let len = sizes.iter().try_fold(1usize, |total, size| total.checked_mul(*size));
         (fits && len.is_some()).then_some(planes)
     }
@@ -296,7 +303,7 @@ impl CodePlanes {
     /// Bytes of the codes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.batch * self.channels.next_multiple_of(self.layout.lanes()) * volume(self.size)
+        self.batch * self.channels.next_multiple_of(self.layout.lanes()) * self.layout.element() * volume(self.size)
     }
 
     /// Whether there are none.
@@ -334,14 +341,15 @@ impl CodePlanes {
         output: &mut [u8],
     ) -> Result<(), KernelError> {
         let (channels, positions) = (self.channels, volume(self.input));
+        self.check_codes()?;
         let input_len = match self.layout {
             CodeLayout::Quads => product("input", &[self.batch, channels, positions])?,
-            CodeLayout::Blocks => blocked_len(self.batch, channels, positions),
+            CodeLayout::Blocks | CodeLayout::Halves => blocked_len(self.batch, channels, positions),
         };
         check_exact("input", input.len(), input_len)?;
         let work = nanoseconds_for_bytes(input.len().saturating_mul(6));
         self.write(zero, work, output, |planes, place, codes| match self.layout {
-            CodeLayout::Blocks => {
+            CodeLayout::Blocks | CodeLayout::Halves => {
                 let source = &input[(planes * positions + place) * BLOCK..][..codes.len()];
                 dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
             }
@@ -360,9 +368,37 @@ impl CodePlanes {
     /// A slice has the wrong length.
     pub fn pad(&self, zero: u8, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
         let positions = volume(self.input);
+        self.check_codes()?;
         check_exact("input", input.len(), blocked_len(self.batch, self.channels, positions))?;
         self.write(zero, stream::copy_nanoseconds(input.len()), output, |planes, place, codes| {
             codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
+        })
+    }
+
+    fn check_codes(&self) -> Result<(), KernelError> {
+        match self.layout {
+            CodeLayout::Halves => Err(KernelError::invalid("layout", "is that of bf16")),
+            CodeLayout::Quads | CodeLayout::Blocks => Ok(()),
+        }
+    }
+
+    /// Writes blocked values as `round` makes bf16 of them.
+    ///
+    /// # Errors
+    /// A slice has the wrong length, or the layout is another one.
+    pub(super) fn round(
+        &self,
+        input: &[f32],
+        output: &mut [u8],
+        round: impl Fn(&[f32], &mut [u8]) + Sync,
+    ) -> Result<(), KernelError> {
+        let positions = volume(self.input);
+        check_exact("input", input.len(), blocked_len(self.batch, self.channels, positions))?;
+        if self.layout != CodeLayout::Halves {
+            return Err(KernelError::invalid("layout", "is not that of bf16"));
+        }
+        self.write(0, nanoseconds_for_bytes(input.len().saturating_mul(6)), output, |planes, place, halves| {
+            round(&input[(planes * positions + place) * BLOCK..][..halves.len() / 2], halves);
         })
     }
 
@@ -376,9 +412,9 @@ impl CodePlanes {
         write: impl Fn(usize, usize, &mut [u8]) + Sync,
     ) -> Result<(), KernelError> {
         check_exact("output", output.len(), self.len())?;
-        let lanes = self.layout.lanes();
+        let (channels, lanes) = (self.layout.lanes(), self.layout.lanes() * self.layout.element());
         let ([deep, high, wide], [_, rows, columns]) = (self.size, self.input);
-        let blocks = self.batch * self.channels.div_ceil(lanes);
+        let blocks = self.batch * self.channels.div_ceil(channels);
         let line = wide * lanes;
         let inside = self.before[2].min(wide)..(self.before[2] + columns).min(wide);
         let shared = SharedMut::new(output);

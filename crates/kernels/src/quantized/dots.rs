@@ -36,6 +36,11 @@ pub(super) trait Dots: Copy {
     unsafe fn right(self, pointer: *const i8) -> Self::Right;
     /// Adds the four products of every lane; sums wrap around.
     fn dot(self, sum: <Self::S as Simd>::I, left: Self::Left, right: Self::Right) -> <Self::S as Simd>::I;
+    /// What sums stand for.
+    #[inline(always)]
+    fn value(self, sum: <Self::S as Simd>::I) -> <Self::S as Simd>::F {
+        self.simd().from_i(sum)
+    }
 }
 
 /// The most positions of a tile on any tier.
@@ -89,6 +94,45 @@ pub(super) unsafe fn dispatch_dots(isa: Isa, positions: usize, blocks: usize, ti
         (Tier::Neon, _) => call!(neon::run_widened, 4: 1 2 3 4),
         _ => call!(portable::run, 4: 1 2),
     }
+}
+
+/// The most positions of a tile of pairs of bf16, and the blocks that it computes together.
+pub(super) fn bf16_tile_size() -> (usize, usize) {
+    (MOST_POSITIONS, 2)
+}
+
+/// Runs a tile of pairs of bf16.
+///
+/// # Safety
+/// The tile's pointers cover what its geometry asks for, and [`has_bf16`] holds.
+pub(super) unsafe fn dispatch_bf16(positions: usize, blocks: usize, tile: &Tile<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        macro_rules! call {
+            ($vectors:literal: $($positions:literal)*) => {
+                match positions {
+                    // SAFETY: the caller's promise.
+                    $($positions => unsafe { x86::run_bf16(Fixed::<$positions, $vectors>(tile)) },)*
+                    _ => debug_assert!(false, "no tile of {positions} positions"),
+                }
+            };
+        }
+        match blocks {
+            2 => call!(2: 1 2 3 4 5 6 7 8 9 10),
+            _ => call!(1: 1 2 3 4 5 6 7 8 9 10),
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    debug_assert!(false, "no instruction for {positions} positions of {blocks} blocks of {} channels", tile.channels);
+}
+
+/// Whether the machine sums products of bf16 in one instruction of sixteen lanes.
+#[must_use]
+pub fn has_bf16(isa: Isa) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return isa.tier() == Tier::Avx512 && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    return isa.tier() == Tier::Avx512;
 }
 
 /// Whether the machine sums byte products in one instruction of sixteen lanes.
@@ -170,7 +214,7 @@ mod portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod x86 {
+pub(super) mod x86 {
     use super::{DotKernel, Dots};
     use crate::simd::{Avx2, Avx512};
     use std::arch::x86_64::*;
@@ -182,12 +226,44 @@ mod x86 {
     #[derive(Clone, Copy)]
     struct Pairs(Avx2);
 
+    /// Products of two bf16. A value is the proof of the instruction.
+    #[derive(Clone, Copy)]
+    struct Bf16(Avx512);
+
     /// # Safety
     /// The machine has the instructions of the AVX-512 tier and VNNI, and as of the kernel.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     pub(super) unsafe fn run_vnni<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Vnni(Avx512::assume())) };
+    }
+
+    /// # Safety
+    /// The machine has the instructions of the AVX-512 tier and of bf16, and as of the kernel.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
+    pub(super) unsafe fn run_bf16<K: DotKernel>(kernel: K) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(Bf16(Avx512::assume())) };
+    }
+
+    /// Rounds values to bf16, as many as both slices have.
+    ///
+    /// # Safety
+    /// The machine has the instructions of the AVX-512 tier and of bf16.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
+    pub(in crate::quantized) unsafe fn round(from: &[f32], to: &mut [u8]) {
+        let len = from.len().min(to.len() / 2);
+        let mut at = 0;
+        while at < len {
+            let mask = if len - at < 16 { (1u16 << (len - at)) - 1 } else { u16::MAX };
+            // SAFETY: the caller's promise; masked lanes are not accessed, and the others lie in the slices.
+            unsafe {
+                let values = _mm512_maskz_loadu_ps(mask, from.as_ptr().add(at));
+                let halves = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(values));
+                _mm256_mask_storeu_epi16(to.as_mut_ptr().add(2 * at).cast(), mask, halves);
+            }
+            at += 16;
+        }
     }
 
     /// # Safety
@@ -221,6 +297,41 @@ mod x86 {
         fn dot(self, sum: __m512i, left: __m512i, right: __m512i) -> __m512i {
             // SAFETY: a value of this type exists only where the machine supports the instruction.
             unsafe { _mm512_dpbusd_epi32(sum, left, right) }
+        }
+    }
+
+    impl Dots for Bf16 {
+        type S = Avx512;
+        type Left = __m512i;
+        type Right = __m512i;
+
+        #[inline(always)]
+        fn simd(self) -> Avx512 {
+            self.0
+        }
+        #[inline(always)]
+        unsafe fn left(self, pointer: *const u8) -> __m512i {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe { _mm512_set1_epi32(pointer.cast::<i32>().read_unaligned()) }
+        }
+        #[inline(always)]
+        unsafe fn right(self, pointer: *const i8) -> __m512i {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe { _mm512_loadu_si512(pointer.cast()) }
+        }
+        #[inline(always)]
+        fn dot(self, sum: __m512i, left: __m512i, right: __m512i) -> __m512i {
+            // SAFETY: a value of this type exists only where the machine supports the instruction, and vectors of the same size
+            // have any bits.
+            unsafe {
+                let pairs = |bits: __m512i| std::mem::transmute::<__m512i, __m512bh>(bits);
+                _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(sum), pairs(left), pairs(right)))
+            }
+        }
+        #[inline(always)]
+        fn value(self, sum: __m512i) -> __m512 {
+            // SAFETY: a value of this type exists only where the machine supports the instruction.
+            unsafe { _mm512_castsi512_ps(sum) }
         }
     }
 

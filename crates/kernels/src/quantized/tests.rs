@@ -162,7 +162,7 @@ proptest! {
         for isa in Isa::available() {
             let source = match layout {
                 CodeLayout::Quads => values.clone(),
-                CodeLayout::Blocks => {
+                CodeLayout::Blocks | CodeLayout::Halves => {
                     let mut blocked = vec![0.0; blocked_len(2, inputs, plane)];
                     from_plain(2, inputs, plane, &values, &mut blocked).unwrap();
                     blocked

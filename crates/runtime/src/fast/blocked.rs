@@ -370,6 +370,16 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let geometry = smallest_geometry(&form, &filter_shape)?;
     let way = way(&form, &filter_shape, data_channels, epilogue.residual.is_some(), &geometry)?;
     (way == Way::Depthwise || coded.is_none()).then_some(())?;
+    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);
+    packed_inputs.extend(parts.packed_ports(&epilogue));
+    if way == Way::Dense(BlockedInput::Blocked)
+        && has_whole_groups(&filter_shape, &form)
+        && super::bf16::is_wanted(context)
+    {
+        let ports = (data_port, filter_port);
+        let kernel = super::bf16::convolution(context, form, ports, &filter, &geometry, epilogue)?;
+        return Some(Claim { kernel, packed_inputs });
+    }
     let key = context.key(filter_port, &filter);
     let values = filter.aligned().ok()?;
     let weights = match way {
@@ -389,11 +399,18 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
             })?)
         }
     };
-    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);
-    packed_inputs.extend(parts.packed_ports(&epilogue));
     let (isa, coded) = (isa::detect(), coded.unwrap_or_default());
     let kernel = ConvolutionKernel { isa, form, filter: filter_shape, weights, epilogue, coded, data_port };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+/// Whether the groups of a convolution, if it has any, are whole blocks of both channels.
+fn has_whole_groups(filter: &[usize], form: &Form) -> bool {
+    match (form, filter) {
+        (Form::Grouped(_), [1, ..]) | (Form::Plain(_), _) => true,
+        (Form::Grouped(_), [_, outputs, inputs, ..]) => outputs.is_multiple_of(BLOCK) && inputs.is_multiple_of(BLOCK),
+        _ => false,
+    }
 }
 
 /// The geometry of a convolution for the smallest data, which is what packing needs to know.

@@ -9,7 +9,7 @@ use ovir_kernels::gemm::{
 };
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
-use ovir_ops::matrix::matmul::MatMul;
+use ovir_ops::matrix::matmul::{MatMul, MatMulAttributes};
 use ovir_ops::{Blame, OpError, OpResult};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
@@ -54,6 +54,9 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     }
     let isa = isa::detect();
     let columns = context.outputs.first()?.shape.dims().and_then(|d| d.last()?.get());
+    if let Some(claim) = claim_bf16(context, &parts, &attributes, columns) {
+        return Some(claim);
+    }
     if let Some(weights) = weights(context, ports, attributes.transpose_a, attributes.transpose_b)
         && Some(weights.n()) == columns
         && context.inputs[ports.0].shape.rank().is_some_and(|rank| rank >= 2)
@@ -75,6 +78,26 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let kernel =
         Product { isa, transpose_a: attributes.transpose_a, transpose_b: attributes.transpose_b, ports, epilogue };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+/// Claims a product with a constant in bf16, if that is wanted.
+fn claim_bf16(
+    context: &mut ClaimContext<'_>,
+    parts: &Parts<'_>,
+    attributes: &MatMulAttributes,
+    columns: Option<usize>,
+) -> Option<Claim> {
+    let ports = (*parts.inputs.first()?, *parts.inputs.get(1)?);
+    let shape = context.inputs.get(ports.1)?.shape.to_shape()?;
+    let (k, n) = matrix(&shape, attributes.transpose_b)?;
+    let has_rows = context.inputs.get(ports.0)?.shape.rank().is_some_and(|rank| rank >= 2);
+    (super::bf16::is_wanted(context) && !attributes.transpose_a && has_rows && columns == Some(n)).then_some(())?;
+    let epilogue = parts.epilogue(context, n)?;
+    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[ports.1]);
+    packed_inputs.extend(parts.packed_ports(&epilogue));
+    let strides = if attributes.transpose_b { [1, k] } else { [n, 1] };
+    let kernel = super::bf16::product(context, ports, [k, n], strides, epilogue)?;
+    Some(Claim { kernel, packed_inputs })
 }
 
 /// The constant right operand, packed.

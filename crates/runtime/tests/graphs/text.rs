@@ -164,11 +164,12 @@ impl Text {
     }
 
     fn request_after(&self, passes: &Options, reference_only: bool) -> Request {
+        self.request_of(passes, &CompileOptions { threads: 2, reference_only, ..CompileOptions::default() })
+    }
+
+    pub fn request_of(&self, passes: &Options, options: &CompileOptions) -> Request {
         let validated = optimize(self.validated(), passes);
-        let compiled =
-            Compiled::new(validated, &CompileOptions { threads: 2, reference_only, ..CompileOptions::default() })
-                .unwrap();
-        Request::new(Arc::new(compiled))
+        Request::new(Arc::new(Compiled::new(validated, options).unwrap()))
     }
 
     pub fn check(&self, inputs: &[Tensor], what: &str) {
