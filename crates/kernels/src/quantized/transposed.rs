@@ -83,6 +83,9 @@ pub fn quantized_transposed(
     for index in 0..phases {
         let start = [index / stride[1], index % stride[1]];
         let PlanePhase { class, size, taps, first, view } = geometry.plane_phase(start);
+        if size.contains(&0) {
+            continue;
+        }
         // Nothing but the bias reaches a phase that has no taps inside of the input, whatever its class.
         let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], BLOCK, |_, _, _| 0);
         let weights = if taps.contains(&0) { &empty? } else { &weights.classes[class] };

@@ -42,9 +42,15 @@ fn products_and_convolutions_round_their_operands() {
     for is_transposed in [false, true] {
         let mut text = Text::default();
         let x = text.parameter("f32", "?,?,33");
-        let weights = text.floats(if is_transposed { &[50, 33] } else { &[33, 50] }, |i| ((i * 7) % 19) as f32 / 11.0 - 0.7);
+        let weights =
+            text.floats(if is_transposed { &[50, 33] } else { &[33, 50] }, |i| ((i * 7) % 19) as f32 / 11.0 - 0.7);
         let bias = text.floats(&[1, 1, 50], |i| i as f32 / 10.0);
-        let end = text.layer("MatMul", &format!("transpose_a=\"false\" transpose_b=\"{is_transposed}\""), &[x, weights], "FP32");
+        let end = text.layer(
+            "MatMul",
+            &format!("transpose_a=\"false\" transpose_b=\"{is_transposed}\""),
+            &[x, weights],
+            "FP32",
+        );
         let end = text.layer("Add", "", &[end, bias], "FP32");
         let end = text.layer("ReLU", "", &[end], "FP32");
         check(text, end, &[values(&[2, 7, 33], 1)], "a product");
