@@ -6,7 +6,8 @@
 The model is one that optimum-intel exports with its state: inputs `input_ids`, `beam_idx` and perhaps `attention_mask`
 and `position_ids`. `--build` makes one first, of eight layers with random weights (it needs torch, transformers and
 optimum-intel). For each length both read a prompt of so many tokens at once, and then one token a step; steps take
-turns, and their medians are compared. Arithmetic is f32 on both sides.
+turns, and their medians are compared. Arithmetic is f32 on both sides, unless `--property` says otherwise, such as
+INFERENCE_PRECISION_HINT=bf16 or DYNAMIC_QUANTIZATION_GROUP_SIZE=32.
 """
 
 import argparse
@@ -106,15 +107,17 @@ def main():
     parser.add_argument("--contexts", type=int, nargs="+", default=[64, 1024, 4096], metavar="TOKENS")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of both systems")
     arguments = parser.parse_args()
+    properties = dict(text.split("=", 1) for text in arguments.property)
     if arguments.build:
         build(arguments.build, arguments.model)
     library = ovir_capi.find_library(arguments.library, Path(__file__).resolve().parents[1] / "target")
     if library is None:
         sys.exit("no library: cargo build --release -p ovir-capi")
     prompts = Prompts(arguments.model, arguments.batch)
-    with ovir_capi.CompiledModel(library, arguments.model, threads=arguments.threads) as ours:
-        systems = [OpenVino(arguments.model, arguments.threads), ours]
+    with ovir_capi.CompiledModel(library, arguments.model, None, arguments.threads, properties) as ours:
+        systems = [OpenVino(arguments.model, arguments.threads, properties), ours]
         print(f"{arguments.model}, {arguments.threads} threads, milliseconds")
         print(HEADING)
         for context in arguments.contexts:

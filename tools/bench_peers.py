@@ -4,7 +4,7 @@
     python tools/bench_peers.py resnet50 vit --threads 2 --rounds 31
     python tools/bench_peers.py --start                  # also start-up and peak memory
     python tools/bench_peers.py --json peers.json --plot peers.svg
-    python tools/bench_peers.py --peer rten=./rten-runner
+    python tools/bench_peers.py --peer "rten=ovir-peers rten" --peer "tract=ovir-peers tract"
 
 Every model and number of threads has a process of its own, in which all systems
 hold the model and take turns, one inference each: ovir through its C interface,
@@ -13,7 +13,8 @@ file that is in the zoo's packages. Times are medians in milliseconds.
 
 A further peer is a program: it is started as `PROGRAM MODEL.onnx INPUTS.npz
 THREADS`, says `ready`, and answers each line `run` with the milliseconds of one
-inference.
+inference. `cargo build --release --manifest-path tools/peers/Cargo.toml` makes
+one for rten and tract.
 
 Start-up is measured on whole processes of `ovir run`, less the steady median,
 against OpenVINO from `Core()` to its first result, less its median: the import
@@ -258,10 +259,10 @@ class Program:
     def set_inputs(self, arrays: dict[str, np.ndarray]) -> None:
         """The program has read them itself."""
 
-    def run(self) -> None:
+    def run(self) -> float:
         self.process.stdin.write("run\n")
         self.process.stdin.flush()
-        float(self.process.stdout.readline())
+        return float(self.process.stdout.readline())
 
 
 # What is printed
@@ -318,7 +319,7 @@ def _summary(rows: list[dict]) -> str:
 
 def _plot(rows: list[dict]) -> str:
     """Ratios to OpenVINO as SVG: a mark for each model, system and number of threads, on a logarithmic scale."""
-    colours = {"ovir": "#c62828", "onnxruntime": "#1a4fa3"}
+    colours = {"ovir": "#c62828", "onnxruntime": "#1a4fa3", "rten": "#2e7d32", "tract": "#b26a00"}
     models = sorted({row["model"] for row in rows if "ms" in row})
     left, wide, high = 230, 700, 15
     place = lambda ratio: left + wide * (math.log2(min(max(ratio, 1 / 16), 8)) + 4) / 7  # noqa: E731

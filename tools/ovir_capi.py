@@ -43,7 +43,12 @@ class CompiledModel:
     """A model read, compiled and with one request."""
 
     def __init__(
-        self, library: Path, model: Path, weights: Path | None = None, threads: int = 0, precision: str = "f32"
+        self,
+        library: Path,
+        model: Path,
+        weights: Path | None = None,
+        threads: int = 0,
+        properties: dict[str, object] | None = None,
     ):
         self._library = _load(library)
         self._model = self._compiled = self._request = None
@@ -51,11 +56,18 @@ class CompiledModel:
         bin_path = os.fsencode(weights) if weights else None
         try:
             self._model = self._pointer(self._library.ovir_read_model(os.fsencode(model), bin_path))
-            self._compiled = self._pointer(self._library.ovir_compile_model_with_precision(self._model, threads, precision.encode()))
+            self._compiled = self._pointer(self._compile(threads, properties or {}))
             self._request = self._pointer(self._library.ovir_create_request(self._compiled))
         except OvirError:
             self.close()
             raise
+
+    def _compile(self, threads: int, properties: dict[str, object]) -> int | None:
+        if not properties:
+            return self._library.ovir_compile_model(self._model, threads)
+        texts = [str(text).encode() for pair in properties.items() for text in pair]
+        array = (c_char_p * len(texts))(*texts)
+        return self._library.ovir_compile_model_with_properties(self._model, threads, array, len(properties))
 
     def __enter__(self) -> "CompiledModel":
         return self
@@ -153,7 +165,8 @@ def _load(path: Path) -> ctypes.CDLL:
     signatures = {
         "ovir_last_error": (c_char_p, []),
         "ovir_read_model": (c_void_p, [c_char_p, c_char_p]),
-        "ovir_compile_model_with_precision": (c_void_p, [c_void_p, c_size_t, c_char_p]),
+        "ovir_compile_model": (c_void_p, [c_void_p, c_size_t]),
+        "ovir_compile_model_with_properties": (c_void_p, [c_void_p, c_size_t, POINTER(c_char_p), c_size_t]),
         "ovir_create_request": (c_void_p, [c_void_p]),
         "ovir_set_input": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_size_t), c_size_t, c_void_p, c_size_t]),
         "ovir_infer": (c_int, [c_void_p]),
@@ -177,6 +190,8 @@ def _load(path: Path) -> ctypes.CDLL:
         "ovir_model_free": (None, [c_void_p]),
     }
     for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            continue  # An older library; what asks for it fails.
         function.restype, function.argtypes = result, arguments
     return library

@@ -9,10 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::ptr;
 
-use ovir::{
-    CompileOptions, CompiledModel, Core, ElementType, InferRequest, InferencePrecision, Model, ReadOptions, Shape,
-    Tensor,
-};
+use ovir::{CompileOptions, CompiledModel, Core, ElementType, InferRequest, Model, ReadOptions, Shape, Tensor};
 
 /// The largest rank that is read from a caller's memory.
 const MAX_RANK: usize = ovir::tensor::MAX_RANK;
@@ -80,31 +77,46 @@ pub unsafe extern "C" fn ovir_read_model(xml_path: *const c_char, bin_path_or_nu
 /// `model` is null or a handle of [`ovir_read_model`] that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ovir_compile_model(model: *mut ovir_model, threads: usize) -> *mut ovir_compiled {
-    // SAFETY: the caller promises a live handle or null, and the other pointer is null.
-    unsafe { ovir_compile_model_with_precision(model, threads, ptr::null()) }
+    // SAFETY: the caller promises a live handle or null, and there are no properties.
+    unsafe { ovir_compile_model_with_properties(model, threads, ptr::null(), 0) }
 }
 
-/// As [`ovir_compile_model`]. `inference_precision_or_null` is `f32`, as which null is taken, or `bf16`.
+/// As [`ovir_compile_model`] with `count` properties, a name and a value each, as OpenVINO's CPU plugin has them:
+/// `INFERENCE_PRECISION_HINT` is `f32` or `bf16`, `DYNAMIC_QUANTIZATION_GROUP_SIZE` a number, `INFERENCE_NUM_THREADS` goes
+/// before `threads`.
 ///
 /// # Safety
-/// `model` is null or a handle of [`ovir_read_model`] that was not freed, and the text is null or ends with a zero byte.
+/// `model` is null or a handle of [`ovir_read_model`] that was not freed. `properties` points to twice as many texts that end
+/// with a zero byte as there are properties; it may be null if there is none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ovir_compile_model_with_precision(
+pub unsafe extern "C" fn ovir_compile_model_with_properties(
     model: *mut ovir_model,
     threads: usize,
-    inference_precision_or_null: *const c_char,
+    properties: *const *const c_char,
+    count: usize,
 ) -> *mut ovir_compiled {
     guard(ptr::null_mut(), || {
         // SAFETY: the caller promises a live handle or null; models are only read, so sharing between threads is sound.
         let model = unsafe { model.as_ref() }.ok_or("the model is null")?;
-        let inference_precision = match inference_precision_or_null.is_null() {
-            true => InferencePrecision::F32,
-            // SAFETY: the caller promises a text that ends with a zero byte.
-            false => unsafe { CStr::from_ptr(inference_precision_or_null) }.to_string_lossy().parse()?,
+        let mut options = CompileOptions { threads, ..CompileOptions::default() };
+        if properties.is_null() && count > 0 {
+            return Err("the properties are null".into());
+        }
+        let text = |index: usize| {
+            // SAFETY: the caller promises so many texts that end with a zero byte; a null one is checked.
+            let text = unsafe { properties.wrapping_add(index).read() };
+            match text.is_null() {
+                true => Err("a property is null"),
+                // SAFETY: as above.
+                false => Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy()),
+            }
         };
-        let options = CompileOptions { threads, inference_precision, ..CompileOptions::default() };
+        for index in 0..count {
+            let (name, value) = (text(2 * index)?, text(2 * index + 1)?);
+            options.set_property(&name, &value).map_err(|error| error.to_string())?;
+        }
         let compiled = model.core.compile_model(&model.model, &options).map_err(|error| error.to_string())?;
-        let names = model.model.output_keys().into_iter().map(text).collect();
+        let names = model.model.output_keys().into_iter().map(self::text).collect();
         Ok(Box::into_raw(Box::new(ovir_compiled { compiled, names })))
     })
 }
@@ -437,9 +449,16 @@ mod tests {
         unsafe {
             let model = ovir_read_model(path.as_ptr(), ptr::null());
             assert!(!model.is_null(), "{}", last_error());
-            assert!(ovir_compile_model_with_precision(model, 1, c"FP16".as_ptr()).is_null());
-            assert_eq!(last_error(), "f16 is no precision of arithmetic; there are f32 and bf16");
-            let compiled = ovir_compile_model_with_precision(model, 1, c"bf16".as_ptr());
+            let (precision, group) =
+                (c"INFERENCE_PRECISION_HINT".as_ptr(), c"DYNAMIC_QUANTIZATION_GROUP_SIZE".as_ptr());
+            let wrong = [precision, c"FP16".as_ptr()];
+            assert!(ovir_compile_model_with_properties(model, 1, wrong.as_ptr(), 1).is_null());
+            let expected = "INFERENCE_PRECISION_HINT: f16 is no precision of arithmetic; there are f32 and bf16";
+            assert_eq!(last_error(), expected);
+            assert!(ovir_compile_model_with_properties(model, 1, ptr::null(), 1).is_null());
+            assert!(ovir_compile_model_with_properties(model, 1, [precision, ptr::null()].as_ptr(), 1).is_null());
+            let properties = [precision, c"bf16".as_ptr(), group, c"32".as_ptr()];
+            let compiled = ovir_compile_model_with_properties(model, 1, properties.as_ptr(), 2);
             assert!(!compiled.is_null(), "{}", last_error());
             ovir_compiled_free(compiled);
             let compiled = ovir_compile_model(model, 1);
@@ -529,7 +548,7 @@ mod tests {
             assert!(ovir_read_model(c"no/such/file.xml".as_ptr(), ptr::null()).is_null());
             assert!(last_error().starts_with("no/such/file.xml: "), "{}", last_error());
             assert!(ovir_compile_model(ptr::null_mut(), 0).is_null());
-            assert!(ovir_compile_model_with_precision(ptr::null_mut(), 0, c"bf16".as_ptr()).is_null());
+            assert!(ovir_compile_model_with_properties(ptr::null_mut(), 0, ptr::null(), 0).is_null());
             assert!(ovir_create_request(ptr::null_mut()).is_null());
             assert_eq!(ovir_infer(null), 1);
             assert_eq!(ovir_reset_state(null), 1);

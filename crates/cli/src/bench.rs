@@ -172,8 +172,7 @@ pub fn bench(arguments: &BenchArguments, terminal: &Terminal) -> Result<(), Fail
     let options = CompileOptions {
         threads: division.threads,
         reference_only: arguments.is_reference,
-        inference_precision: arguments.precision.get(),
-        ..CompileOptions::default()
+        ..arguments.precision.options()
     };
     let start = Instant::now();
     let compiled = core.compile_model(&model, &options)?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use ovir::{CompileOptions, Core, InferRequest, InferencePrecision, Model, Tensor};
+use ovir::{CompileOptions, Core, InferRequest, Model, Tensor};
 use serde_json::{Value, json};
 
 use crate::difference::Difference;
@@ -119,8 +119,7 @@ fn options(arguments: &CompareArguments, is_reference: bool) -> CompileOptions {
         threads: arguments.threads.unwrap_or(0),
         reference_only: is_reference,
         keep_layers: arguments.layers,
-        inference_precision: if is_reference { InferencePrecision::F32 } else { arguments.precision.get() },
-        ..CompileOptions::default()
+        ..if is_reference { CompileOptions::default() } else { arguments.precision.options() }
     }
 }
 

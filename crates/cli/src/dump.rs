@@ -64,11 +64,7 @@ pub fn dump(arguments: &DumpArguments, terminal: &Terminal) -> Result<(), Failur
     if let Some(text) = &arguments.shape {
         model = load::reshape(&model, text, "--shape", terminal)?;
     }
-    let options = CompileOptions {
-        threads: arguments.nthreads.unwrap_or(0),
-        inference_precision: arguments.precision.get(),
-        ..CompileOptions::default()
-    };
+    let options = CompileOptions { threads: arguments.nthreads.unwrap_or(0), ..arguments.precision.options() };
     let (compiled, reports) = core.compile_model_traced(&model, &options)?;
     if let Some(name) = &arguments.pass {
         return print_pass(arguments, &reports, name, terminal);

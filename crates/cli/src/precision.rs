@@ -1,6 +1,6 @@
 //! The precision of arithmetic, as several verbs take it.
 
-use ovir::InferencePrecision;
+use ovir::{CompileOptions, InferencePrecision};
 
 /// The precision of products and convolutions.
 #[derive(Debug, Clone, clap::Args)]
@@ -9,11 +9,23 @@ pub struct PrecisionArguments {
     /// where the processor has instructions for it.
     #[arg(long = "infer_precision", value_name = "PRECISION", visible_alias = "infer-precision")]
     infer_precision: Option<InferencePrecision>,
+    /// Quantises so many neighbouring values together, as they come, in products with constants of four or eight bits
+    /// [default: 0, which leaves them in f32].
+    #[arg(
+        long = "dynamic_quantization_group_size",
+        value_name = "VALUES",
+        visible_alias = "dynamic-quantization-group-size"
+    )]
+    dynamic_quantization_group_size: Option<usize>,
 }
 
 impl PrecisionArguments {
-    /// The precision.
-    pub fn get(&self) -> InferencePrecision {
-        self.infer_precision.unwrap_or_default()
+    /// Options with this precision.
+    pub fn options(&self) -> CompileOptions {
+        CompileOptions {
+            inference_precision: self.infer_precision.unwrap_or_default(),
+            dynamic_quantization_group_size: self.dynamic_quantization_group_size.unwrap_or(0),
+            ..CompileOptions::default()
+        }
     }
 }

@@ -114,7 +114,7 @@ pub fn run(arguments: &RunArguments, terminal: &Terminal) -> Result<(), Failure>
         reference_only: arguments.is_reference,
         keep_layers: is_dumping,
         memory_limit: arguments.memory_limit.unwrap_or(0),
-        inference_precision: arguments.precision.get(),
+        ..arguments.precision.options()
     };
     check_random_inputs(arguments, &model)?;
     // The first inputs are read before compiling, which may take long: what is wrong with them is said at once.

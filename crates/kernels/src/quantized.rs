@@ -8,6 +8,7 @@
 mod bf16;
 mod codes;
 mod dots;
+mod dynamic;
 mod finish;
 mod transposed;
 
@@ -28,6 +29,7 @@ use crate::unary::{self, UnaryOp};
 pub use bf16::{Bf16Epilogue, Bf16Weights, bf16_convolution, bf16_product, has_bf16, round_rows};
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
 use dots::{DotKernel, Dots, bf16_tile_size, dispatch_bf16, dispatch_dots, lowered_by, tile_size};
+pub use dynamic::{DynamicRows, DynamicWeights, dynamic_product};
 use finish::{Added, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
 pub use finish::{Decodings, Encodings};
 pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};

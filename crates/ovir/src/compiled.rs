@@ -25,6 +25,10 @@ pub struct CompileOptions {
     pub memory_limit: usize,
     /// The precision of products and convolutions of f32; with `reference_only`, everything is f32.
     pub inference_precision: InferencePrecision,
+    /// The most neighbouring values of a row that are quantised to eight bits together, as they come, in products with
+    /// constants of four or eight bits: OpenVINO's `DYNAMIC_QUANTIZATION_GROUP_SIZE`. 0 leaves them in f32, whose results are
+    /// closer to the model's; groups are smaller where the constants' own groups ask for it.
+    pub dynamic_quantization_group_size: usize,
 }
 
 /// A compiled model: steps and packed constants that any number of requests share.
@@ -64,7 +68,30 @@ fn compile(model: &Model, validated: Validated, options: &CompileOptions) -> Res
     Ok(CompiledModel { compiled: Arc::new(compiled), source: model.source.clone() })
 }
 
+/// What [`CompileOptions::set_property`] knows.
+const PROPERTIES: [&str; 3] = ["INFERENCE_PRECISION_HINT", "DYNAMIC_QUANTIZATION_GROUP_SIZE", "INFERENCE_NUM_THREADS"];
+
 impl CompileOptions {
+    /// Sets an option by the name and the value that OpenVINO's CPU plugin has for it: `INFERENCE_PRECISION_HINT`,
+    /// `DYNAMIC_QUANTIZATION_GROUP_SIZE`, `INFERENCE_NUM_THREADS`.
+    ///
+    /// # Errors
+    /// There is no such property here, or it does not take the value.
+    pub fn set_property(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let refused = |reason: String| Error::Usage(format!("{name}: {reason}"));
+        let count = || value.parse().map_err(|_| refused(format!("`{value}` is no number, which has to be 0 or more")));
+        match name {
+            "INFERENCE_PRECISION_HINT" => self.inference_precision = value.parse().map_err(refused)?,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE" => self.dynamic_quantization_group_size = count()?,
+            "INFERENCE_NUM_THREADS" => self.threads = count()?,
+            _ => {
+                let known = PROPERTIES.map(str::to_owned).to_vec();
+                return Err(Error::UnknownName { kind: "property", name: name.to_owned(), known });
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn passes(&self) -> ovir_optimize::Options {
         ovir_optimize::Options { enabled: !self.reference_only && !self.keep_layers }
     }
@@ -75,6 +102,7 @@ impl CompileOptions {
             reference_only: self.reference_only,
             memory_limit: self.memory_limit,
             inference_precision: self.inference_precision,
+            dynamic_quantization_group_size: self.dynamic_quantization_group_size,
         }
     }
 }
@@ -140,4 +168,35 @@ fn refuse_unresolved(model: &ovir_graph::Model) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn properties_have_the_names_of_openvino() {
+        let mut options = CompileOptions::default();
+        for (name, value) in PROPERTIES.into_iter().zip(["bf16", "32", "2"]) {
+            options.set_property(name, value).unwrap();
+        }
+        assert_eq!(options.inference_precision, InferencePrecision::Bf16);
+        assert_eq!((options.dynamic_quantization_group_size, options.threads), (32, 2));
+        let refused =
+            |name: &str, value: &str| CompileOptions::default().set_property(name, value).unwrap_err().to_string();
+        assert_eq!(
+            refused("INFERENCE_PRECISION_HINT", "f16"),
+            "INFERENCE_PRECISION_HINT: f16 is no precision of arithmetic; there are f32 and bf16"
+        );
+        assert_eq!(
+            refused("DYNAMIC_QUANTIZATION_GROUP_SIZE", "-1"),
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE: `-1` is no number, which has to be 0 or more"
+        );
+        assert_eq!(
+            refused("NUM_STREAMS", "1"),
+            "there is no property \"NUM_STREAMS\"; there is INFERENCE_PRECISION_HINT, DYNAMIC_QUANTIZATION_GROUP_SIZE, \
+             INFERENCE_NUM_THREADS"
+        );
+    }
 }

@@ -36,6 +36,9 @@ pub struct CompileOptions {
     pub memory_limit: usize,
     /// The precision of products and convolutions of f32.
     pub inference_precision: InferencePrecision,
+    /// The most neighbouring values of a row that are quantised together in products with constants of four or eight bits;
+    /// 0 computes them in f32.
+    pub dynamic_quantization_group_size: usize,
 }
 
 /// A model that is ready to run. Requests share it.
@@ -430,6 +433,7 @@ impl Builder<'_> {
             graph: self.graph,
             computed: self.computed,
             precision: self.options.inference_precision,
+            dynamic_group: self.options.dynamic_quantization_group_size,
         });
         // What was evaluated for packing is not kept: large weights would otherwise be in memory twice.
         self.known.clear();

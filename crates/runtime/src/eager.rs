@@ -121,6 +121,7 @@ fn run_claimed(
     let shape = output.shape.to_shape().filter(|_| node.bodies.is_empty() && output.element_type.is_native())?;
     let claim = claim(&mut ClaimContext {
         precision: InferencePrecision::F32,
+        dynamic_group: 0,
         node,
         inputs: facts,
         outputs,

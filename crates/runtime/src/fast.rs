@@ -12,6 +12,7 @@ mod color;
 mod convert;
 mod convolution;
 mod deformable;
+mod dynamic;
 mod einsum;
 mod fake_quantize;
 mod fourier;
@@ -142,6 +143,8 @@ pub(crate) struct ClaimContext<'a> {
     pub computed: &'a [bool],
     /// The precision of products and convolutions.
     pub precision: InferencePrecision,
+    /// The most neighbouring values that are quantised together in products with compressed constants; 0 if none are.
+    pub dynamic_group: usize,
 }
 
 impl ClaimContext<'_> {

@@ -115,8 +115,17 @@ impl Codes<'_> {
         }
     }
 
+    /// The bits of integer codes, and how much less than the unsigned ones they stand for; `None` of other codes.
+    pub(crate) fn integers(&self) -> Option<(usize, i32)> {
+        match self.format() {
+            Format::Four(middle) => Some((4, middle)),
+            Format::Eight(middle) => Some((8, middle)),
+            _ => None,
+        }
+    }
+
     /// What turns a stored code into an unsigned one.
-    fn flip(&self) -> u8 {
+    pub(crate) fn flip(&self) -> u8 {
         match self {
             Codes::I4(_) => 8,
             Codes::I8(_) => 128,
@@ -126,7 +135,7 @@ impl Codes<'_> {
 }
 
 impl CompressedMatrix<'_> {
-    fn check(&self) -> Result<(), KernelError> {
+    pub(crate) fn check(&self) -> Result<(), KernelError> {
         let last = |size: usize, stride: usize| size.saturating_sub(1).saturating_mul(stride);
         let elements = if self.k == 0 || self.n == 0 {
             0

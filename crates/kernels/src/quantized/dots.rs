@@ -34,6 +34,11 @@ pub(super) trait Dots: Copy {
     /// # Safety
     /// They are readable.
     unsafe fn right(self, pointer: *const i8) -> Self::Right;
+    /// Reads two times four unsigned nibbles a lane, those in the low bits first.
+    ///
+    /// # Safety
+    /// The bytes are readable.
+    unsafe fn nibbles(self, pointer: *const i8) -> [Self::Right; 2];
     /// Adds the four products of every lane; sums wrap around.
     fn dot(self, sum: <Self::S as Simd>::I, left: Self::Left, right: Self::Right) -> <Self::S as Simd>::I;
     /// What sums stand for.
@@ -137,38 +142,38 @@ pub fn has_bf16(isa: Isa) -> bool {
 
 /// Whether the machine sums byte products in one instruction of sixteen lanes.
 #[cfg(target_arch = "x86_64")]
-fn has_vnni() -> bool {
+pub(super) fn has_vnni() -> bool {
     is_x86_feature_detected!("avx512vnni")
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn has_vnni() -> bool {
+pub(super) fn has_vnni() -> bool {
     false
 }
 
 /// Whether the machine sums products of signed bytes in one instruction of four lanes.
 #[cfg(target_arch = "aarch64")]
-fn has_dot_products() -> bool {
+pub(super) fn has_dot_products() -> bool {
     std::arch::is_aarch64_feature_detected!("dotprod")
 }
 
 #[cfg(not(target_arch = "aarch64"))]
-fn has_dot_products() -> bool {
+pub(super) fn has_dot_products() -> bool {
     false
 }
 
 /// Whether the machine does so with products of unsigned and signed bytes. One that does has the products of signed bytes.
 #[cfg(target_arch = "aarch64")]
-fn has_mixed_dot_products() -> bool {
+pub(super) fn has_mixed_dot_products() -> bool {
     has_dot_products() && std::arch::is_aarch64_feature_detected!("i8mm")
 }
 
 #[cfg(not(target_arch = "aarch64"))]
-fn has_mixed_dot_products() -> bool {
+pub(super) fn has_mixed_dot_products() -> bool {
     false
 }
 
-mod portable {
+pub(super) mod portable {
     use super::{DotKernel, Dots};
     use crate::simd::{I, Portable};
 
@@ -177,7 +182,7 @@ mod portable {
 
     /// # Safety
     /// As of the kernel.
-    pub(super) unsafe fn run<K: DotKernel>(kernel: K) {
+    pub(in crate::quantized) unsafe fn run<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Scalar) };
     }
@@ -200,6 +205,15 @@ mod portable {
         unsafe fn right(self, pointer: *const i8) -> [[i8; 4]; 4] {
             // SAFETY: the caller's promise.
             unsafe { pointer.cast::<[[i8; 4]; 4]>().read() }
+        }
+        #[inline(always)]
+        unsafe fn nibbles(self, pointer: *const i8) -> [[[i8; 4]; 4]; 2] {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { pointer.cast::<[[u8; 4]; 4]>().read() };
+            [
+                bytes.map(|lane| lane.map(|byte| (byte & 15).cast_signed())),
+                bytes.map(|lane| lane.map(|byte| (byte >> 4).cast_signed())),
+            ]
         }
         #[inline(always)]
         fn dot(self, mut sum: I, left: [i32; 4], right: [[i8; 4]; 4]) -> I {
@@ -233,7 +247,7 @@ pub(super) mod x86 {
     /// # Safety
     /// The machine has the instructions of the AVX-512 tier and VNNI, and as of the kernel.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-    pub(super) unsafe fn run_vnni<K: DotKernel>(kernel: K) {
+    pub(in crate::quantized) unsafe fn run_vnni<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Vnni(Avx512::assume())) };
     }
@@ -241,7 +255,7 @@ pub(super) mod x86 {
     /// # Safety
     /// The machine has the instructions of the AVX-512 tier and of bf16, and as of the kernel.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
-    pub(super) unsafe fn run_bf16<K: DotKernel>(kernel: K) {
+    pub(in crate::quantized) unsafe fn run_bf16<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Bf16(Avx512::assume())) };
     }
@@ -269,9 +283,22 @@ pub(super) mod x86 {
     /// # Safety
     /// The machine has the instructions of the AVX2 tier, and as of the kernel.
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) unsafe fn run_avx2<K: DotKernel>(kernel: K) {
+    pub(in crate::quantized) unsafe fn run_avx2<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Pairs(Avx2::assume())) };
+    }
+
+    /// The low and the high nibbles of all bytes.
+    ///
+    /// # Safety
+    /// The machine has the instructions of the AVX-512 tier.
+    #[inline(always)]
+    unsafe fn nibbles_of(bytes: __m512i) -> [__m512i; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = _mm512_set1_epi8(15);
+            [_mm512_and_si512(bytes, low), _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low)]
+        }
     }
 
     impl Dots for Vnni {
@@ -292,6 +319,11 @@ pub(super) mod x86 {
         unsafe fn right(self, pointer: *const i8) -> __m512i {
             // SAFETY: the caller's promise, and the proof of the instructions.
             unsafe { _mm512_loadu_si512(pointer.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn nibbles(self, pointer: *const i8) -> [__m512i; 2] {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe { nibbles_of(_mm512_loadu_si512(pointer.cast())) }
         }
         #[inline(always)]
         fn dot(self, sum: __m512i, left: __m512i, right: __m512i) -> __m512i {
@@ -318,6 +350,11 @@ pub(super) mod x86 {
         unsafe fn right(self, pointer: *const i8) -> __m512i {
             // SAFETY: the caller's promise, and the proof of the instructions.
             unsafe { _mm512_loadu_si512(pointer.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn nibbles(self, pointer: *const i8) -> [__m512i; 2] {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe { nibbles_of(_mm512_loadu_si512(pointer.cast())) }
         }
         #[inline(always)]
         fn dot(self, sum: __m512i, left: __m512i, right: __m512i) -> __m512i {
@@ -364,6 +401,17 @@ pub(super) mod x86 {
             }
         }
         #[inline(always)]
+        unsafe fn nibbles(self, pointer: *const i8) -> [[__m256i; 2]; 2] {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe {
+                let (bytes, low) = (_mm256_loadu_si256(pointer.cast()), _mm256_set1_epi16(15));
+                [
+                    [_mm256_and_si256(bytes, low), _mm256_and_si256(_mm256_srli_epi16::<8>(bytes), low)],
+                    [_mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low), _mm256_srli_epi16::<12>(bytes)],
+                ]
+            }
+        }
+        #[inline(always)]
         fn dot(self, sum: __m256i, left: [__m256i; 2], right: [__m256i; 2]) -> __m256i {
             // SAFETY: a value of this type exists only where the machine supports the instructions.
             unsafe {
@@ -376,7 +424,7 @@ pub(super) mod x86 {
 }
 
 #[cfg(target_arch = "aarch64")]
-mod neon {
+pub(super) mod neon {
     use super::{DotKernel, Dots};
     use crate::simd::Neon;
     use std::arch::aarch64::*;
@@ -399,7 +447,7 @@ mod neon {
 
     /// # Safety
     /// As of the kernel.
-    pub(super) unsafe fn run_widened<K: DotKernel>(kernel: K) {
+    pub(in crate::quantized) unsafe fn run_widened<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Widened) };
     }
@@ -407,7 +455,7 @@ mod neon {
     /// # Safety
     /// The machine has dot products of bytes, and as of the kernel.
     #[target_feature(enable = "dotprod")]
-    pub(super) unsafe fn run_signed<K: DotKernel>(kernel: K) {
+    pub(in crate::quantized) unsafe fn run_signed<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Signed(())) };
     }
@@ -415,9 +463,22 @@ mod neon {
     /// # Safety
     /// The machine has dot products of unsigned and signed bytes, and as of the kernel.
     #[target_feature(enable = "dotprod,i8mm")]
-    pub(super) unsafe fn run_mixed<K: DotKernel>(kernel: K) {
+    pub(in crate::quantized) unsafe fn run_mixed<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Mixed(())) };
+    }
+
+    /// The low and the high nibbles of sixteen bytes.
+    ///
+    /// # Safety
+    /// They are readable.
+    #[inline(always)]
+    unsafe fn nibbles_of(pointer: *const i8) -> [int8x16_t; 2] {
+        // SAFETY: the caller's promise, and every aarch64 has the instructions.
+        unsafe {
+            let bytes = vld1q_u8(pointer.cast());
+            [vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(15))), vreinterpretq_s8_u8(vshrq_n_u8::<4>(bytes))]
+        }
     }
 
     impl Dots for Widened {
@@ -444,6 +505,17 @@ mod neon {
             unsafe {
                 let bytes = vqtbl1q_s8(vld1q_s8(pointer), vld1q_u8(BY_PLACE.as_ptr()));
                 [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)]
+            }
+        }
+        #[inline(always)]
+        unsafe fn nibbles(self, pointer: *const i8) -> [[int16x8_t; 2]; 2] {
+            // SAFETY: the caller's promise; there are sixteen places, and every aarch64 has the instructions.
+            unsafe {
+                let places = vld1q_u8(BY_PLACE.as_ptr());
+                nibbles_of(pointer).map(|bytes| {
+                    let bytes = vqtbl1q_s8(bytes, places);
+                    [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)]
+                })
             }
         }
         #[inline(always)]
@@ -482,6 +554,11 @@ mod neon {
             unsafe { vld1q_s8(pointer) }
         }
         #[inline(always)]
+        unsafe fn nibbles(self, pointer: *const i8) -> [int8x16_t; 2] {
+            // SAFETY: the caller's promise.
+            unsafe { nibbles_of(pointer) }
+        }
+        #[inline(always)]
         fn dot(self, sum: int32x4_t, left: int8x16_t, right: int8x16_t) -> int32x4_t {
             let mut sum = sum;
             // SAFETY: a value of this type exists only where the machine has the instruction, which computes a register from
@@ -518,6 +595,11 @@ mod neon {
         unsafe fn right(self, pointer: *const i8) -> int8x16_t {
             // SAFETY: the caller's promise, and every aarch64 has the instructions.
             unsafe { vld1q_s8(pointer) }
+        }
+        #[inline(always)]
+        unsafe fn nibbles(self, pointer: *const i8) -> [int8x16_t; 2] {
+            // SAFETY: the caller's promise.
+            unsafe { nibbles_of(pointer) }
         }
         #[inline(always)]
         fn dot(self, sum: int32x4_t, left: f32, right: int8x16_t) -> int32x4_t {

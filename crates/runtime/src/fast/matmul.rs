@@ -54,7 +54,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     }
     let isa = isa::detect();
     let columns = context.outputs.first()?.shape.dims().and_then(|d| d.last()?.get());
-    if let Some(claim) = claim_bf16(context, &parts, &attributes, columns) {
+    if let Some(claim) = claim_rounded(context, &parts, &attributes, columns) {
         return Some(claim);
     }
     if let Some(weights) = weights(context, ports, attributes.transpose_a, attributes.transpose_b)
@@ -80,8 +80,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
-/// Claims a product with a constant in bf16, if that is wanted.
-fn claim_bf16(
+/// Claims a product with a constant in a way that rounds its operands, if that is wanted.
+fn claim_rounded(
     context: &mut ClaimContext<'_>,
     parts: &Parts<'_>,
     attributes: &MatMulAttributes,
@@ -91,12 +91,17 @@ fn claim_bf16(
     let shape = context.inputs.get(ports.1)?.shape.to_shape()?;
     let (k, n) = matrix(&shape, attributes.transpose_b)?;
     let has_rows = context.inputs.get(ports.0)?.shape.rank().is_some_and(|rank| rank >= 2);
-    (super::bf16::is_wanted(context) && !attributes.transpose_a && has_rows && columns == Some(n)).then_some(())?;
+    let is_wanted = super::bf16::is_wanted(context) || context.dynamic_group > 0;
+    (is_wanted && !attributes.transpose_a && has_rows && columns == Some(n)).then_some(())?;
     let epilogue = parts.epilogue(context, n)?;
     let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[ports.1]);
     packed_inputs.extend(parts.packed_ports(&epilogue));
     let strides = if attributes.transpose_b { [1, k] } else { [n, 1] };
-    let kernel = super::bf16::product(context, ports, [k, n], strides, epilogue)?;
+    let kernel = match super::dynamic::weights(context, ports.1, [k, n], strides) {
+        Some(weights) => super::dynamic::product(weights, ports.0, epilogue),
+        None if super::bf16::is_wanted(context) => super::bf16::product(context, ports, [k, n], strides, epilogue)?,
+        None => return None,
+    };
     Some(Claim { kernel, packed_inputs })
 }
 
@@ -163,7 +168,7 @@ fn matrix(shape: &Shape, transposed: bool) -> Option<(usize, usize)> {
     is_single.then_some(if transposed { (matrix[1], matrix[0]) } else { (matrix[0], matrix[1]) })
 }
 
-fn as_epilogue<'e>(parts: &'e EpilogueParts, residual: Option<&'e [f32]>, columns: usize) -> Epilogue<'e> {
+pub(super) fn as_epilogue<'e>(parts: &'e EpilogueParts, residual: Option<&'e [f32]>, columns: usize) -> Epilogue<'e> {
     Epilogue {
         bias: parts.bias.as_deref().map_or(Channelwise::None, Channelwise::PerColumn),
         residual: residual.map(|values| Residual { values, row_stride: columns }),
@@ -171,7 +176,7 @@ fn as_epilogue<'e>(parts: &'e EpilogueParts, residual: Option<&'e [f32]>, column
     }
 }
 
-fn same_residual(epilogue: &EpilogueParts, shapes: &StepShapes<'_>) -> bool {
+pub(super) fn same_residual(epilogue: &EpilogueParts, shapes: &StepShapes<'_>) -> bool {
     epilogue
         .residual
         .is_none_or(|port| shapes.inputs.get(port).map(|s| &s[..]) == shapes.outputs.first().map(|s| &s[..]))

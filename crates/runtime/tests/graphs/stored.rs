@@ -1,6 +1,9 @@
 //! Compressed constants: products and gathers that read codes against the reference, which widens them first.
 
+use ovir_optimize::Options;
+use ovir_runtime::CompileOptions;
 use ovir_tensor::Tensor;
+use pretty_assertions::assert_eq;
 
 use super::text::{Text, Value};
 
@@ -138,4 +141,41 @@ fn shared_codes_with_other_scales() {
     let difference = text.layer("Subtract", "auto_broadcast=\"numpy\"", &products, "FP32");
     text.layer("Result", "", &[difference], "");
     text.check(&[input(2, k)], "two scales");
+}
+
+/// The product of an input with stored weights and what follows it, dynamically quantised in groups of so many values.
+fn dynamic(text: &Text, input: &Tensor, dynamic_quantization_group_size: usize, threads: usize) -> Vec<f32> {
+    let options = CompileOptions { threads, dynamic_quantization_group_size, ..CompileOptions::default() };
+    let mut request = text.request_of(&Options::default(), &options);
+    request.set_input(0, input.clone()).unwrap();
+    request.infer().unwrap();
+    request.output(0).unwrap().slice::<f32>().unwrap().to_vec()
+}
+
+#[test]
+fn dynamically_quantised_products_are_near_the_others() {
+    for (element_type, is_quantised) in [("u8", true), ("i8", true), ("u4", true), ("i4", true), ("nf4", false)] {
+        for (groups, has_zero) in [(1, false), (1, true), (4, false), (4, true)] {
+            for rows in [0, 1, 9] {
+                let mut text = Text::default();
+                let (n, k) = (70, 256);
+                let x = text.parameter("f32", &format!("?,{k}"));
+                let weights = value(&mut text, element_type, n, k, groups, has_zero, "f16");
+                let product = text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"true\"", &[x, weights], "FP32");
+                let bias = text.floats(&[1, n], |i| i as f32 / 10.0);
+                let sum = text.layer("Add", "auto_broadcast=\"numpy\"", &[product, bias], "FP32");
+                let end = text.layer("ReLU", "", &[sum], "FP32");
+                text.layer("Result", "", &[end], "");
+                let what = format!("{element_type}, {groups} groups, zero {has_zero}, {rows} rows");
+                let input = input(rows, k);
+                let (exact, rounded) = (dynamic(&text, &input, 0, 2), dynamic(&text, &input, 32, 2));
+                let largest = exact.iter().fold(1f32, |most, value| most.max(value.abs()));
+                assert!(exact.iter().zip(&rounded).all(|(a, b)| (a - b).abs() <= 0.02 * largest), "{what}");
+                assert_eq!(exact != rounded, is_quantised && rows > 0, "{what}");
+                assert_eq!(rounded, dynamic(&text, &input, 32, 1), "{what}");
+                // Groups of ten values are not computed.
+                assert_eq!(exact, dynamic(&text, &input, 10, 2), "{what}");
+            }
+        }
+    }
 }
