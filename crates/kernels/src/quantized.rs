@@ -19,10 +19,10 @@ pub use codes::{
 use crate::blocked::{BLOCK, PlaneView, blocked_len, lanes_from, slopes_from};
 use crate::convolution::{ConvolutionGeometry, volume};
 use crate::epilogue::Activation;
-use crate::error::{KernelError, check_exact, check_len, product};
+use crate::error::{KernelError, check_exact, check_len, product, span};
 use crate::isa::Isa;
 use crate::packed::Packed;
-use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
+use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::{Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_tile};
 use crate::unary::{self, UnaryOp};
@@ -76,36 +76,49 @@ impl QuantizedWeights {
             return Err(KernelError::invalid("geometry", "has groups of parts of blocks, or too many channels"));
         }
         let (taps, inputs) = (deep * high * wide, inputs / groups);
-        let code = |output: usize, tap: usize, channel: usize| codes[(output * inputs + channel) * taps + tap];
-        Self::pack([outputs, deep, high, wide, inputs], layout.lanes(), code)
+        Self::pack(
+            [outputs, deep, high, wide, inputs],
+            layout.lanes(),
+            codes,
+            &taps_in_order(taps),
+            [inputs * taps, taps],
+        )
     }
 
-    /// Packs the codes of a matrix of `k` rows and `n` columns, which `code` gives by row and column.
+    /// Packs the codes of a matrix of `k` rows and `n` columns, which lie so far apart along both.
     ///
     /// # Errors
-    /// There are no rows, or sums could exceed i32.
-    pub fn of_matrix(k: usize, n: usize, code: impl Fn(usize, usize) -> i8) -> Result<Self, KernelError> {
-        Self::pack([n, 1, 1, 1, k], k.next_multiple_of(QUAD), |column, _, row| code(row, column))
+    /// There are no rows, the codes do not lie in the slice, or sums could exceed i32.
+    pub fn of_matrix(
+        [k, n]: [usize; 2],
+        codes: &[i8],
+        [row_stride, column_stride]: [usize; 2],
+    ) -> Result<Self, KernelError> {
+        check_len("codes", codes.len(), span("codes", &[(k, row_stride), (n, column_stride)])?)?;
+        Self::pack([n, 1, 1, 1, k], k.next_multiple_of(QUAD), codes, &[0], [column_stride, row_stride])
     }
 
-    fn pack(shape: [usize; 5], lanes: usize, code: impl Fn(usize, usize, usize) -> i8) -> Result<Self, KernelError> {
-        let [outputs, deep, high, wide, inputs] = shape;
-        let taps = deep * high * wide;
-        if inputs == 0 || taps.saturating_mul(inputs) > MOST_TERMS {
+    fn pack(
+        shape: [usize; 5],
+        lanes: usize,
+        codes: &[i8],
+        taps: &[usize],
+        strides: [usize; 2],
+    ) -> Result<Self, KernelError> {
+        let [_, deep, high, wide, inputs] = shape;
+        if inputs == 0 || (deep * high * wide).saturating_mul(inputs) > MOST_TERMS {
             return Err(KernelError::invalid("codes", "there is nothing to sum, or sums could exceed their integers"));
         }
-        let quads = inputs.next_multiple_of(lanes) / QUAD;
-        let blocks = outputs.div_ceil(BLOCK);
-        let mut values = Packed::zeroed(product("codes", &[blocks, taps, quads, BLOCK, QUAD])?);
-        let mut sums = vec![0; blocks * BLOCK];
-        for output in 0..outputs {
-            let (block, lane) = (output / BLOCK, output % BLOCK);
-            for tap in 0..taps {
-                for channel in 0..inputs {
-                    let value = code(output, tap, channel);
-                    let place = ((block * taps + tap) * quads + channel / QUAD) * BLOCK + lane;
-                    values[place * QUAD + channel % QUAD] = value;
-                    sums[output] += i32::from(value);
+        let values = pack_quads(shape, lanes, codes, taps, strides, |code| [code])?;
+        let mut sums = vec![0; shape[0].next_multiple_of(BLOCK)];
+        let block_len = (values.len() * BLOCK).checked_div(sums.len()).unwrap_or(0);
+        for (block, sums) in sums.chunks_exact_mut(BLOCK).enumerate() {
+            let (quads, _) = values[block * block_len..][..block_len].as_chunks::<QUAD>();
+            for line in quads.chunks_exact(BLOCK) {
+                for (sum, quad) in sums.iter_mut().zip(line) {
+                    for code in quad {
+                        *sum += i32::from(*code);
+                    }
                 }
             }
         }
@@ -131,6 +144,48 @@ impl QuantizedWeights {
     fn bytes_of(&self, channels: usize) -> usize {
         channels.next_multiple_of(self.lanes / self.element) * self.element
     }
+}
+
+/// Where the taps of a window lie one after the other.
+fn taps_in_order(count: usize) -> Vec<usize> {
+    (0..count).collect()
+}
+
+/// Packs the constant operand of output channels, taps (deep, down and across) and input channels as `[output block, tap, quad
+/// of bytes, 16 output channels, 4 bytes]`. Taps lie at these places, output and input channels `strides` apart. `bytes` makes
+/// those of a value, a divisor of a quad; a position of the data has runs of `run` values.
+fn pack_quads<T: Copy + Sync, const BYTES: usize>(
+    [outputs, deep, high, wide, inputs]: [usize; 5],
+    run: usize,
+    values: &[T],
+    places: &[usize],
+    [of_outputs, of_inputs]: [usize; 2],
+    bytes: impl Fn(T) -> [i8; BYTES] + Sync,
+) -> Result<Packed<i8>, KernelError> {
+    let (taps, each) = (deep * high * wide, QUAD / BYTES);
+    check_exact("taps", places.len(), taps)?;
+    let quads = inputs.next_multiple_of(run) / each;
+    let block_len = product("values", &[taps, quads, BLOCK, QUAD])?;
+    let mut packed = Packed::zeroed(product("values", &[outputs.div_ceil(BLOCK), block_len])?);
+    let work = nanoseconds_for_bytes(packed.len().saturating_mul(8));
+    parallel_chunks_mut(&mut packed, block_len.max(1), work, |block, target| {
+        let lanes = BLOCK.min(outputs - block * BLOCK);
+        for (quad, tap) in (0..inputs.div_ceil(each)).flat_map(|quad| (0..taps).map(move |tap| (quad, tap))) {
+            let first = block * BLOCK * of_outputs + places[tap] + quad * each * of_inputs;
+            let count = each.min(inputs - quad * each);
+            let (line, _) = target[(tap * quads + quad) * BLOCK * QUAD..][..lanes * QUAD].as_chunks_mut::<QUAD>();
+            for (lane, target) in line.iter_mut().enumerate() {
+                let from = &values[first + lane * of_outputs..][..(count - 1) * of_inputs + 1];
+                for channel in 0..count {
+                    let value = bytes(from[channel * of_inputs]);
+                    for byte in 0..BYTES {
+                        target[channel * BYTES + byte] = value[byte];
+                    }
+                }
+            }
+        }
+    });
+    Ok(packed)
 }
 
 /// How sums of integers become f32.

@@ -1,5 +1,6 @@
 //! Transposition of small square tiles of four-byte values.
 
+use crate::gemm::Value;
 use crate::isa::Isa;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::isa::Tier;
@@ -93,10 +94,75 @@ unsafe fn transpose_neon(from: *const f32, from_stride: usize, to: *mut f32, to_
     }
 }
 
+/// Indices of rows that are turned into lines together.
+const TOGETHER: usize = 2 * SIDE;
+
+/// Turns rows into lines: calls `line` for each index below `count` with the values that the rows have there, zeros beyond the
+/// rows. Row `r` begins at `r * stride`.
+pub(crate) fn for_each_line<T: Value, const WIDTH: usize>(
+    isa: Isa,
+    values: &[T],
+    stride: usize,
+    rows: usize,
+    count: usize,
+    mut line: impl FnMut(usize, &[f32; WIDTH]),
+) {
+    let rows = rows.min(WIDTH);
+    let mut lines = [[0.0; WIDTH]; TOGETHER];
+    for start in (0..count).step_by(TOGETHER) {
+        let together = TOGETHER.min(count - start);
+        let mut first = 0;
+        if let (Some(values), TOGETHER) = (T::as_f32(values), together) {
+            while first + SIDE <= rows {
+                for half in [0, SIDE] {
+                    let from = &values[first * stride + start + half..][..(SIDE - 1) * stride + SIDE];
+                    let to = lines[half..][..SIDE].as_flattened_mut()[first..].as_mut_ptr();
+                    // SAFETY: eight rows of eight values lie in the slice, and eight columns of eight lines from this one on
+                    // in the lines.
+                    unsafe { transpose(isa, from.as_ptr(), stride, to, WIDTH) };
+                }
+                first += SIDE;
+            }
+        }
+        for row in first..rows {
+            let from = &values[row * stride + start..][..together];
+            for (line, value) in lines.iter_mut().zip(from) {
+                line[row] = value.widen();
+            }
+        }
+        for (index, values) in lines[..together].iter().enumerate() {
+            line(start + index, values);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::f16;
     use pretty_assertions::assert_eq;
+
+    #[test]
+    fn lines_have_the_values_of_all_rows() {
+        for isa in Isa::available() {
+            for (rows, count, stride) in [(16, 48, 50), (16, 16, 16), (11, 37, 40), (8, 5, 7), (3, 33, 33), (0, 4, 4)] {
+                let values: Vec<f32> = (1..=rows * stride).map(|value| value as f32).collect();
+                let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
+                let expected: Vec<[f32; 16]> = (0..count)
+                    .map(|index| std::array::from_fn(|row| if row < rows { values[row * stride + index] } else { 0.0 }))
+                    .collect();
+                let mut lines = Vec::new();
+                for_each_line(isa, &values, stride, rows, count, |index, line: &[f32; 16]| {
+                    assert_eq!(index, lines.len());
+                    lines.push(*line);
+                });
+                assert_eq!(lines, expected, "{isa}: {rows} rows of {count}");
+                lines.clear();
+                for_each_line(isa, &halves, stride, rows, count, |_, line: &[f32; 16]| lines.push(*line));
+                assert_eq!(lines, expected, "{isa}: {rows} rows of {count} halves");
+            }
+        }
+    }
 
     #[test]
     fn rows_become_columns() {

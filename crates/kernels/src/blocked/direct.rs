@@ -14,11 +14,12 @@ use crate::convolution::ConvolutionGeometry;
 use crate::epilogue::{Activation, Channelwise};
 use crate::error::{KernelError, check_exact, check_len};
 use crate::gemm::Value;
-use crate::isa::{Isa, Tier};
+use crate::isa::{self, Isa, Tier};
 use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_near, prefetch_tile};
+use crate::tile::for_each_line;
 use crate::unary;
 use std::ops::Range;
 
@@ -120,19 +121,25 @@ impl BlockedConvolution {
         }
         let (inputs, plane, taps) = (inputs / groups, high * wide, deep * high * wide);
         let blocks = outputs.div_ceil(BLOCK);
-        let mut values = Packed::zeroed(blocks * taps * inputs * BLOCK);
-        for output in 0..outputs {
-            for channel in 0..inputs {
-                for tap in 0..taps {
-                    let step = match input {
-                        BlockedInput::Plain => (tap % plane * deep + tap / plane) * inputs + channel,
-                        BlockedInput::Blocked => tap * inputs + channel,
-                    };
-                    let place = (output / BLOCK * taps * inputs + step) * BLOCK + output % BLOCK;
-                    values[place] = weights[(output * inputs + channel) * taps + tap].widen();
+        let steps = taps * inputs;
+        let mut values = Packed::zeroed(blocks * steps * BLOCK);
+        let work = nanoseconds_for_bytes(8 * blocks * steps * BLOCK);
+        parallel_chunks_mut(&mut values, (steps * BLOCK).max(1), work, |block, target| {
+            let rows = BLOCK.min(outputs - block * BLOCK);
+            let of_block = &weights[block * BLOCK * steps..][..rows * steps];
+            let (mut channel, mut tap) = (0, 0);
+            for_each_line(isa::detect(), of_block, steps, rows, steps, |_, line: &[f32; BLOCK]| {
+                let step = match input {
+                    BlockedInput::Plain => (tap % plane * deep + tap / plane) * inputs + channel,
+                    BlockedInput::Blocked => tap * inputs + channel,
+                };
+                target[step * BLOCK..][..BLOCK].copy_from_slice(line);
+                tap += 1;
+                if tap == taps {
+                    (channel, tap) = (channel + 1, 0);
                 }
-            }
-        }
+            });
+        });
         Ok(Self { input, shape, values, straddling: Vec::new() })
     }
 

@@ -5,7 +5,7 @@ use super::micro::{panel_width, tile_rows};
 use crate::error::{KernelError, check_len, product, span};
 use crate::isa::Isa;
 use crate::packed::Packed;
-use crate::tile::{SIDE, transpose};
+use crate::tile::{SIDE, for_each_line, transpose};
 use half::{bf16, f16};
 
 /// A value that packing widens to f32.
@@ -55,8 +55,11 @@ pub struct PackedB {
     values: Packed<f32>,
 }
 
-/// Rows that packing takes at a time: the elements of a cache line.
-const PACK_ROWS: usize = 16;
+/// Packs columns that are contiguous, each `stride` after the one before.
+fn fill_panel<T: Value, const WIDTH: usize>(isa: Isa, values: &[T], stride: usize, columns: usize, target: &mut [f32]) {
+    let (lines, _) = target.as_chunks_mut::<WIDTH>();
+    for_each_line(isa, values, stride, columns, lines.len(), |index, line| lines[index] = *line);
+}
 
 impl PackedB {
     /// Packs `B[k, n]` whose element `(row, column)` is `values[row * row_stride + column * column_stride]`: weights
@@ -80,14 +83,19 @@ impl PackedB {
         crate::parallel::parallel_chunks_mut(&mut packed, (k * width).max(1), nanoseconds, |panel, target| {
             let first = panel * width;
             let columns = width.min(n - first);
-            // Blocks of rows, so that a cache line of weights laid out [N, K] is read once and not once for each row.
-            for start in (0..k).step_by(PACK_ROWS) {
-                let rows = start..k.min(start + PACK_ROWS);
-                for column in 0..columns {
-                    let from = (first + column) * column_stride;
-                    for row in rows.clone() {
-                        target[row * width + column] = values[from + row * row_stride].widen();
-                    }
+            let values = &values[first * column_stride..];
+            if row_stride == 1 {
+                match width {
+                    8 => fill_panel::<_, 8>(isa, values, column_stride, columns, target),
+                    16 => fill_panel::<_, 16>(isa, values, column_stride, columns, target),
+                    _ => fill_panel::<_, 32>(isa, values, column_stride, columns, target),
+                }
+                return;
+            }
+            for (row, line) in target.chunks_exact_mut(width).enumerate() {
+                let from = &values[row * row_stride..];
+                for (column, value) in line[..columns].iter_mut().enumerate() {
+                    *value = from[column * column_stride].widen();
                 }
             }
         });

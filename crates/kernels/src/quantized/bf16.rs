@@ -10,13 +10,12 @@ use crate::epilogue::Activation;
 use crate::error::{KernelError, check_exact, product};
 use crate::gemm::Value;
 use crate::isa::Isa;
-use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
 
 pub use super::dots::has_bf16;
 use super::{
-    BLOCK, CodeLayout, CodePlanes, QUAD, QuantizedEpilogue, QuantizedOutput, QuantizedResidual, QuantizedWeights,
-    Scaling, quantized_convolution, quantized_product,
+    BLOCK, CodeLayout, CodePlanes, QuantizedEpilogue, QuantizedOutput, QuantizedResidual, QuantizedWeights, Scaling,
+    pack_quads, quantized_convolution, quantized_product, taps_in_order,
 };
 
 /// bf16 of a pair.
@@ -58,9 +57,7 @@ impl Bf16Weights {
             return Err(KernelError::invalid("geometry", "has groups of parts of blocks"));
         }
         let (taps, inputs) = (deep * high * wide, inputs / groups);
-        let value =
-            |output: usize, tap: usize, channel: usize| values[(output * inputs + channel) * taps + tap].widen();
-        Self::pack([outputs, deep, high, wide, inputs], BLOCK, value)
+        Self::pack([outputs, deep, high, wide, inputs], BLOCK, values, &taps_in_order(taps), [inputs * taps, taps])
     }
 
     /// Packs a matrix of `k` rows and `n` columns, whose values lie so far apart along both.
@@ -74,8 +71,7 @@ impl Bf16Weights {
     ) -> Result<Self, KernelError> {
         let len = crate::error::span("values", &[(k, row_stride), (n, column_stride)])?;
         crate::error::check_len("values", values.len(), len)?;
-        let value = |column: usize, _, row: usize| values[row * row_stride + column * column_stride].widen();
-        Self::pack([n, 1, 1, 1, k], k.next_multiple_of(PAIR), value)
+        Self::pack([n, 1, 1, 1, k], k.next_multiple_of(PAIR), values, &[0], [column_stride, row_stride])
     }
 
     /// Rows and columns of a matrix.
@@ -90,26 +86,21 @@ impl Bf16Weights {
         self.weights.values.len()
     }
 
-    fn pack(shape: [usize; 5], run: usize, value: impl Fn(usize, usize, usize) -> f32) -> Result<Self, KernelError> {
-        let [outputs, deep, high, wide, inputs] = shape;
-        let taps = deep * high * wide;
-        if inputs == 0 || outputs == 0 || taps == 0 {
+    fn pack<T: Value>(
+        shape: [usize; 5],
+        run: usize,
+        values: &[T],
+        taps: &[usize],
+        strides: [usize; 2],
+    ) -> Result<Self, KernelError> {
+        if shape.contains(&0) {
             return Err(KernelError::invalid("values", "there is nothing to sum"));
         }
-        let pairs = inputs.next_multiple_of(run) / PAIR;
-        let blocks = outputs.div_ceil(BLOCK);
-        let mut values = Packed::zeroed(product("values", &[blocks, taps, pairs, BLOCK, QUAD])?);
-        for output in 0..outputs {
-            let (block, lane) = (output / BLOCK, output % BLOCK);
-            for (tap, channel) in (0..taps).flat_map(|tap| (0..inputs).map(move |channel| (tap, channel))) {
-                let place = ((block * taps + tap) * pairs + channel / PAIR) * BLOCK + lane;
-                let [low, high] = bf16::from_f32(value(output, tap, channel)).to_le_bytes();
-                let at = place * QUAD + channel % PAIR * 2;
-                (values[at], values[at + 1]) = (low.cast_signed(), high.cast_signed());
-            }
-        }
-        let weights = QuantizedWeights { shape, lanes: run * 2, element: 2, values, sums: vec![0; blocks * BLOCK] };
-        Ok(Self { weights, ones: vec![1.0; outputs] })
+        let halves = |value: T| bf16::from_f32(value.widen()).to_le_bytes().map(u8::cast_signed);
+        let values = pack_quads(shape, run, values, taps, strides, halves)?;
+        let sums = vec![0; shape[0].next_multiple_of(BLOCK)];
+        let weights = QuantizedWeights { shape, lanes: run * 2, element: 2, values, sums };
+        Ok(Self { weights, ones: vec![1.0; shape[0]] })
     }
 
     fn scaling(&self) -> Scaling<'_> {

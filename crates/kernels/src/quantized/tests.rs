@@ -278,7 +278,7 @@ proptest! {
                 ((0..k).map(term).sum::<i64>() as f64 * f64::from(scales[column])).abs()
             })
             .collect();
-        let packed = QuantizedWeights::of_matrix(k, n, |row, column| weights[row * n + column]).unwrap();
+        let packed = QuantizedWeights::of_matrix([k, n], &weights, [n, 1]).unwrap();
         let epilogue = QuantizedEpilogue { activation: Activation::Unary(UnaryOp::Abs), ..Default::default() };
         let residual: Vec<u8> = (0..rows * n).map(|_| random.between(0, 255) as u8).collect();
         let dequantizer = Dequantizer { low: 0.0, high: 255.0, steps: 255.0 };
@@ -346,7 +346,7 @@ fn what_does_not_fit_is_refused() {
     let far = ConvolutionGeometry::new(1, 1, 5, 16, [1, 4, 4], one, one, one, pad, pad).unwrap();
     assert_eq!(CodePlanes::of_convolution(&far, CodeLayout::Blocks), None);
     assert_eq!(CodePlanes::of_convolution(&geometry, CodeLayout::Quads), None);
-    assert!(QuantizedWeights::of_matrix(1 << 17, 16, |_, _| 0).is_err());
+    assert!(QuantizedWeights::of_matrix([1 << 17, 16], &[0; 16], [0, 1]).is_err());
     assert!(Encodings::new(&[0.0, 1.0], &[1.0], 255.0).is_err());
     assert!(Encodings::new(&[], &[], 255.0).is_err());
     assert!(Encodings::new(&[1.0], &[0.0], 255.0).is_err());

@@ -40,11 +40,11 @@ impl QuantizedTransposed {
             let [down, right] = geometry.plane_taps(class);
             // Phases take their taps in reverse order.
             let reversed = |taps: Taps, tap: usize| taps.first + (taps.count - 1 - tap) * taps.step;
-            let code = |output: usize, tap: usize, channel: usize| {
-                let from = reversed(down, tap / right.count) * wide + reversed(right, tap % right.count);
-                codes[(channel * outputs + output) * high * wide + from]
-            };
-            QuantizedWeights::pack([outputs, 1, down.count, right.count, inputs], BLOCK, code)
+            let places = (0..down.count * right.count)
+                .map(|tap| reversed(down, tap / right.count) * wide + reversed(right, tap % right.count));
+            let (shape, strides) =
+                ([outputs, 1, down.count, right.count, inputs], [high * wide, outputs * high * wide]);
+            QuantizedWeights::pack(shape, BLOCK, codes, &places.collect::<Vec<usize>>(), strides)
         };
         let classes = (0..classes).map(pack).collect::<Result<_, _>>()?;
         Ok(Self { channels: [outputs, inputs], steps, classes })
@@ -87,7 +87,7 @@ pub fn quantized_transposed(
             continue;
         }
         // Nothing but the bias reaches a phase that has no taps inside of the input, whatever its class.
-        let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], BLOCK, |_, _, _| 0);
+        let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], BLOCK, &[], &[], [0, 0]);
         let weights = if taps.contains(&0) { &empty? } else { &weights.classes[class] };
         // The input's place of the first window, which lies inside of the planes.
         let place = |axis: usize| before[axis] + first[axis] - view.pad[axis];

@@ -227,11 +227,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let shape = context.inputs.get(*parts.inputs.get(1)?)?.shape.to_shape()?;
     let [a, b] = shape[..] else { return None };
     let (k, n) = if transposed { (b, a) } else { (a, b) };
-    let pack = |codes: &[i8]| {
-        let code =
-            |row: usize, column: usize| if transposed { codes[column * k + row] } else { codes[row * n + column] };
-        QuantizedWeights::of_matrix(k, n, code).ok()
-    };
+    let strides = if transposed { [1, k] } else { [n, 1] };
+    let pack = |codes: &[i8]| QuantizedWeights::of_matrix([k, n], codes, strides).ok();
     let format = format!("quantised product {k}x{n} {transposed}");
     let matrix = Matrix { k, n, columns: n, is_transposed: transposed };
     let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
