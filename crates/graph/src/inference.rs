@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ovir_diagnostics::{Code, Diagnostic};
 use ovir_ops::{
     Blame, Body, Effects, Environment, EvaluateContext, InferContext, OpError, OpResult, OutputSlot, OutputSlots,
-    SymbolSource, ValueFacts, infrastructure::parameter::Parameter,
+    ReadValues, SymbolSource, ValueFacts, infrastructure::parameter::Parameter,
 };
 use ovir_tensor::{
     Bounds, Dim, ElementType, MAX_BOUNDS_ELEMENTS, PartialShape, SmallVec, Tensor, TensorView, with_room,
@@ -220,7 +220,7 @@ pub(crate) fn infer_all(
     }
 }
 
-/// Infers one layer from the facts of its inputs.
+/// Infers one layer from the facts of its inputs, and says of which it has looked at the values.
 ///
 /// # Errors
 /// The first violation, as a diagnostic with its place.
@@ -229,20 +229,20 @@ pub fn infer_layer(
     node: &Node,
     inputs: &[&ValueFacts],
     outputs: &mut [ValueFacts],
-) -> Result<(), Box<Diagnostic>> {
+) -> Result<ReadValues, Box<Diagnostic>> {
     let bodies: SmallVec<[GraphBody<'_>; 2]> = node.bodies.iter().map(|body| GraphBody::new(body, None)).collect();
     let nested = &bodies;
     let bodies: SmallVec<[&dyn Body; 2]> = bodies.iter().map(|b| b as &dyn Body).collect();
     let (mut problems, mut symbols) = (Vec::new(), SymbolSource::default());
     let mut context = InferContext::new(inputs, outputs, &mut problems, &mut symbols, &bodies);
-    if let Err(error) = node.operation.infer(&mut context) {
-        problems.push(error);
-    }
+    let result = node.operation.infer(&mut context);
+    let read = context.read_values();
+    problems.extend(result.err());
     match problems.first() {
         Some(problem) => Err(Box::new(diagnose(model, node, problem))),
         None => match nested.iter().flat_map(|body| body.diagnostics.take()).find(Diagnostic::is_error) {
             Some(diagnostic) => Err(Box::new(diagnostic)),
-            None => Ok(()),
+            None => Ok(read),
         },
     }
 }

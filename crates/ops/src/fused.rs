@@ -75,19 +75,20 @@ impl Operation for Fused {
             let mut inputs: SmallVec<[&ValueFacts; 6]> = SmallVec::new();
             for input in &stage.inputs {
                 inputs.push(match input {
-                    StageInput::Outside(port) => context.input(*port)?,
+                    StageInput::Outside(port) => context.facts(*port)?,
                     StageInput::Stage(index) => results.get(*index).ok_or_else(broken)?,
                 });
             }
             let mut outputs = [ValueFacts::default()];
             let mut problems = Vec::new();
-            stage.operation.infer(&mut InferContext::new(
-                &inputs,
-                &mut outputs,
-                &mut problems,
-                context.symbols(),
-                &[],
-            ))?;
+            let mut of_stage = InferContext::new(&inputs, &mut outputs, &mut problems, context.symbols(), &[]);
+            stage.operation.infer(&mut of_stage)?;
+            let read = of_stage.read_values();
+            for (index, input) in stage.inputs.iter().enumerate() {
+                if let (StageInput::Outside(port), true) = (input, read.contains(index)) {
+                    context.note_read(*port);
+                }
+            }
             if let Some(problem) = problems.into_iter().next() {
                 return Err(problem);
             }

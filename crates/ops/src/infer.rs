@@ -1,5 +1,6 @@
 //! Shape inference: what an operation sees of its inputs and says of its outputs.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::num::NonZeroU32;
@@ -91,6 +92,22 @@ pub struct InferContext<'a> {
     problems: &'a mut Vec<OpError>,
     symbols: &'a mut SymbolSource,
     bodies: &'a [&'a dyn Body],
+    read: Cell<ReadValues>,
+}
+
+/// The inputs of which a rule has looked at more than type and shape.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadValues(u64);
+
+impl ReadValues {
+    /// Whether it has looked at input `port`.
+    pub fn contains(self, port: usize) -> bool {
+        port >= 63 && self.0 >> 63 == 1 || port < 63 && self.0 >> port & 1 == 1
+    }
+
+    fn with(self, port: usize) -> ReadValues {
+        ReadValues(self.0 | 1 << port.min(63))
+    }
 }
 
 impl<'a> InferContext<'a> {
@@ -105,7 +122,7 @@ impl<'a> InferContext<'a> {
         for output in outputs.iter_mut() {
             *output = ValueFacts::default();
         }
-        InferContext { inputs, outputs, problems, symbols, bodies }
+        InferContext { inputs, outputs, problems, symbols, bodies, read: Cell::default() }
     }
 
     /// The number of inputs.
@@ -123,7 +140,27 @@ impl<'a> InferContext<'a> {
     /// # Errors
     /// When the layer has no such input.
     pub fn input(&self, port: usize) -> OpResult<&'a ValueFacts> {
+        self.note_read(port);
+        self.facts(port)
+    }
+
+    /// The inputs whose values were looked at so far: with the same ones there, and the same types and shapes everywhere, the
+    /// rule says the same again.
+    pub fn read_values(&self) -> ReadValues {
+        self.read.get()
+    }
+
+    /// As [`InferContext::input`], for one who says itself by [`InferContext::note_read`] what it has looked at.
+    ///
+    /// # Errors
+    /// When the layer has no such input.
+    pub(crate) fn facts(&self, port: usize) -> OpResult<&'a ValueFacts> {
         self.inputs.get(port).copied().ok_or_else(|| missing_input(port))
+    }
+
+    /// Notes that more than type and shape of input `port` was looked at.
+    pub(crate) fn note_read(&self, port: usize) {
+        self.read.set(self.read.get().with(port));
     }
 
     /// The element type of input `port`, dynamic if there is no such input.
@@ -139,17 +176,27 @@ impl<'a> InferContext<'a> {
 
     /// The tensor of input `port`, if it is known.
     pub fn constant(&self, port: usize) -> Option<&'a Tensor> {
+        self.note_read(port);
         self.inputs.get(port)?.constant.as_deref()
     }
 
     /// The known or bounded elements of input `port`, if it is a small tensor of integers.
     pub fn bounds(&self, port: usize) -> Option<&'a Bounds> {
-        self.inputs.get(port)?.bounds.as_deref()
+        let facts = self.inputs.get(port)?;
+        // Other types never have bounds.
+        if !facts.element_type.is_float() {
+            self.note_read(port);
+        }
+        facts.bounds.as_deref()
     }
 
     /// The integers of input `port`, if all are known.
     pub fn integers(&self, port: usize) -> Option<SmallVec<[i64; 8]>> {
-        self.inputs.get(port)?.integers()
+        let facts = self.inputs.get(port)?;
+        if !facts.element_type.is_float() {
+            self.note_read(port);
+        }
+        facts.integers()
     }
 
     /// The single known integer of input `port` (a scalar or a tensor of one element).

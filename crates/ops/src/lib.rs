@@ -53,6 +53,6 @@ pub use environment::{Environment, Limits, RandomStream};
 pub use error::{Blame, OpError, OpResult};
 pub use evaluate::{EvaluateContext, OutputSlot, OutputSlots, Outputs};
 pub use guarded::Guarded;
-pub use infer::{InferContext, SymbolSource, ValueFacts, integers_of_view};
+pub use infer::{InferContext, ReadValues, SymbolSource, ValueFacts, integers_of_view};
 pub use registry::{Registry, Resolution};
 pub use specified::{SPECIFIED, Specified};

@@ -248,6 +248,7 @@ impl State {
                 claimed: vec![0; compiled.value_count],
                 spare: Spare::default(),
                 journal: Journal::default(),
+                promises: (0..compiled.model.nodes.len()).map(|_| None).collect(),
             },
             instances: Vec::new(),
             bodies: compiled.steps.iter().map(|step| step.bodies.iter().map(State::new).collect()).collect(),

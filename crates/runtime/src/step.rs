@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use ovir_graph::{Node, NodeId, Source, infer_layer};
 use ovir_ops::rows::{Append, add_rows, continue_images};
-use ovir_ops::{Body, Environment, EvaluateContext, OpError, OutputSlot, OutputSlots, ValueFacts, integers_of_view};
-use ovir_tensor::{Arena, ElementType, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
+use ovir_ops::{
+    Body, Environment, EvaluateContext, OpError, OutputSlot, OutputSlots, ReadValues, ValueFacts, integers_of_view,
+};
+use ovir_tensor::{Arena, ElementType, MAX_BOUNDS_ELEMENTS, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
 use crate::RunError;
 use crate::body::BodyPlan;
@@ -32,6 +34,8 @@ pub(crate) struct Memory {
     pub spare: Spare,
     /// What was overwritten in variables.
     pub journal: Journal,
+    /// For each layer what it promised last, if its shapes are known only when it runs.
+    pub promises: Vec<Option<Box<Promise>>>,
 }
 
 type Inputs<'a> = SmallVec<[TensorView<'a>; 8]>;
@@ -332,9 +336,10 @@ fn reshape(compiled: &Compiled, instance: &Instance, step: &Step, memory: &mut M
         views[0] = TensorView::of_bytes(tensors[0].element_type(), &logical, tensors[0].bytes());
     }
     let is_known: SmallVec<[bool; 2]> = SmallVec::from_elem(true, views.len());
-    let shapes = infer_now_packed(compiled, step.node, &views, &is_known)?;
-    let (_, Some(shape)) = &shapes[0] else { return Err(nothing(node)) };
+    let promise = Promise::of(compiled, step, &views, &is_known, &mut memory.promises[step.node.index()])?;
+    let Some((_, Some(shape))) = promise.outputs.first() else { return Err(nothing(node)) };
     let reshaped = tensors[0].reshaped(physical_shape(compiled.layout(output), shape))?;
+    promise.keep(&mut memory.promises[step.node.index()]);
     let value = compiled.value(output);
     memory.dynamic[value] = Some(reshaped);
     // The memory is now that of the reshaped value, which may live longer.
@@ -346,14 +351,116 @@ fn reshape(compiled: &Compiled, instance: &Instance, step: &Step, memory: &mut M
 
 type Promised = SmallVec<[(ElementType, Option<Shape>); 2]>;
 
-/// Types and shapes of the outputs of a layer whose inputs are there.
-fn infer_now(compiled: &Compiled, node: &Node, inputs: &[TensorView<'_>]) -> Result<Promised, RunError> {
+/// What a layer of shapes that are known only when it runs says of its outputs, and how they are computed. The same holds for
+/// all inputs of the same types and shapes whose values are the same where its rule has looked at them.
+pub(crate) struct Promise {
+    inputs: SmallVec<[(ElementType, Shape); 4]>,
+    /// What the rule has looked at, and the bytes of that.
+    read: ReadValues,
+    values: SmallVec<[u8; 32]>,
+    outputs: Promised,
+    /// The bytes of scratch of the kernel that computes the outputs; `None` if it does not do these shapes.
+    kernel: Option<usize>,
+    /// Whether there is nothing to compute.
+    is_nothing: bool,
+    /// Whether the outputs are those of a branch, which infers their shapes itself.
+    is_branch: bool,
+    /// Whether it may be kept.
+    is_lasting: bool,
+}
+
+impl Promise {
+    /// The last promise if it holds again, or a new one.
+    fn of(
+        compiled: &Compiled,
+        step: &Step,
+        views: &[TensorView<'_>],
+        is_known: &[bool],
+        last: &mut Option<Box<Promise>>,
+    ) -> Result<Box<Promise>, RunError> {
+        match last.take().filter(|last| last.holds_for(views)) {
+            Some(last) => {
+                debug_assert!(
+                    Promise::new(compiled, step, views, is_known).is_ok_and(|new| new.outputs == last.outputs),
+                    "the rule has looked at something else"
+                );
+                Ok(last)
+            }
+            None => Ok(Box::new(Promise::new(compiled, step, views, is_known)?)),
+        }
+    }
+
+    fn new(compiled: &Compiled, step: &Step, views: &[TensorView<'_>], is_known: &[bool]) -> Result<Promise, RunError> {
+        let of_branches = of_branches(compiled, step.node);
+        let is_branch = of_branches.is_some();
+        let (outputs, read) = match of_branches {
+            Some(promised) => (promised, ReadValues::default()),
+            None => infer_now_packed(compiled, step.node, views, is_known)?,
+        };
+        let (mut kernel, mut is_nothing) = (None, false);
+        let inputs: SmallVec<[&Shape; 4]> = views.iter().map(TensorView::shape).collect();
+        let known: Option<SmallVec<[&Shape; 2]>> = outputs.iter().map(|(_, shape)| shape.as_ref()).collect();
+        if let Some(outputs) = &known {
+            let shapes = StepShapes { inputs: &inputs, outputs };
+            is_nothing = step.is_nothing(&shapes);
+            if let Action::Kernel(claimed) = &step.action
+                && views.iter().all(|view| view.element_type() != ElementType::String)
+                && claimed.accepts(&shapes)
+            {
+                kernel = Some(claimed.scratch_bytes(&shapes));
+            }
+        }
+        drop(known);
+        let has_strings = views.iter().any(|view| view.element_type() == ElementType::String);
+        let is_lasting = !has_strings && compiled.model.node(step.node).bodies.is_empty();
+        let values = looked_at(views, read).flatten().copied().collect();
+        let inputs = views.iter().map(|view| (view.element_type(), view.shape().clone())).collect();
+        Ok(Promise { inputs, read, values, outputs, kernel, is_nothing, is_branch, is_lasting })
+    }
+
+    fn holds_for(&self, views: &[TensorView<'_>]) -> bool {
+        let is_same = |((element_type, shape), view): (&(ElementType, Shape), &TensorView<'_>)| {
+            *element_type == view.element_type() && shape == view.shape()
+        };
+        let mut values = &self.values[..];
+        self.inputs.len() == views.len()
+            && self.inputs.iter().zip(views).all(is_same)
+            && looked_at(views, self.read).all(|bytes| match values.split_at_checked(bytes.len()) {
+                Some((first, rest)) => {
+                    values = rest;
+                    first == bytes
+                }
+                None => false,
+            })
+    }
+
+    /// Keeps it for the next inference.
+    fn keep(self: Box<Promise>, last: &mut Option<Box<Promise>>) {
+        if self.is_lasting {
+            *last = Some(self);
+        }
+    }
+}
+
+/// The bytes of the inputs that a rule has looked at; it does not see the values of large ones.
+fn looked_at<'a>(views: &[TensorView<'a>], read: ReadValues) -> impl Iterator<Item = &'a [u8]> {
+    let is_seen =
+        move |(port, view): &(usize, &TensorView<'a>)| read.contains(*port) && view.elements() <= MAX_BOUNDS_ELEMENTS;
+    views.iter().enumerate().filter(is_seen).map(|(_, view)| view.bytes())
+}
+
+/// Types and shapes of the outputs of a layer whose inputs are there, and what its rule has looked at.
+fn infer_now(compiled: &Compiled, node: &Node, inputs: &[TensorView<'_>]) -> Result<(Promised, ReadValues), RunError> {
     let facts: SmallVec<[ValueFacts; 4]> = inputs.iter().map(view_facts).collect::<Result<_, _>>()?;
+    infer_facts(compiled, node, &facts)
+}
+
+fn infer_facts(compiled: &Compiled, node: &Node, facts: &[ValueFacts]) -> Result<(Promised, ReadValues), RunError> {
     let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
     let mut outputs: SmallVec<[ValueFacts; 2]> = SmallVec::new();
     outputs.resize_with(node.outputs.len(), ValueFacts::default);
-    infer_layer(&compiled.model, node, &facts, &mut outputs).map_err(|d| RunError::from(*d))?;
-    Ok(outputs.iter().map(|o| (o.element_type, o.shape.to_shape())).collect())
+    let read = infer_layer(&compiled.model, node, &facts, &mut outputs).map_err(|d| RunError::from(*d))?;
+    Ok((outputs.iter().map(|o| (o.element_type, o.shape.to_shape())).collect(), read))
 }
 
 fn run_static(
@@ -568,7 +675,7 @@ fn run_dynamic(
     let node = compiled.model.node(step.node);
     let first = compiled.value(Source { node: step.node, port: 0 });
     let (tensors, ranges) = memory.held(compiled, instance, &node.inputs);
-    let Memory { arena, spare, .. } = memory;
+    let Memory { arena, spare, promises, .. } = memory;
     let reads = arena.parts(&ranges, &[])?.reads;
     let mut arena_reads = reads.iter().copied();
     let mut shapes: SmallVec<[Shape; 4]> = SmallVec::new();
@@ -600,40 +707,32 @@ fn run_dynamic(
             Held::Arena | Held::Nothing => TensorView::of_bytes(instance.types[compiled.value(*source)], shape, bytes),
         });
     }
-    let of_branches = of_branches(compiled, step.node);
-    let promised = match &of_branches {
-        Some(promised) => promised.clone(),
-        None => infer_now_packed(compiled, step.node, &views, &is_known)?,
-    };
+    let promise = Promise::of(compiled, step, &views, &is_known, &mut promises[step.node.index()])?;
+    let Promise { outputs: ref promised, kernel: scratch, is_nothing, is_branch, .. } = *promise;
     let outputs: Option<SmallVec<[&Shape; 2]>> = promised.iter().map(|(_, shape)| shape.as_ref()).collect();
-    let inputs: SmallVec<[&Shape; 4]> = shapes.iter().collect();
-    let kernel = match (&step.action, &outputs) {
-        (Action::Kernel(kernel), Some(outputs))
-            if kernel.accepts(&StepShapes { inputs: &inputs, outputs })
-                && views.iter().all(|v| v.element_type() != ElementType::String) =>
-        {
-            Some((kernel, kernel.scratch_bytes(&StepShapes { inputs: &inputs, outputs })))
-        }
+    let kernel = match &step.action {
+        Action::Kernel(kernel) => scratch.map(|scratch| (kernel, scratch)),
         _ => None,
     };
-    let is_nothing = outputs.as_ref().is_some_and(|outputs| step.is_nothing(&StepShapes { inputs: &inputs, outputs }));
     if kernel.is_none() && is_known.contains(&false) && !is_nothing {
         drop((views, bytes, reads));
         return run_unpacked(compiled, instance, step, memory, bodies, environment);
     }
-    let (given, claimed) = make_outputs(compiled, step, &promised, spare, environment)?;
+    let (given, claimed) = make_outputs(compiled, step, promised, spare, environment)?;
     let produced: Vec<Tensor> = match (kernel, &outputs) {
         (None, Some(_)) if is_nothing => Ok(given.into_iter().flatten().collect()),
         (Some((kernel, scratch)), Some(outputs)) => run_kernel(&**kernel, &views, given, outputs, scratch, spare),
         (_, Some(outputs)) if is_blocked(compiled, step.node) => {
             run_blocked_reference(compiled, step, &views, given, outputs, bodies, environment)
         }
-        _ => run_reference(compiled, step, &views, given, &promised, bodies, environment),
+        _ => run_reference(compiled, step, &views, given, promised, bodies, environment),
     }
     .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
+    drop(outputs);
+    promise.keep(&mut promises[step.node.index()]);
     for (port, (tensor, claimed)) in produced.into_iter().zip(claimed).enumerate() {
         // What a branch made was its own so far.
-        let claimed = match of_branches.is_some() {
+        let claimed = match is_branch {
             true => claim(environment, tensor.element_type(), tensor.shape())?,
             false => claimed,
         };
@@ -695,7 +794,7 @@ fn run_unpacked(
         tensors.push(tensor.ok_or_else(|| nothing(node))?);
     }
     let views: Inputs<'_> = tensors.iter().map(Tensor::view).collect();
-    let promised = infer_now(compiled, node, &views)?;
+    let (promised, _) = infer_now(compiled, node, &views)?;
     let given = promised.iter().map(|_| None).collect();
     let produced = run_reference(compiled, step, &views, given, &promised, bodies, environment).map_err(in_node)?;
     let first = compiled.value(Source { node: step.node, port: 0 });
@@ -717,7 +816,7 @@ fn infer_now_packed(
     id: NodeId,
     views: &[TensorView<'_>],
     is_known: &[bool],
-) -> Result<Promised, RunError> {
+) -> Result<(Promised, ReadValues), RunError> {
     let node = compiled.model.node(id);
     if !is_known.contains(&false) && !is_blocked(compiled, id) {
         return infer_now(compiled, node, views);
@@ -731,11 +830,7 @@ fn infer_now_packed(
             _ => Ok(ValueFacts::new(view.element_type(), view.shape().into())),
         })
         .collect::<Result<_, _>>()?;
-    let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
-    let mut outputs: SmallVec<[ValueFacts; 2]> = SmallVec::new();
-    outputs.resize_with(node.outputs.len(), ValueFacts::default);
-    infer_layer(&compiled.model, node, &facts, &mut outputs).map_err(|d| RunError::from(*d))?;
-    Ok(outputs.iter().map(|o| (o.element_type, o.shape.to_shape())).collect())
+    infer_facts(compiled, node, &facts)
 }
 
 /// Runs a kernel on tensors of their own: `given` are written under the shapes of their values.
