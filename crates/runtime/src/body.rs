@@ -15,6 +15,36 @@ use crate::request::State;
 pub(crate) struct BodyPlan<'a> {
     pub compiled: &'a Compiled,
     pub state: RefCell<&'a mut State>,
+    /// The results of the last iterations, the latest at the end: whose memory nobody shares any more serves those that
+    /// follow. A loop has let go of a result one iteration after the next one is there.
+    lent: RefCell<[Vec<Option<Tensor>>; 2]>,
+}
+
+impl<'a> BodyPlan<'a> {
+    /// A body with the memory of the request for it.
+    pub fn new(compiled: &'a Compiled, state: &'a mut State) -> BodyPlan<'a> {
+        BodyPlan { compiled, state: RefCell::new(state), lent: RefCell::default() }
+    }
+
+    /// Gives the outputs the memory of results that nobody has any more.
+    fn reuse(&self, state: &mut State) {
+        let [oldest, _] = &mut *self.lent.borrow_mut();
+        for (index, tensor) in oldest.drain(..).enumerate() {
+            if let Some(tensor) = tensor.filter(|tensor| tensor.own_capacity().is_some()) {
+                state.set_output(index, tensor);
+            }
+        }
+    }
+
+    /// Keeps in mind which results have memory of their own.
+    fn lend(&self, results: &[Tensor]) {
+        let mut lent = self.lent.borrow_mut();
+        let kept = |tensor: &Tensor| tensor.own_capacity().map(|_| tensor.clone());
+        lent.swap(0, 1);
+        let [_, latest] = &mut *lent;
+        latest.clear();
+        latest.extend(results.iter().map(kept));
+    }
 }
 
 impl Body for BodyPlan<'_> {
@@ -55,13 +85,19 @@ impl Body for BodyPlan<'_> {
         for (index, tensor) in parameters.iter().enumerate() {
             state.set_input(index, tensor.clone());
         }
+        self.reuse(&mut state);
         let result = state.infer(self.compiled, environment, None, None);
-        // The outputs are the caller's from here on, and the next iteration makes new ones.
+        // The outputs are the caller's from here on, who counts what it keeps.
         if let (Ok(()), Some(limits)) = (&result, environment.limits()) {
             limits.release(state.tensor_bytes());
         }
         result.map_err(|e| in_body(&e))?;
-        state.take_outputs().ok_or_else(|| in_body(&busy()))
+        let results = state.take_outputs().ok_or_else(|| in_body(&busy()))?;
+        // What lies in reserve would not count against a limit.
+        if environment.limits().is_none_or(|limits| limits.memory == 0) {
+            self.lend(&results);
+        }
+        Ok(results)
     }
 }
 

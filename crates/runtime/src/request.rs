@@ -281,6 +281,13 @@ impl State {
         }
     }
 
+    /// Gives an output memory of which it may take possession.
+    pub fn set_output(&mut self, index: usize, tensor: Tensor) {
+        if let Some(slot) = self.memory.outputs.get_mut(index) {
+            *slot = Some(tensor);
+        }
+    }
+
     /// The bytes of the arenas.
     fn held_bytes(&self) -> usize {
         let bodies = self.bodies.iter().flatten().map(State::held_bytes);

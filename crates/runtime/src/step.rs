@@ -651,12 +651,8 @@ fn evaluate(
     environment: &mut Environment,
     in_place: bool,
 ) -> Result<(), OpError> {
-    let plans: SmallVec<[BodyPlan<'_>; 2]> = step
-        .bodies
-        .iter()
-        .zip(bodies)
-        .map(|(compiled, state)| BodyPlan { compiled, state: std::cell::RefCell::new(state) })
-        .collect();
+    let plans: SmallVec<[BodyPlan<'_>; 2]> =
+        step.bodies.iter().zip(bodies).map(|(compiled, state)| BodyPlan::new(compiled, state)).collect();
     let plans: SmallVec<[&dyn Body; 2]> = plans.iter().map(|p| p as &dyn Body).collect();
     let mut outputs = OutputSlots(slots);
     let mut context = EvaluateContext::new(views, &mut outputs, &plans, environment, in_place);

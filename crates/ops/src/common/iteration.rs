@@ -1,13 +1,20 @@
 //! What Loop and TensorIterator share: cutting inputs into iterations, putting outputs together, going around.
 
-use ovir_tensor::{Dim, ElementType, INFINITE, PartialShape, Shape, Tensor};
+use std::sync::Arc;
+
+use ovir_tensor::{Dim, ElementType, ForeignBytes, INFINITE, PartialShape, Shape, Tensor};
 
 use crate::infer::normalize_axis;
 use crate::spread::{is_packed, pack, spread_out};
-use crate::{Blame, Body, BodyPorts, Environment, InferContext, InputMap, OpError, OpResult, Slicing, ValueFacts};
+use crate::{
+    Blame, Body, BodyPorts, Environment, InferContext, InputMap, OpError, OpResult, OutputMap, Slicing, ValueFacts,
+};
 
 /// How often inference may walk around a body before shapes that still grow are given up as unbounded.
 const MAX_INFERENCE_ROUNDS: usize = 4;
+
+/// The most bytes that are kept free for what an output collects before it is there.
+const MOST_RESERVED_BYTES: usize = 1 << 24;
 
 impl Slicing {
     /// The number of iterations that an axis of `size` gives.
@@ -87,50 +94,195 @@ pub(crate) fn gathered_shape(
     Ok(whole)
 }
 
-/// The part of `tensor` that iteration `index` takes. Elements must fill whole bytes, see [`in_bytes`].
+/// Where the part of an input that an iteration takes lies.
+struct Part {
+    shape: Shape,
+    /// The rows that lie apart, each of which has a piece of the part.
+    rows: usize,
+    /// The bytes of a row.
+    row_bytes: usize,
+    /// The first byte of the piece in a row.
+    start: usize,
+    /// The bytes of the piece.
+    length: usize,
+}
+
+impl Part {
+    /// The part of `tensor` that iteration `index` takes. Elements must fill whole bytes, see [`in_bytes`].
+    ///
+    /// # Errors
+    /// When the part lies outside of the tensor.
+    fn of(tensor: &Tensor, slicing: &Slicing, index: usize, port: usize) -> OpResult<Part> {
+        let blame = Blame::Input(port);
+        let axis = normalize_axis(slicing.axis, tensor.shape().rank(), blame.clone())?;
+        let size = tensor.shape()[axis];
+        let outside =
+            || OpError::shape(blame.clone(), format!("iteration {index} lies outside of an axis of size {size}"));
+        let start = slicing.position(size, index).ok_or_else(outside)?;
+        let mut shape = tensor.shape().clone();
+        shape[axis] = slicing.part();
+        let rows: usize = shape[..axis].iter().product();
+        let inner = shape[axis + 1..].iter().product::<usize>() * whole_bytes(tensor.element_type())?;
+        Ok(Part { shape, rows, row_bytes: size * inner, start: start * inner, length: slicing.part() * inner })
+    }
+
+    /// Copies the part out of a tensor, into memory that is there already where nobody shares it.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    fn copy(&self, tensor: &Tensor, slot: &mut Option<Tensor>) -> OpResult<Tensor> {
+        Tensor::prepare(slot, tensor.element_type(), &self.shape)?;
+        let Some(part) = slot else { return Err(OpError::unsupported("the part has no memory")) };
+        let (source, target) = (tensor.bytes(), part.bytes_mut()?);
+        for row in 0..self.rows {
+            let from = row * self.row_bytes + self.start;
+            target[row * self.length..(row + 1) * self.length].copy_from_slice(&source[from..from + self.length]);
+        }
+        Ok(part.clone())
+    }
+}
+
+/// An input that is cut into iterations.
+struct Cut<'a> {
+    input: &'a InputMap,
+    slicing: &'a Slicing,
+    /// The type of the input.
+    element_type: ElementType,
+    /// The input, with a byte at least for each element.
+    whole: Tensor,
+    /// The same, if its parts lie one behind the other, so that they need not be copied.
+    shared: Option<Arc<dyn ForeignBytes>>,
+    /// The memory of the last parts: the body may still hold that of the last iteration, but not the one before.
+    slots: [Option<Tensor>; 2],
+}
+
+/// A tensor whose bytes parts of it share.
+struct Whole(Tensor);
+
+impl ForeignBytes for Whole {
+    fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl<'a> Cut<'a> {
+    fn new(input: &'a InputMap, slicing: &'a Slicing, tensor: &Tensor) -> OpResult<Cut<'a>> {
+        let (element_type, whole) = (tensor.element_type(), in_bytes(tensor)?);
+        let axis = normalize_axis(slicing.axis, whole.shape().rank(), Blame::Input(input.external))?;
+        let is_connected = !is_packed(element_type) && whole.shape()[..axis].iter().all(|size| *size == 1);
+        let shared = is_connected.then(|| Arc::new(Whole(whole.clone())) as Arc<dyn ForeignBytes>);
+        Ok(Cut { input, slicing, element_type, whole, shared, slots: [None, None] })
+    }
+
+    /// The part that iteration `index` takes.
+    ///
+    /// # Errors
+    /// When it lies outside of the input, or memory cannot be had.
+    fn part(&mut self, index: usize) -> OpResult<Tensor> {
+        let part = Part::of(&self.whole, self.slicing, index, self.input.external)?;
+        match &self.shared {
+            Some(owner) => Ok(Tensor::from_foreign(self.element_type, part.shape, owner.clone(), part.start)?),
+            None => in_type(part.copy(&self.whole, &mut self.slots[index % 2])?, self.element_type),
+        }
+    }
+}
+
+/// What an output collects of each iteration.
+struct Collected<'a> {
+    slicing: &'a Slicing,
+    port: usize,
+    /// The most iterations, where that is known.
+    limit: Option<usize>,
+    /// The parts, one behind the other, where they can be put together as they come.
+    joined: Option<Tensor>,
+    /// The parts, where they cannot.
+    parts: Vec<Tensor>,
+}
+
+impl Collected<'_> {
+    /// Adds what an iteration gives.
+    ///
+    /// # Errors
+    /// When it differs from what others gave off the axis, or memory cannot be had.
+    fn add(&mut self, part: &Tensor) -> OpResult {
+        let axis = normalize_axis(self.slicing.axis, part.shape().rank(), Blame::Output(self.port))?;
+        let is_connected = self.slicing.stride > 0
+            && part.element_type().byte_width().is_some()
+            && part.shape()[..axis].iter().all(|size| *size == 1);
+        let Some(whole) = &mut self.joined else {
+            match is_connected && self.parts.is_empty() {
+                true => self.joined = Some(self.begin(part, axis)?),
+                false => self.parts.push(part.clone()),
+            }
+            return Ok(());
+        };
+        fits(part, whole, axis, self.port)?;
+        let mut shape = whole.shape().clone();
+        shape[axis] = shape[axis].saturating_add(part.shape()[axis]);
+        let end = whole.bytes().len();
+        whole.resize(&shape)?;
+        match whole.bytes_mut()?.get_mut(end..) {
+            Some(rest) if rest.len() == part.bytes().len() => rest.copy_from_slice(part.bytes()),
+            _ => return Err(OpError::unsupported("the iterations have no memory")),
+        }
+        Ok(())
+    }
+
+    /// A tensor of the first part alone, with room for the others if they are not too many.
+    fn begin(&self, part: &Tensor, axis: usize) -> OpResult<Tensor> {
+        let bytes = self.limit.and_then(|limit| limit.checked_mul(part.bytes().len()));
+        let mut shape = part.shape().clone();
+        if bytes.is_some_and(|bytes| (1..=MOST_RESERVED_BYTES).contains(&bytes)) {
+            shape[axis] *= self.limit.unwrap_or(1);
+        }
+        let mut whole = Tensor::zeros(part.element_type(), shape)?;
+        whole.resize(part.shape())?;
+        whole.bytes_mut()?.copy_from_slice(part.bytes());
+        Ok(whole)
+    }
+
+    /// The iterations put together; `None` if there was none.
+    ///
+    /// # Errors
+    /// As [`gather`].
+    fn whole(self) -> OpResult<Option<Tensor>> {
+        match self.joined {
+            Some(whole) => Ok(Some(whole)),
+            None => gather_parts(&self.parts, self.slicing, self.port),
+        }
+    }
+}
+
+/// Whether an iteration gives what others gave, but for the axis along which they are put together.
 ///
 /// # Errors
-/// When the part lies outside of the tensor.
-pub(crate) fn slice(tensor: &Tensor, slicing: &Slicing, index: usize, port: usize) -> OpResult<Tensor> {
-    let blame = Blame::Input(port);
-    let axis = normalize_axis(slicing.axis, tensor.shape().rank(), blame.clone())?;
-    let size = tensor.shape()[axis];
-    let outside = || OpError::shape(blame.clone(), format!("iteration {index} lies outside of an axis of size {size}"));
-    let start = slicing.position(size, index).ok_or_else(outside)?;
-    let width = whole_bytes(tensor.element_type())?;
-    let mut shape = tensor.shape().clone();
-    shape[axis] = slicing.part();
-    let outer: usize = shape[..axis].iter().product();
-    let inner = shape[axis + 1..].iter().product::<usize>() * width;
-    let mut part = Tensor::zeros(tensor.element_type(), shape)?;
-    let length = slicing.part() * inner;
-    let (source, target) = (tensor.bytes(), part.bytes_mut()?);
-    for row in 0..outer {
-        let from = (row * size + start) * inner;
-        target[row * length..(row + 1) * length].copy_from_slice(&source[from..from + length]);
+/// When it does not.
+fn fits(part: &Tensor, other: &Tensor, axis: usize, port: usize) -> OpResult {
+    let (shape, expected) = (part.shape(), other.shape());
+    let is_same = part.element_type() == other.element_type()
+        && shape.rank() == expected.rank()
+        && (0..shape.rank()).all(|i| i == axis || shape[i] == expected[i]);
+    if is_same {
+        return Ok(());
     }
-    Ok(part)
+    let (element_type, other_type) = (part.element_type(), other.element_type());
+    let message = format!("an iteration yields {element_type}{shape} after one that yields {other_type}{expected}");
+    Err(OpError::shape(Blame::Output(port), message))
 }
 
 /// Puts the iterations of an output together along its axis, in the order in which they lie. Elements must fill whole
 /// bytes, see [`in_bytes`].
 ///
 /// # Errors
-/// When the parts differ in shape off the axis.
+/// When the parts differ in type, or in shape off the axis.
 pub(crate) fn gather(parts: &[Tensor], slicing: &Slicing, port: usize) -> OpResult<Option<Tensor>> {
     let Some(first) = parts.first() else { return Ok(None) };
-    let blame = Blame::Output(port);
-    let axis = normalize_axis(slicing.axis, first.shape().rank(), blame.clone())?;
+    let axis = normalize_axis(slicing.axis, first.shape().rank(), Blame::Output(port))?;
     let width = whole_bytes(first.element_type())?;
     let mut shape = first.shape().clone();
     shape[axis] = 0;
     for part in parts {
-        let fits =
-            part.shape().rank() == shape.rank() && (0..shape.rank()).all(|i| i == axis || part.shape()[i] == shape[i]);
-        if !fits {
-            let message = format!("an iteration yields {} after one that yields {}", part.shape(), first.shape());
-            return Err(OpError::shape(blame, message));
-        }
+        fits(part, first, axis, port)?;
         shape[axis] += part.shape()[axis];
     }
     let outer: usize = shape[..axis].iter().product();
@@ -207,7 +359,7 @@ pub(crate) struct Rounds<'a> {
     pub parameters: Vec<Tensor>,
 }
 
-impl Rounds<'_> {
+impl<'a> Rounds<'a> {
     /// Runs. `limit` is the number of iterations, `None` if only the body ends the loop; `condition` says whether there
     /// is a first one.
     ///
@@ -219,23 +371,22 @@ impl Rounds<'_> {
         condition: bool,
         environment: &mut Environment,
     ) -> OpResult<Vec<Option<Tensor>>> {
-        let sources = self.sliced_inputs()?;
-        let mut collected: Vec<Vec<Tensor>> = vec![Vec::new(); self.ports.outputs.len()];
+        let mut cuts = self.cuts()?;
+        let mut collected = self.collected(limit);
         let mut last: Vec<Tensor> = Vec::new();
         let mut goes_on = condition;
         let mut iteration = 0usize;
         while goes_on && limit.is_none_or(|limit| iteration < limit) {
             environment.poll()?;
-            self.set_parameters(iteration, &sources)?;
+            self.set_parameters(iteration, &mut cuts)?;
             last = self.body.run(&self.parameters, environment)?;
-            for (output, parts) in self.ports.outputs.iter().zip(&mut collected) {
-                if output.slicing.is_some() {
-                    let part = result(&last, output.result)?.clone();
-                    if let Some(limits) = environment.limits() {
-                        limits.claim(part.bytes().len())?;
-                    }
-                    parts.push(part);
+            for (output, collected) in self.ports.outputs.iter().zip(&mut collected) {
+                let Some(collected) = collected else { continue };
+                let part = result(&last, output.result)?;
+                if let Some(limits) = environment.limits() {
+                    limits.claim(part.bytes().len())?;
                 }
+                collected.add(part)?;
             }
             if let Some(port) = self.ports.special.execution_condition {
                 goes_on = truth(result(&last, port)?);
@@ -247,38 +398,46 @@ impl Rounds<'_> {
             }
             iteration += 1;
         }
-        self.outputs(&collected, &last)
+        self.outputs(collected, &last)
     }
 
-    /// The inputs that are cut, by the order of the port map; packed ones are spread once, not in every iteration.
-    fn sliced_inputs(&self) -> OpResult<Vec<Option<Tensor>>> {
-        let sliced = |input: &InputMap| self.inputs.get(input.external).filter(|_| input.slicing.is_some());
-        self.ports.inputs.iter().map(|input| sliced(input).map(in_bytes).transpose()).collect()
+    /// The inputs that are cut; packed ones are spread once, not in every iteration.
+    fn cuts(&self) -> OpResult<Vec<Cut<'a>>> {
+        let inputs = self.inputs;
+        let cut = |input: &'a InputMap| Some((input, input.slicing.as_ref()?, inputs.get(input.external)?));
+        let cuts = self.ports.inputs.iter().filter_map(cut);
+        cuts.map(|(input, slicing, tensor)| Cut::new(input, slicing, tensor)).collect()
     }
 
-    fn set_parameters(&mut self, iteration: usize, sources: &[Option<Tensor>]) -> OpResult {
+    /// What each output collects, for those that do, before the first iteration.
+    fn collected(&self, limit: Option<usize>) -> Vec<Option<Collected<'a>>> {
+        let new = |output: &'a OutputMap| {
+            let (slicing, port) = (output.slicing.as_ref()?, output.external);
+            Some(Collected { slicing, port, limit, joined: None, parts: Vec::new() })
+        };
+        self.ports.outputs.iter().map(new).collect()
+    }
+
+    fn set_parameters(&mut self, iteration: usize, cuts: &mut [Cut<'_>]) -> OpResult {
         if let Some(port) = self.ports.special.current_iteration
             && let Some(parameter) = self.parameters.get_mut(port)
         {
             *parameter = iteration_number(parameter, iteration)?;
         }
-        for (input, source) in self.ports.inputs.iter().zip(sources) {
-            let (Some(slicing), Some(source)) = (&input.slicing, source) else { continue };
-            let Some(tensor) = self.inputs.get(input.external) else { continue };
-            if let Some(parameter) = self.parameters.get_mut(input.parameter) {
-                let part = slice(source, slicing, iteration, input.external)?;
-                *parameter = in_type(part, tensor.element_type())?;
+        for cut in cuts {
+            if let Some(parameter) = self.parameters.get_mut(cut.input.parameter) {
+                *parameter = cut.part(iteration)?;
             }
         }
         Ok(())
     }
 
     /// What the layer yields: parts put together, last values, or initial values where there was no iteration.
-    fn outputs(&self, collected: &[Vec<Tensor>], last: &[Tensor]) -> OpResult<Vec<Option<Tensor>>> {
+    fn outputs(&self, collected: Vec<Option<Collected<'_>>>, last: &[Tensor]) -> OpResult<Vec<Option<Tensor>>> {
         let mut outputs = Vec::new();
-        for (output, parts) in self.ports.outputs.iter().zip(collected) {
-            let value = match &output.slicing {
-                Some(slicing) => gather_parts(parts, slicing, output.external)?,
+        for (output, collected) in self.ports.outputs.iter().zip(collected) {
+            let value = match collected {
+                Some(collected) => collected.whole()?,
                 None => last.get(output.result).cloned().or_else(|| self.initial(output.result)),
             };
             if outputs.len() <= output.external {
@@ -410,6 +569,42 @@ mod tests {
 
     fn cut(start: i64, end: i64, stride: i64, part_size: i64) -> Slicing {
         Slicing { axis: 1, start, end, stride, part_size }
+    }
+
+    fn slice(tensor: &Tensor, slicing: &Slicing, index: usize, port: usize) -> OpResult<Tensor> {
+        Part::of(tensor, slicing, index, port)?.copy(tensor, &mut None)
+    }
+
+    #[test]
+    fn parts_that_lie_one_behind_the_other_are_not_copied() {
+        let tensor = Tensor::from_slice(&[0f32, 1.0, 2.0, 3.0, 4.0, 5.0], [1, 3, 2]).unwrap();
+        for (slicing, order) in [(cut(0, -1, 1, 1), [0usize, 1, 2]), (cut(-1, 0, -1, 1), [2, 1, 0])] {
+            let map = InputMap { external: 0, parameter: 0, slicing: Some(slicing) };
+            let mut cut = Cut::new(&map, &slicing, &tensor).unwrap();
+            let mut collected =
+                Collected { slicing: &slicing, port: 0, limit: Some(3), joined: None, parts: Vec::new() };
+            for (index, place) in order.into_iter().enumerate() {
+                let part = cut.part(index).unwrap();
+                assert_eq!(part.identity().0, tensor.identity().0 + 8 * place);
+                assert_eq!(part, slice(&tensor, &slicing, index, 0).unwrap());
+                collected.add(&part).unwrap();
+            }
+            assert_eq!(collected.whole().unwrap().unwrap(), tensor);
+            assert!(cut.part(3).is_err());
+        }
+    }
+
+    #[test]
+    fn parts_that_differ_are_errors() {
+        for part in [Tensor::zeros(ElementType::F32, [1, 1, 3]), Tensor::zeros(ElementType::F16, [1, 1, 2])] {
+            let slicing = cut(0, -1, 1, 1);
+            let mut collected = Collected { slicing: &slicing, port: 0, limit: None, joined: None, parts: Vec::new() };
+            let first = Tensor::zeros(ElementType::F32, [1, 1, 2]).unwrap();
+            let part = part.unwrap();
+            collected.add(&first).unwrap();
+            assert!(collected.add(&part).is_err());
+            assert!(gather(&[first, part], &slicing, 0).is_err());
+        }
     }
 
     #[test]
