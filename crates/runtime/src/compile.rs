@@ -50,8 +50,8 @@ pub struct Compiled {
     pub(crate) value_count: usize,
     /// The layout of each value.
     pub(crate) layouts: Vec<Layout>,
-    /// Tensors of values that depend on constants only and that some step reads.
-    pub(crate) constants: HashMap<Source, Tensor>,
+    /// Tensors of values that depend on constants only and that some step reads, by value.
+    pub(crate) constants: Vec<(Source, Tensor)>,
     pub(crate) variables: Vec<VariableInfo>,
     /// The values that are assigned to variables, and the variables.
     pub(crate) assigned: Vec<(Source, usize)>,
@@ -157,8 +157,8 @@ impl Compiled {
     /// The tensor of a value that depends on constants only, made anew if it was packed: for a step whose kernel does
     /// not do the shapes at hand.
     pub(crate) fn constant(&self, source: Source) -> Option<Tensor> {
-        if let Some(tensor) = self.constants.get(&source) {
-            return Some(tensor.clone());
+        if let Ok(index) = self.constants.binary_search_by_key(&source, |(source, _)| *source) {
+            return Some(self.constants[index].1.clone());
         }
         if !self.is_static[source.node.index()] {
             return None;
@@ -168,8 +168,8 @@ impl Compiled {
 
     /// The bytes of the constant expressions that were evaluated.
     pub(crate) fn constant_bytes(&self) -> usize {
-        let is_made = |source: &Source| self.model.node(source.node).tensor().is_none();
-        let own = self.constants.iter().filter(|(source, _)| is_made(source)).map(|(_, tensor)| tensor.bytes().len());
+        let is_made = |source: Source| self.model.node(source.node).tensor().is_none();
+        let own = self.constants.iter().filter(|(source, _)| is_made(*source)).map(|(_, tensor)| tensor.bytes().len());
         let bodies = self.steps.iter().flat_map(|step| &step.bodies).map(Compiled::constant_bytes);
         own.chain(bodies).fold(0, usize::saturating_add)
     }
@@ -241,7 +241,8 @@ fn compile(
             steps.push(step);
         }
     }
-    let constants = builder.constants;
+    let mut constants: Vec<(Source, Tensor)> = builder.constants.into_iter().collect();
+    constants.sort_unstable_by_key(|(source, _)| *source);
     let value_count = value_count as usize;
     let assigned = steps.iter().filter_map(|step: &Step| match step.action {
         Action::Assign(variable) => Some((*model.node(step.node).inputs.first()?, variable)),

@@ -6,7 +6,7 @@ use ovir_diagnostics::Diagnostic;
 use ovir_graph::{Inference, NodeId, Source, infer_model_into};
 use ovir_kernels::parallel::{FORK_NANOSECONDS, WAKE_NANOSECONDS};
 use ovir_ops::{SymbolSource, ValueFacts};
-use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec, Tensor};
+use ovir_tensor::{ArenaLayout, ElementType, PartialShape, Shape, SmallVec, Tensor};
 
 use crate::RunError;
 use crate::compile::{Action, Compiled, Step};
@@ -25,7 +25,7 @@ pub(crate) enum Place {
     #[default]
     None,
     /// A constant of the compiled model.
-    Constant(Source),
+    Constant(usize),
     /// A constant that was packed for a kernel which does not do the shapes at hand: a number among those of the plan.
     Late(usize),
     /// An input of the request.
@@ -81,6 +81,8 @@ pub(crate) struct StepPlan {
     pub in_place: Option<usize>,
     /// The scratch of the kernel, in the arena.
     pub scratch: Range<usize>,
+    /// The inputs in the arena but for the one that is taken over, the outputs in the arena, and the scratch.
+    pub arena: ArenaLayout,
     /// Whether the kernel does these shapes.
     pub use_kernel: bool,
     /// Whether there are no elements to compute.
@@ -124,7 +126,7 @@ impl Instance {
         }
         self.take_shapes(compiled);
         self.find_lifetimes(compiled);
-        self.place(compiled);
+        self.place(compiled)?;
         self.measure(compiled);
         Ok(())
     }
@@ -230,7 +232,7 @@ impl Instance {
         }
     }
 
-    fn place(&mut self, compiled: &Compiled) {
+    fn place(&mut self, compiled: &Compiled) -> Result<(), RunError> {
         self.places.clear();
         self.places.resize(compiled.value_count, Place::None);
         self.steps.clear();
@@ -238,19 +240,20 @@ impl Instance {
         self.late.clear();
         self.arena_bytes = 0;
         self.shared_nanoseconds = 0;
-        for source in compiled.constants.keys() {
-            self.places[compiled.value(*source)] = Place::Constant(*source);
+        for (index, (source, _)) in compiled.constants.iter().enumerate() {
+            self.places[compiled.value(*source)] = Place::Constant(index);
         }
         for (index, id) in compiled.model.parameters.iter().enumerate() {
             let value = compiled.value(Source { node: *id, port: 0 });
             self.places[value] = Place::Input(index);
         }
         for position in 0..compiled.steps.len() {
-            self.place_step(compiled, position);
+            self.place_step(compiled, position)?;
         }
+        Ok(())
     }
 
-    fn place_step(&mut self, compiled: &Compiled, position: usize) {
+    fn place_step(&mut self, compiled: &Compiled, position: usize) -> Result<(), RunError> {
         let step = &compiled.steps[position];
         let node = compiled.model.node(step.node);
         let first = compiled.value(Source { node: step.node, port: 0 });
@@ -287,6 +290,19 @@ impl Instance {
                 }
             }
         }
+        if plan.is_static {
+            let in_arena = |value: usize| match &self.places[value] {
+                Place::Arena(range) => Some(range.clone()),
+                _ => None,
+            };
+            let read =
+                |(port, source)| if plan.in_place == Some(port) { None } else { in_arena(compiled.value(source)) };
+            let reads = node.inputs.iter().copied().enumerate().filter_map(read);
+            let writes = outputs.clone().filter_map(in_arena).chain([plan.scratch.clone()]);
+            if matches!(step.action, Action::Kernel(_) | Action::Reference) {
+                plan.arena = ArenaLayout::new(reads, writes)?;
+            }
+        }
         let scratch = plan.scratch.clone();
         self.release(scratch);
         self.release_dead(compiled, position, plan.in_place);
@@ -301,6 +317,7 @@ impl Instance {
             }
         }
         self.steps.push(plan);
+        Ok(())
     }
 
     /// Whether all shapes of a step are known.

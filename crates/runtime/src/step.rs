@@ -83,6 +83,9 @@ impl Memory {
     }
 
     fn free_one(&mut self, value: usize, environment: &Environment) {
+        if self.claimed[value] == 0 && self.dynamic[value].is_none() {
+            return;
+        }
         let claimed = std::mem::take(&mut self.claimed[value]);
         let limits = environment.limits();
         if let Some(limits) = limits {
@@ -99,7 +102,7 @@ impl Memory {
     fn tensor<'a>(&'a self, compiled: &'a Compiled, instance: &'a Instance, place: &Place) -> Option<&'a Tensor> {
         match place {
             Place::None | Place::Arena(_) => None,
-            Place::Constant(source) => compiled.constants.get(source),
+            Place::Constant(index) => Some(&compiled.constants.get(*index)?.1),
             Place::Late(index) => instance.late.get(*index),
             Place::Input(index) => self.inputs.get(*index)?.as_ref(),
             Place::Output(index) => self.outputs.get(*index)?.as_ref(),
@@ -476,11 +479,9 @@ fn run_static(
     let first = compiled.value(Source { node: step.node, port: 0 });
     // Tensors to write are taken out of their slots for the time of the step, so that others can be read.
     let mut taken: SmallVec<[(usize, Tensor); 2]> = SmallVec::new();
-    let mut writes: SmallVec<[Range<usize>; 4]> = SmallVec::new();
     for port in 0..node.outputs.len() {
         let place = &instance.places[first + port];
-        if let Place::Arena(range) = place {
-            writes.push(range.clone());
+        if let Place::Arena(_) = place {
             continue;
         }
         let Some(shape) = instance.shape(first + port) else { return Err(nothing(node)) };
@@ -490,8 +491,7 @@ fn run_static(
         }
         taken.push((port, slot.take().ok_or_else(|| nothing(node))?));
     }
-    writes.push(plan.scratch.clone());
-    let result = run_taken(compiled, instance, step, plan, memory, &mut taken, &writes, bodies, environment);
+    let result = run_taken(compiled, instance, step, plan, memory, &mut taken, bodies, environment);
     for (port, tensor) in taken {
         if let Some(slot) = memory.slot(&instance.places[first + port]) {
             *slot = Some(tensor);
@@ -507,22 +507,14 @@ fn run_taken(
     plan: &StepPlan,
     memory: &mut Memory,
     taken: &mut [(usize, Tensor)],
-    writes: &[Range<usize>],
     bodies: &mut [State],
     environment: &mut Environment,
 ) -> Result<(), RunError> {
     let node = compiled.model.node(step.node);
     let first = compiled.value(Source { node: step.node, port: 0 });
-    let mut reads: SmallVec<[Range<usize>; 8]> = SmallVec::new();
-    for (port, source) in node.inputs.iter().enumerate() {
-        if let (Place::Arena(range), false) = (&instance.places[compiled.value(*source)], plan.in_place == Some(port)) {
-            reads.push(range.clone());
-        }
-    }
     let Memory { arena, inputs, outputs, variables, dynamic, journal, .. } = memory;
-    let parts = arena.parts(&reads, writes)?;
+    let (mut arena_reads, mut arena_writes) = arena.borrow(&plan.arena)?;
     let rest = TensorSlots { compiled, instance, inputs, outputs, variables, dynamic };
-    let mut arena_reads = parts.reads.into_iter();
     let mut views: Inputs<'_> = SmallVec::new();
     for (port, source) in node.inputs.iter().enumerate() {
         let value = compiled.value(*source);
@@ -548,7 +540,6 @@ fn run_taken(
             .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
     }
     let mut targets: SmallVec<[TensorViewMut<'_>; 4]> = SmallVec::new();
-    let mut arena_writes = parts.writes.into_iter();
     let mut taken = taken.iter_mut();
     for port in 0..node.outputs.len() {
         let shape = instance.shape(first + port).ok_or_else(|| nothing(node))?;
@@ -631,7 +622,7 @@ impl<'a> TensorSlots<'a> {
     fn tensor(&self, place: &Place) -> Option<&'a Tensor> {
         match place {
             Place::None | Place::Arena(_) => None,
-            Place::Constant(source) => self.compiled.constants.get(source),
+            Place::Constant(index) => Some(&self.compiled.constants.get(*index)?.1),
             Place::Late(index) => self.instance.late.get(*index),
             Place::Input(index) => self.inputs.get(*index)?.as_ref(),
             Place::Output(index) => self.outputs.get(*index)?.as_ref(),

@@ -1,5 +1,6 @@
 //! One block of memory from which many tensors are cut.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -10,6 +11,32 @@ use crate::{AlignedBuffer, TensorError};
 #[derive(Debug)]
 pub struct Arena {
     buffer: AlignedBuffer,
+}
+
+/// Where parts of an arena lie that are borrowed together: some to read, some to write. No part that is written overlaps
+/// another.
+#[derive(Debug, Clone, Default)]
+pub struct ArenaLayout {
+    reads: SmallVec<[Range<usize>; 4]>,
+    writes: SmallVec<[Range<usize>; 2]>,
+    /// The end of the last part.
+    end: usize,
+}
+
+/// The parts to read, in the order of their layout.
+#[derive(Debug)]
+pub struct ReadParts<'a, 'l> {
+    base: *const u8,
+    ranges: std::slice::Iter<'l, Range<usize>>,
+    arena: PhantomData<&'a [u8]>,
+}
+
+/// The parts to write, in the order of their layout.
+#[derive(Debug)]
+pub struct WriteParts<'a, 'l> {
+    base: *mut u8,
+    ranges: std::slice::Iter<'l, Range<usize>>,
+    arena: PhantomData<&'a mut [u8]>,
 }
 
 /// Parts of an arena: some to read, some to write. No part that is written overlaps another.
@@ -62,31 +89,76 @@ impl Arena {
     /// Borrows parts of the arena at once.
     ///
     /// # Errors
-    /// [`TensorError::Format`] when a part lies outside of the arena, or one that is written overlaps another.
+    /// As of [`ArenaLayout::new`] and [`Arena::borrow`].
     pub fn parts(&mut self, reads: &[Range<usize>], writes: &[Range<usize>]) -> Result<ArenaParts<'_>, TensorError> {
-        let length = self.buffer.len();
-        let is_inside = |r: &Range<usize>| r.start <= r.end && r.end <= length;
-        if !reads.iter().chain(writes).all(is_inside) {
+        let layout = ArenaLayout::new(reads.iter().cloned(), writes.iter().cloned())?;
+        let (reads, writes) = self.borrow(&layout)?;
+        Ok(ArenaParts { reads: reads.collect(), writes: writes.collect() })
+    }
+
+    /// Borrows the parts of a layout at once.
+    ///
+    /// # Errors
+    /// [`TensorError::Format`] when a part lies outside of the arena.
+    pub fn borrow<'a, 'l>(
+        &'a mut self,
+        layout: &'l ArenaLayout,
+    ) -> Result<(ReadParts<'a, 'l>, WriteParts<'a, 'l>), TensorError> {
+        if layout.end > self.buffer.len() {
             return Err(TensorError::Format("a part lies outside of the arena".to_owned()));
         }
-        for (i, write) in writes.iter().enumerate() {
-            if reads.iter().chain(&writes[..i]).any(|other| overlap(write, other)) {
+        let base = self.buffer.as_mut_ptr();
+        let reads = ReadParts { base: base.cast_const(), ranges: layout.reads.iter(), arena: PhantomData };
+        Ok((reads, WriteParts { base, ranges: layout.writes.iter(), arena: PhantomData }))
+    }
+}
+
+impl ArenaLayout {
+    /// A layout of these parts.
+    ///
+    /// # Errors
+    /// [`TensorError::Format`] when a part ends before it begins, or one that is written overlaps another.
+    pub fn new(
+        reads: impl IntoIterator<Item = Range<usize>>,
+        writes: impl IntoIterator<Item = Range<usize>>,
+    ) -> Result<ArenaLayout, TensorError> {
+        let mut layout =
+            ArenaLayout { reads: reads.into_iter().collect(), writes: writes.into_iter().collect(), end: 0 };
+        for range in layout.reads.iter().chain(&layout.writes) {
+            if range.start > range.end {
+                return Err(TensorError::Format("a part of the arena ends before it begins".to_owned()));
+            }
+            layout.end = layout.end.max(range.end);
+        }
+        for (i, write) in layout.writes.iter().enumerate() {
+            if layout.reads.iter().chain(&layout.writes[..i]).any(|other| overlap(write, other)) {
                 return Err(TensorError::Format("parts of the arena overlap".to_owned()));
             }
         }
-        let base = self.buffer.as_mut_ptr();
-        let reads = reads
-            .iter()
-            // SAFETY: the range is inside the buffer, which is borrowed for the life of the result, and overlaps no
-            // range that is written; bytes are always initialised.
-            .map(|r| unsafe { std::slice::from_raw_parts(base.add(r.start).cast_const(), r.end - r.start) })
-            .collect();
-        let writes = writes
-            .iter()
-            // SAFETY: as above, and no other range, read or written, overlaps this one.
-            .map(|r| unsafe { std::slice::from_raw_parts_mut(base.add(r.start), r.end - r.start) })
-            .collect();
-        Ok(ArenaParts { reads, writes })
+        Ok(layout)
+    }
+}
+
+impl<'a> Iterator for ReadParts<'a, '_> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let range = self.ranges.next()?;
+        // SAFETY: the range ends inside of the arena, which is borrowed for the life of the result, and overlaps no range
+        // that is written, as its layout has checked; bytes are always initialised.
+        Some(unsafe { std::slice::from_raw_parts(self.base.add(range.start), range.end - range.start) })
+    }
+}
+
+impl<'a> Iterator for WriteParts<'a, '_> {
+    type Item = &'a mut [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a mut [u8]> {
+        let range = self.ranges.next()?;
+        // SAFETY: as of a range that is read; each range is given once, and overlaps no other one of the layout.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.base.add(range.start), range.end - range.start) })
     }
 }
 
@@ -114,5 +186,12 @@ mod tests {
         assert!(arena.parts(&[], &[0..8, 4..12]).is_err());
         assert!(arena.parts(&[0..129], &[]).is_err());
         assert!(arena.parts(&[], &[64..64, 64..128]).is_ok());
+        let backwards = std::ops::Range { start: 8, end: 4 };
+        assert!(ArenaLayout::new([backwards.clone()], []).is_err());
+        assert!(ArenaLayout::new([], [backwards]).is_err());
+        let layout = ArenaLayout::new([0..4, 2..8], [8..12]).unwrap();
+        assert!(Arena::new().borrow(&layout).is_err());
+        let (reads, writes) = arena.borrow(&layout).unwrap();
+        assert_eq!((reads.map(<[u8]>::len).collect::<Vec<_>>(), writes.count()), (vec![4, 6], 1));
     }
 }

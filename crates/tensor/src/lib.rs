@@ -21,7 +21,7 @@ mod tensor;
 mod value;
 mod view;
 
-pub use arena::{Arena, ArenaParts};
+pub use arena::{Arena, ArenaLayout, ArenaParts, ReadParts, WriteParts};
 pub use buffer::{AlignedBuffer, cast_mut};
 pub use dim::{Dim, INFINITE, Symbol};
 pub use element_type::{ElementClass, ElementType, NativeElement};
