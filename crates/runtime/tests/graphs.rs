@@ -18,6 +18,8 @@ mod initialisers;
 mod normalization;
 #[path = "graphs/precision.rs"]
 mod precision;
+#[path = "graphs/promises.rs"]
+mod promises;
 #[path = "graphs/quantized.rs"]
 mod quantized;
 #[path = "graphs/random.rs"]

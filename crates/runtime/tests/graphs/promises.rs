@@ -1,0 +1,75 @@
+//! Shapes that are known only when a layer runs, over several inferences of one request.
+
+use ovir_tensor::Tensor;
+use pretty_assertions::assert_eq;
+
+use super::text::{Text, Value};
+
+/// The places of what is not zero, whose number is known late.
+fn places(text: &mut Text, x: Value) -> Value {
+    text.layer("NonZero", "output_type=\"i64\"", &[x], "I64")
+}
+
+fn infer(request: &mut ovir_runtime::Request, inputs: &[Tensor]) -> Result<Tensor, String> {
+    for (index, input) in inputs.iter().enumerate() {
+        request.set_input(index, input.clone()).map_err(|error| error.to_string())?;
+    }
+    request.infer().map_err(|error| error.to_string())?;
+    Ok(request.output(0).unwrap().clone())
+}
+
+#[test]
+fn shapes_follow_values_that_change() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?");
+    let target = text.parameter("i64", "2");
+    let found = places(&mut text, x);
+    let doubled = text.layer("Add", "auto_broadcast=\"numpy\"", &[found, found], "I64");
+    let end = text.layer("Reshape", "special_zero=\"false\"", &[doubled, target], "I64");
+    text.layer("Result", "", &[end], "");
+    let data = |values: &[f32]| Tensor::from_slice(values, [values.len()]).unwrap();
+    let target = |values: [i64; 2]| Tensor::from_slice(&values, [2]).unwrap();
+    let mut request = text.request(false);
+    let four = data(&[1.0, 0.0, 2.0, 3.0, 4.0]);
+    let expected = |shape: [usize; 2]| Tensor::from_slice(&[0i64, 4, 6, 8], shape).unwrap();
+    for shape in [[2, 2], [2, 2], [4, 1], [1, 4], [4, 1]] {
+        let inputs = [four.clone(), target(shape.map(|size| size as i64))];
+        assert_eq!(infer(&mut request, &inputs).unwrap(), expected(shape));
+    }
+    // What does not fit is said, and forgotten.
+    assert!(infer(&mut request, &[four.clone(), target([3, 2])]).unwrap_err().contains("Reshape"));
+    assert_eq!(infer(&mut request, &[four.clone(), target([2, 2])]).unwrap(), expected([2, 2]));
+    // The same target for another number of elements.
+    assert!(infer(&mut request, &[data(&[1.0, 1.0]), target([2, 2])]).is_err());
+    assert_eq!(infer(&mut request, &[data(&[0.0, 1.0]), target([1, 1])]).unwrap().shape()[..], [1, 1]);
+}
+
+#[test]
+fn lengths_follow_values_that_change() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?");
+    let stop = text.parameter("f32", "");
+    let found = places(&mut text, x);
+    let numbers = text.layer("Convert", "destination_type=\"f32\"", &[found], "FP32");
+    let (first, axis) = (text.integers(&[0]), text.constant("i64", &[], &0i64.to_le_bytes()));
+    let flat = text.integers(&[-1]);
+    let numbers = text.layer("Reshape", "special_zero=\"false\"", &[numbers, flat], "FP32");
+    let start = text.layer("Gather", "batch_dims=\"0\"", &[numbers, first, axis], "FP32");
+    let scalar = text.constant("i64", &[1], &0i64.to_le_bytes());
+    let start = text.layer("Squeeze", "", &[start, scalar], "FP32");
+    let step = text.floats(&[], |_| 1.0);
+    let end = text.layer("Range", "output_type=\"f32\"", &[start, stop, step], "FP32");
+    text.layer("Result", "", &[end], "");
+    let mut request = text.request(false);
+    for (values, stop, expected) in [
+        ([1.0f32, 1.0], 3.0f32, vec![0.0f32, 1.0, 2.0]),
+        ([1.0, 1.0], 3.0, vec![0.0, 1.0, 2.0]),
+        ([0.0, 1.0], 3.0, vec![1.0, 2.0]),
+        ([0.0, 1.0], 4.0, vec![1.0, 2.0, 3.0]),
+        ([1.0, 0.0], 1.0, vec![0.0]),
+    ] {
+        let inputs = [Tensor::from_slice(&values, [2]).unwrap(), Tensor::from_slice(&[stop], []).unwrap()];
+        let result = infer(&mut request, &inputs).unwrap();
+        assert_eq!(result.slice::<f32>().unwrap(), expected);
+    }
+}
