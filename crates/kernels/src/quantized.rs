@@ -515,11 +515,14 @@ impl Job<'_> {
         let next_bytes = volume(taps) * self.weights.bytes_of(inputs) / QUAD * next_step;
         let groups = self.weights.bytes_of(inputs) / self.weights.lanes;
         let walk = Walk::new(self, taps, groups);
-        let tiles_of = |part: usize| span.clone().step_by(tile).map(move |position| (part, position));
-        for (part, position) in parts.flat_map(tiles_of) {
+        // Whole tiles are computed in one call, but for those whose values a function is applied to.
+        let whole = if function.is_none() { span.len() / tile * tile } else { 0 };
+        let rest = (span.start + whole..span.end).step_by(tile).map(|position| (position, 1));
+        let calls = (whole > 0).then_some((span.start, whole / tile)).into_iter().chain(rest);
+        for (part, (position, together)) in parts.flat_map(|part| calls.clone().map(move |call| (part, call))) {
             let count = tile.min(span.end - position);
             let next = (block + blocks) * block_bytes + (part * tiles + position / tile) * next_bytes;
-            let (next, next_step) = match self.weights.values.get(next..next + next_bytes) {
+            let (next, next_step) = match self.weights.values.get(next..next + next_bytes * together) {
                 Some(next) => (next.as_ptr(), next_step),
                 None => (self.weights.values[block * block_bytes..].as_ptr(), 0),
             };
@@ -563,9 +566,11 @@ impl Job<'_> {
                 strides,
                 stored_strides,
                 position,
+                count: together,
                 channels: self.channels - channel,
                 next,
                 next_step,
+                next_bytes: if next_step > 0 { next_bytes } else { 0 },
             };
             // SAFETY: the tile lies inside the output or the buffer, and everything it reads inside the slices that were
             // checked.
@@ -624,7 +629,7 @@ impl Job<'_> {
     }
 }
 
-/// Everything one tile needs.
+/// Everything that tiles one after the other need.
 struct Tile<'a> {
     input: *const u8,
     view: PlaneView,
@@ -648,13 +653,17 @@ struct Tile<'a> {
     strides: [usize; 2],
     /// The same of where results go.
     stored_strides: [usize; 2],
+    /// The first position of the first tile.
     position: usize,
+    /// The number of tiles.
+    count: usize,
     /// Channels that are stored, from the tile's first on.
     channels: usize,
-    /// Weights of the next blocks, of which each step asks for some: where they begin for this tile.
+    /// Weights of the next blocks, of which each step asks for some: where they begin for the first tile.
     next: *const i8,
-    /// Bytes from one step's to the next step's.
+    /// Bytes from one step's to the next step's, and from one tile's to the next tile's.
     next_step: usize,
+    next_bytes: usize,
 }
 
 /// The way through the quads of a window: those of one run of lanes, of all runs, of all taps across, of all taps down, of all
@@ -720,23 +729,28 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
     unsafe fn run<D: Dots>(self, d: D) {
         let tile = self.0;
         let blocks = (VECTORS * <D::S as Simd>::LANES).div_ceil(BLOCK);
-        match tile.stored {
-            Stored::Values(values) => prefetch_blocks::<_, POSITIONS>(values, tile.stored_strides, blocks),
-            Stored::Codes(codes, _) | Stored::Direct(codes, _) => {
-                prefetch_blocks::<_, POSITIONS>(codes, tile.stored_strides, blocks);
+        for index in 0..tile.count {
+            let at = index * POSITIONS;
+            let (added, stored) =
+                (tile.added.moved(at * tile.strides[0]), tile.stored.moved(at * tile.stored_strides[0]));
+            match stored {
+                Stored::Values(values) => prefetch_blocks::<_, POSITIONS>(values, tile.stored_strides, blocks),
+                Stored::Codes(codes, _) | Stored::Direct(codes, _) => {
+                    prefetch_blocks::<_, POSITIONS>(codes, tile.stored_strides, blocks);
+                }
             }
-        }
-        match tile.added {
-            Added::Nothing => {}
-            Added::Values(values) => prefetch_blocks::<_, POSITIONS>(values, tile.strides, blocks),
-            Added::Codes(codes, _) => prefetch_blocks::<_, POSITIONS>(codes, tile.strides, blocks),
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            let sums = self.accumulate(d);
-            match tile.stored {
-                Stored::Direct(codes, lanes) => self.finish_codes(d, &sums, codes, lanes),
-                _ => self.finish(d, sums),
+            match added {
+                Added::Nothing => {}
+                Added::Values(values) => prefetch_blocks::<_, POSITIONS>(values, tile.strides, blocks),
+                Added::Codes(codes, _) => prefetch_blocks::<_, POSITIONS>(codes, tile.strides, blocks),
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                let sums = self.accumulate(d, tile.position + at, tile.next.wrapping_add(index * tile.next_bytes));
+                match stored {
+                    Stored::Direct(codes, lanes) => self.finish_codes(d, &sums, codes, lanes),
+                    _ => self.finish(d, sums, &added, &stored),
+                }
             }
         }
     }
@@ -746,17 +760,17 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
 type Sums<D, const POSITIONS: usize, const VECTORS: usize> = [[<<D as Dots>::S as Simd>::I; VECTORS]; POSITIONS];
 
 impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECTORS> {
-    /// The sums of all products.
+    /// The sums of all products of the tile from `position` on, which asks for the weights from `next` on.
     ///
     /// # Safety
     /// The tile's pointers cover what its geometry asks for.
     #[inline(always)]
-    unsafe fn accumulate<D: Dots>(&self, d: D) -> Sums<D, POSITIONS, VECTORS> {
+    unsafe fn accumulate<D: Dots>(&self, d: D, position: usize, mut next: *const i8) -> Sums<D, POSITIONS, VECTORS> {
         let (tile, s) = (self.0, d.simd());
         let view = &tile.view;
         let mut sums = [[s.splat_i(0); VECTORS]; POSITIONS];
         let mut pointers = [tile.input; POSITIONS];
-        let (mut y, mut x) = (tile.position / view.output[1], tile.position % view.output[1]);
+        let (mut y, mut x) = (position / view.output[1], position % view.output[1]);
         for position in 0..POSITIONS {
             for vector in 0..VECTORS {
                 // SAFETY: there is a beginning for each lane of two blocks.
@@ -770,7 +784,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                 (y, x) = (y + 1, 0);
             }
         }
-        let (mut weights, mut next) = (tile.weights, tile.next);
+        let mut weights = tile.weights;
         let mut walk = tile.walk;
         let mut offset = 0;
         // One loop over everything keeps the sums in registers throughout.
@@ -851,7 +865,13 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
     /// # Safety
     /// The tile's pointers cover what its geometry asks for.
     #[inline(always)]
-    unsafe fn finish<D: Dots>(&self, d: D, sums: Sums<D, POSITIONS, VECTORS>) {
+    unsafe fn finish<D: Dots>(
+        &self,
+        d: D,
+        sums: Sums<D, POSITIONS, VECTORS>,
+        added: &Added,
+        stored: &Stored<'_, { 2 * BLOCK }>,
+    ) {
         let (tile, s) = (self.0, d.simd());
         let lanes = <D::S as Simd>::LANES;
         let per_block = BLOCK / lanes;
@@ -866,7 +886,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
             unsafe {
                 let scale = s.load(tile.scales.as_ptr().add(vector * lanes));
                 let bias = s.load(tile.bias.as_ptr().add(vector * lanes));
-                let encoding = match &tile.stored {
+                let encoding = match stored {
                     Stored::Codes(_, encoding) => Some(encoding.at(s, vector * lanes)),
                     _ => None,
                 };
@@ -881,7 +901,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                         sum = to.values(s, from.codes(s, sum));
                     }
                     let from = place(position, tile.strides);
-                    match &tile.added {
+                    match added {
                         Added::Nothing => {}
                         Added::Values(values) if is_whole => sum = s.add(sum, s.load(values.wrapping_add(from))),
                         Added::Values(values) => sum = s.add(sum, s.load_partial(values.wrapping_add(from), count)),
@@ -895,7 +915,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                         sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
                     }
                     let to = place(position, tile.stored_strides);
-                    match (&tile.stored, &encoding) {
+                    match (stored, &encoding) {
                         (Stored::Values(values), _) => {
                             let value = s.min(high, s.max(low, sum));
                             match is_whole {

@@ -282,6 +282,18 @@ pub(super) enum Added {
     Codes(*const u8, Decoding),
 }
 
+impl Added {
+    /// The same so many elements further on.
+    #[inline(always)]
+    pub(super) fn moved(self, elements: usize) -> Self {
+        match self {
+            Added::Nothing => Added::Nothing,
+            Added::Values(values) => Added::Values(values.wrapping_add(elements)),
+            Added::Codes(codes, decoding) => Added::Codes(codes.wrapping_add(elements), decoding),
+        }
+    }
+}
+
 /// Where the values of a tile go.
 #[derive(Clone, Copy)]
 pub(crate) enum Stored<'a, const LANES: usize> {
@@ -289,6 +301,18 @@ pub(crate) enum Stored<'a, const LANES: usize> {
     Codes(*mut u8, &'a EncodingLanes<LANES>),
     /// Codes of sums to which nothing is added.
     Direct(*mut u8, &'a DirectLanes<LANES>),
+}
+
+impl<const LANES: usize> Stored<'_, LANES> {
+    /// The same so many elements further on.
+    #[inline(always)]
+    pub(super) fn moved(self, elements: usize) -> Self {
+        match self {
+            Stored::Values(values) => Stored::Values(values.wrapping_add(elements)),
+            Stored::Codes(codes, encoding) => Stored::Codes(codes.wrapping_add(elements), encoding),
+            Stored::Direct(codes, lanes) => Stored::Direct(codes.wrapping_add(elements), lanes),
+        }
+    }
 }
 
 /// Reads the bytes of the first `count` lanes.
