@@ -491,10 +491,15 @@ fn unit_of(bytes: usize) -> usize {
     [8, 4, 2].into_iter().find(|unit| bytes.is_multiple_of(*unit)).unwrap_or(1)
 }
 
+/// Indices that are checked together.
+const CHECKED: usize = 256;
+
 /// An index into an axis.
 pub trait Index: Copy + Sync {
     /// The position that the index names in an axis of `size`, negative indices counting from its end; `None` outside.
     fn position(self, size: usize) -> Option<usize>;
+    /// Whether it names no position in an axis of `size`.
+    fn is_outside(self, size: usize) -> bool;
 }
 
 macro_rules! indices {
@@ -506,11 +511,26 @@ macro_rules! indices {
                 let position = if self < 0 { (size as i64).checked_add(self as i64)? } else { self as i64 };
                 usize::try_from(position).ok().filter(|&position| position < size)
             }
+            #[inline]
+            fn is_outside(self, size: usize) -> bool {
+                // No slice is longer than that.
+                let (index, size) = (self as i64, size as i64);
+                (index >= size) | (index < -size)
+            }
         })*
     };
 }
 
 indices!(i32 i64 u8);
+
+/// The place of the first index that lies outside of an axis of `size`.
+pub fn first_outside<I: Index>(indices: &[I], size: usize) -> Option<usize> {
+    // Almost always all lie inside, which is found out without a branch for each.
+    let is_any = |indices: &[I]| indices.iter().fold(false, |any, index| any | index.is_outside(size));
+    let pieces = indices.chunks(CHECKED).enumerate();
+    let (piece, indices) = pieces.into_iter().find(|(_, indices)| is_any(indices))?;
+    Some(piece * CHECKED + indices.iter().position(|index| index.is_outside(size))?)
+}
 
 /// Gathers blocks of `inner` bytes: `output[b, o, i] = data[b, o, indices[b, i]]` with `data`
 /// `[batch, outer, axis]`, `indices` `[batch, count]` and `output` `[batch, outer, count]`. Negative indices count from
@@ -528,7 +548,7 @@ pub fn gather<I: Index>(
     check_exact("data", data.len(), product("data", &[batch, outer, axis, inner])?)?;
     check_exact("indices", indices.len(), product("indices", &[batch, count])?)?;
     check_exact("output", output.len(), product("output", &[batch, outer, count, inner])?)?;
-    if let Some(bad) = indices.iter().position(|index| index.position(axis).is_none()) {
+    if let Some(bad) = first_outside(indices, axis) {
         return Err(KernelError {
             argument: "indices",
             reason: "an index lies outside the axis",
@@ -763,6 +783,11 @@ fn pad_line(
     if first < end {
         let from = (first as isize - begin) as usize * width;
         output[first * width..end * width].copy_from_slice(&source[from..from + (end - first) * width]);
+    }
+    if mode == PadMode::Constant {
+        fill(value, &mut output[..first * width]);
+        fill(value, &mut output[end * width..]);
+        return;
     }
     for place in (0..first).chain(end..line) {
         let target = &mut output[place * width..][..width];

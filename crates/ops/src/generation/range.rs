@@ -87,13 +87,18 @@ impl Operation for Range {
         let shape = Shape::from([numbers.length()?]);
         let mut output = context.output(0, &shape)?;
         dispatch!(element_type, T in [numeric] => {
-            let target = output.slice_mut::<T>()?.iter_mut().enumerate();
+            let target = output.slice_mut::<T>()?;
             match numbers {
-                Numbers::Integer([start, _, step]) => {
-                    target.for_each(|(i, target)| *target = T::from_i128(start + step * i as i128));
+                Numbers::Integer([mut next, _, step]) => {
+                    for target in target {
+                        *target = T::from_i128(next);
+                        next += step;
+                    }
                 }
                 Numbers::Float([start, _, step]) => {
-                    target.for_each(|(i, target)| *target = T::from_f64(start + step * i as f64));
+                    for (i, target) in target.iter_mut().enumerate() {
+                        *target = T::from_f64(start + step * i as f64);
+                    }
                 }
             }
             Ok(())

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ovir_kernels::movement::{self as kernels, Index, StridedCopy, concat_part, gather, split_part};
+use ovir_kernels::movement::{self as kernels, Index, StridedCopy, concat_part, first_outside, gather, split_part};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_ops::matrix::einsum::Einsum;
 use ovir_ops::movement::{
@@ -305,10 +305,9 @@ impl GatherKernel {
         geometry: &GatherGeometry,
     ) -> OpResult {
         let inner = geometry.inner * self.width;
-        let Some(position) = indices.iter().position(|index| index.position(geometry.size).is_none()) else {
-            let sizes = [geometry.batches, geometry.outer, geometry.size, geometry.indices];
-            return gather(sizes, inner, data.bytes(), indices, output).map_err(kernel_error);
-        };
+        let sizes = [geometry.batches, geometry.outer, geometry.size, geometry.indices];
+        let Err(error) = gather(sizes, inner, data.bytes(), indices, output) else { return Ok(()) };
+        let Some(position) = first_outside(indices, geometry.size) else { return Err(kernel_error(error)) };
         if self.operation.class_version < 8 {
             return Err(out_of_range(value(indices[position]), position, geometry.size as i64));
         }
