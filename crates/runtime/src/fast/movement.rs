@@ -17,7 +17,7 @@ use ovir_ops::movement::{
     transpose::Transpose,
     variadic_split::VariadicSplit,
 };
-use ovir_ops::{Blame, OpError, OpResult, Operation};
+use ovir_ops::{Blame, OpError, OpResult, Operation, integers_of_view};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
 
 use super::layout::{around, axis_of};
@@ -55,13 +55,15 @@ struct GatherKernel {
     width: usize,
 }
 
-/// Pad with constant pads.
+/// Pad.
 struct PadKernel {
     mode: kernels::PadMode,
-    begin: SmallVec<[isize; 8]>,
-    end: SmallVec<[isize; 8]>,
+    /// What comes before and after each axis; `None` if the inputs tell when it runs.
+    pads: Option<[Pads; 2]>,
     width: usize,
 }
+
+type Pads = SmallVec<[isize; 8]>;
 
 /// Claims movements.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
@@ -82,7 +84,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     } else if operation.downcast_ref::<Split>().is_some() || operation.downcast_ref::<VariadicSplit>().is_some() {
         Box::new(SplitKernel { axis: *integers(1)?.first()?, width })
     } else if let Some(pad) = operation.downcast_ref::<Pad>() {
-        Box::new(PadKernel::of(pad, &integers(1)?, &integers(2)?, width)?)
+        Box::new(PadKernel::of(pad, integers(1).as_deref(), integers(2).as_deref(), width)?)
     } else {
         let gather = operation.downcast_ref::<Gather>()?;
         let index_type = context.inputs.get(1)?.element_type;
@@ -248,34 +250,41 @@ impl Kernel for SplitKernel {
 }
 
 impl PadKernel {
-    fn of(pad: &Pad, begin: &[i64], end: &[i64], width: usize) -> Option<PadKernel> {
+    fn of(pad: &Pad, begin: Option<&[i64]>, end: Option<&[i64]>, width: usize) -> Option<PadKernel> {
         let mode = match pad.attributes.pad_mode {
             PadMode::Constant => kernels::PadMode::Constant,
             PadMode::Edge => kernels::PadMode::Edge,
             PadMode::Reflect => kernels::PadMode::Reflect,
             PadMode::Symmetric => kernels::PadMode::Symmetric,
         };
+        let (Some(begin), Some(end)) = (begin, end) else {
+            let is_constant = pad.attributes.pad_mode == PadMode::Constant;
+            return is_constant.then_some(PadKernel { mode, pads: None, width });
+        };
         // Cropping one end while the other one is mirrored has rules of its own, which the reference knows.
         let is_plain = begin.iter().chain(end).all(|pad| *pad >= 0);
-        let sizes = |pads: &[i64]| pads.iter().map(|pad| isize::try_from(*pad).ok()).collect::<Option<_>>();
-        is_plain.then_some(PadKernel { mode, begin: sizes(begin)?, end: sizes(end)?, width })
+        is_plain.then_some(PadKernel { mode, pads: Some([sizes(begin)?, sizes(end)?]), width })
     }
+}
+
+fn sizes(pads: &[i64]) -> Option<Pads> {
+    pads.iter().map(|pad| isize::try_from(*pad).ok()).collect()
+}
+
+/// Whether data with these pads have the shape of the output.
+fn is_padded([begin, end]: &[Pads; 2], data: &Shape, output: &Shape) -> bool {
+    let padded = |axis: usize| data[axis].checked_add_signed(begin[axis])?.checked_add_signed(end[axis]);
+    let rank = data.rank();
+    let has_rank = begin.len() == rank && end.len() == rank && output.rank() == rank;
+    has_rank && (0..rank).all(|axis| padded(axis) == Some(output[axis]))
 }
 
 impl Kernel for PadKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return false };
-        let padded = |axis: usize| {
-            let sum = data[axis].checked_add_signed(self.begin[axis])?.checked_add_signed(self.end[axis])?;
-            (sum == output[axis]).then_some(sum)
-        };
-        let rank = data.rank();
-        (1..=8).contains(&rank)
-            && self.begin.len() == rank
-            && self.end.len() == rank
-            && output.rank() == rank
-            && data.elements() > 0
-            && (0..rank).all(|axis| padded(axis).is_some())
+        let fits = |pads: &[Pads; 2]| is_padded(pads, data, output);
+        let is_sized = (1..=8).contains(&data.rank()) && output.rank() == data.rank() && data.elements() > 0;
+        is_sized && self.pads.as_ref().is_none_or(fits)
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -284,12 +293,21 @@ impl Kernel for PadKernel {
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
+        let read = |port: usize| sizes(&integers_of_view(*io.inputs.get(port)?)?);
+        let told = match &self.pads {
+            Some(_) => None,
+            None => Some([read(1).ok_or_else(misfit)?, read(2).ok_or_else(misfit)?]),
+        };
+        let pads = self.pads.as_ref().or(told.as_ref()).ok_or_else(misfit)?;
+        if !is_padded(pads, io.inputs[0].shape(), output.shape()) {
+            return Err(misfit());
+        }
         let (data, zero) = (&io.inputs[0], [0u8; 8]);
         let value = match io.inputs.get(3) {
             Some(value) => value.bytes(),
             None => zero.get(..self.width).unwrap_or_default(),
         };
-        let (begin, end) = (&self.begin, &self.end);
+        let [begin, end] = pads;
         kernels::pad(self.mode, self.width, data.shape(), begin, end, value, data.bytes(), output.bytes_mut())
             .map_err(kernel_error)
     }
