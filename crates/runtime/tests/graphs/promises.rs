@@ -85,10 +85,9 @@ fn pads_follow_values_that_change() {
     let data: Vec<f32> = (0..24).map(|i| i as f32).collect();
     let data = Tensor::from_slice(&data, [2, 4, 3]).unwrap();
     let pads = |pads: [i64; 3]| Tensor::from_slice(&pads, [3]).unwrap();
-    for (begin, end) in
-        [([0, 1, 2], [0, 0, 1]), ([1, 0, 0], [0, 2, 0]), ([0, -1, 1], [0, -2, -1]), ([-1, 0, -2], [3, 0, 2])]
+    for (begin, end) in [([0, 1, 2], [0, 0, 1]), ([1, 0, 0], [0, 2, 0]), ([0, 0, 0], [0, 0, 0]), ([1, 0, 2], [3, 0, 2])]
     {
         text.check(&[data.clone(), pads(begin), pads(end)], &format!("pads {begin:?} {end:?}"));
     }
-    assert!(text.failure(&[data, pads([0, -3, 0]), pads([0, -2, 0])]).contains("Pad"));
+    assert!(text.failure(&[data, pads([0, -1, 0]), pads([0, 2, 0])]).contains("cropping needs version 12"));
 }
