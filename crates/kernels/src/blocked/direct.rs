@@ -1290,12 +1290,16 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
     let (mut weights, mut next) = (call.weights, call.next);
     let down = call.view.dilation[0] * call.view.input[1] * call.lanes;
     let right = call.view.dilation[1] * call.lanes;
+    // The taps across of a single plain channel lie side by side, as the channels of a block do.
+    let is_line = matches!(STEP, APART | 1 | 2) && call.lanes == 1 && call.channels == 1 && call.view.dilation[1] == 1;
+    let (across, channels, run) =
+        if is_line { (1, call.taps[1], call.taps[1]) } else { (call.taps[1], call.channels, call.lanes) };
     for ky in 0..call.taps[0] {
-        for kx in 0..call.taps[1] {
+        for kx in 0..across {
             let mut offset = ky * down + kx * right;
             let (mut channel, mut first) = (0, if STEP == STRADDLING { call.first_lane } else { 0 });
-            while channel < call.channels {
-                let lanes = (call.lanes - first).min(call.channels - channel);
+            while channel < channels {
+                let lanes = (run - first).min(channels - channel);
                 for lane in first..first + lanes {
                     prefetch_far(next);
                     next = next.wrapping_add(call.next_step);
