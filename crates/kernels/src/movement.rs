@@ -3,6 +3,7 @@
 
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
+use crate::simd::{Kernel, Simd, dispatch};
 use crate::tile::{SIDE, transpose};
 
 /// The most axes a copy keeps after collapsing.
@@ -293,6 +294,23 @@ struct Pointers<T> {
 // SAFETY: chunks write disjoint places and only read the input.
 unsafe impl<T> Sync for Pointers<T> {}
 
+/// Values of three channels that lie side by side, and where each channel goes.
+struct Triples<'a> {
+    from: &'a [[u32; 3]],
+    to: [&'a mut [u32]; 3],
+}
+
+impl Kernel for Triples<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let [red, green, blue] = self.to;
+        for (((red, green), blue), triple) in red.iter_mut().zip(green).zip(blue).zip(self.from) {
+            (*red, *green, *blue) = (triple[0], triple[1], triple[2]);
+        }
+    }
+}
+
 impl<T: Copy> Pointers<T> {
     /// Moves a tile of `high` rows and `wide` columns, at most [`TILE`] each or one of them at most [`NARROW`]: rows are
     /// contiguous in the output and columns in the input. It passes through the stack, so that every line of memory is
@@ -319,6 +337,16 @@ impl<T: Copy> Pointers<T> {
                     let to = to.offset(row as isize * output_step).add(column).cast::<f32>();
                     transpose(isa, from, input_step as usize, to, output_step as usize);
                 }
+                return;
+            }
+            let is_aligned = from.cast::<f32>().is_aligned() && to.cast::<f32>().is_aligned() && size_of::<T>() == 4;
+            if high == 3 && input_step == 3 && output_step >= wide as isize && is_aligned {
+                let target = |row: isize| {
+                    let line = to.offset(row * output_step).cast::<u32>();
+                    std::slice::from_raw_parts_mut(line, wide)
+                };
+                let from = std::slice::from_raw_parts(from.cast::<[u32; 3]>(), wide);
+                dispatch(crate::isa::detect(), Triples { from, to: [target(0), target(1), target(2)] });
                 return;
             }
             if high <= NARROW || wide <= NARROW {
