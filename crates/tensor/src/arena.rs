@@ -186,7 +186,7 @@ mod tests {
         assert!(arena.parts(&[], &[0..8, 4..12]).is_err());
         assert!(arena.parts(&[0..129], &[]).is_err());
         assert!(arena.parts(&[], &[64..64, 64..128]).is_ok());
-        let backwards = std::ops::Range { start: 8, end: 4 };
+        let backwards = Range { start: 8, end: 4 };
         assert!(ArenaLayout::new([backwards.clone()], []).is_err());
         assert!(ArenaLayout::new([], [backwards]).is_err());
         let layout = ArenaLayout::new([0..4, 2..8], [8..12]).unwrap();
