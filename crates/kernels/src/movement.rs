@@ -541,8 +541,7 @@ macro_rules! indices {
             }
             #[inline]
             fn is_outside(self, size: usize) -> bool {
-                // No slice is longer than that.
-                let (index, size) = (self as i64, size as i64);
+                let (index, size) = (self as i64, i64::try_from(size).unwrap_or(i64::MAX));
                 (index >= size) | (index < -size)
             }
         })*
@@ -555,8 +554,7 @@ indices!(i32 i64 u8);
 pub fn first_outside<I: Index>(indices: &[I], size: usize) -> Option<usize> {
     // Almost always all lie inside, which is found out without a branch for each.
     let is_any = |indices: &[I]| indices.iter().fold(false, |any, index| any | index.is_outside(size));
-    let pieces = indices.chunks(CHECKED).enumerate();
-    let (piece, indices) = pieces.into_iter().find(|(_, indices)| is_any(indices))?;
+    let (piece, indices) = indices.chunks(CHECKED).enumerate().find(|(_, indices)| is_any(indices))?;
     Some(piece * CHECKED + indices.iter().position(|index| index.is_outside(size))?)
 }
 
@@ -904,6 +902,42 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Channels that lie side by side go into planes, wherever the slices begin.
+    #[test]
+    fn few_channels_are_taken_apart() {
+        for (batch, places, channels) in
+            [(1, 1, 3), (2, 5, 3), (3, 97, 3), (1, 7001, 3), (1, 7001, 2), (2, 700, 4), (40, 16, 3)]
+        {
+            for (width, shift) in [(4, 0), (4, 1), (4, 2), (8, 4), (2, 0), (1, 0)] {
+                let count = batch * places * channels;
+                let mut input = vec![9; shift];
+                input.extend(bytes(count, width));
+                let mut output = vec![0xee; shift + count * width];
+                let copy = StridedCopy::transpose(&[batch, places, channels], &[0, 2, 1]).unwrap();
+                copy.run(width, &input[shift..], &mut output[shift..]).unwrap();
+                for (index, found) in output[shift..].chunks_exact(width).enumerate() {
+                    let (image, channel, place) =
+                        (index / places / channels, index / places % channels, index % places);
+                    let from = shift + ((image * places + place) * channels + channel) * width;
+                    assert_eq!(found, &input[from..][..width], "{batch} {places} {channels} {width} {shift}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn indices_outside_are_found() {
+        let indices: Vec<i64> = (0..600).map(|index| index % 7 - 3).collect();
+        assert_eq!(first_outside(&indices, 4), None);
+        assert_eq!(first_outside(&indices, 3), Some(6));
+        assert_eq!(first_outside(&indices[..300], 2), Some(0));
+        for size in [1 << 63, usize::MAX] {
+            assert_eq!(first_outside(&[i64::MIN + 1, i64::MAX - 1, 0], size), None);
+        }
+        assert_eq!(first_outside(&[0u8, 255], 255), Some(1));
+        assert_eq!(first_outside::<i32>(&[], 0), None);
     }
 
     fn bytes(count: usize, width: usize) -> Vec<u8> {

@@ -110,10 +110,10 @@ impl QuantizedWeights {
             return Err(KernelError::invalid("codes", "there is nothing to sum, or sums could exceed their integers"));
         }
         let values = pack_quads(shape, lanes, codes, taps, strides, |code| [code])?;
-        let mut sums = vec![0; shape[0].next_multiple_of(BLOCK)];
-        let block_len = (values.len() * BLOCK).checked_div(sums.len()).unwrap_or(0);
-        for (block, sums) in sums.chunks_exact_mut(BLOCK).enumerate() {
-            let (quads, _) = values[block * block_len..][..block_len].as_chunks::<QUAD>();
+        let mut weights = Self { shape, lanes, element: 1, values, sums: vec![0; shape[0].next_multiple_of(BLOCK)] };
+        let blocks = weights.values.chunks_exact(weights.block_bytes().max(1));
+        for (block, sums) in blocks.zip(weights.sums.chunks_exact_mut(BLOCK)) {
+            let (quads, _) = block.as_chunks::<QUAD>();
             for line in quads.chunks_exact(BLOCK) {
                 for (sum, quad) in sums.iter_mut().zip(line) {
                     for code in quad {
@@ -122,7 +122,7 @@ impl QuantizedWeights {
                 }
             }
         }
-        Ok(Self { shape, lanes, element: 1, values, sums })
+        Ok(weights)
     }
 
     /// How the data lie.

@@ -12,7 +12,7 @@ use crate::error::{KernelError, check_exact, product};
 use crate::gemm::CompressedMatrix;
 use crate::isa::{Isa, Tier};
 use crate::packed::Packed;
-use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
+use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// What is added to a signed code so that it becomes an unsigned byte.
@@ -84,39 +84,45 @@ impl DynamicWeights {
         let group = Self::group(k, group, matrix.group);
         let group = group.ok_or(KernelError::invalid("group", "does not divide the shared axis well"))?;
         let (blocks, groups, is_narrow) = (n.div_ceil(BLOCK), k / group, bits == 4);
-        let block_bytes = if is_narrow { k * BLOCK / 2 } else { k * BLOCK };
+        let block_bytes = block_bytes(k, is_narrow);
         let mut values = Packed::zeroed(product("codes", &[blocks, block_bytes])?);
         let mut starts = vec![0; product("codes", &[blocks, groups, BLOCK])?];
         let columns = |block: usize| BLOCK.min(n - block * BLOCK);
         // A packed code is less than the unsigned one by this.
         let lower = if is_narrow { 0 } else { MIDDLE };
-        let code = |row: usize, column: usize| {
-            let number = row * matrix.row_stride + column * matrix.column_stride;
-            let bytes = matrix.codes.bytes();
-            let stored = if is_narrow { bytes[number / 2] >> (number % 2 * 4) & 15 } else { bytes[number] };
-            stored ^ matrix.codes.flip()
-        };
-        parallel_chunks_mut(&mut values, block_bytes, nanoseconds_for_bytes(k * n * 8), |block, target: &mut [i8]| {
-            for lane in 0..columns(block) {
-                for row in 0..k {
-                    let (quad, code) = (row / QUAD, code(row, block * BLOCK + lane));
-                    let place = |quad: usize| (quad * BLOCK + lane) * QUAD + row % QUAD;
-                    if is_narrow {
-                        target[place(quad / 2)] |= (code << (quad % 2 * 4)).cast_signed();
-                    } else {
-                        // Unsigned bytes become signed ones.
-                        target[place(quad)] = (code ^ 128).cast_signed();
+        let (bytes, flip) = (matrix.codes.bytes(), matrix.codes.flip());
+        let (packed, sums) = (SharedMut::new(&mut values), SharedMut::new(&mut starts));
+        parallel_for(blocks, 1, nanoseconds_for_bytes(k * n * 8), |range| {
+            for block in range {
+                // SAFETY: blocks lie one behind the other, and each is in one range.
+                let (target, sums) = unsafe {
+                    (
+                        packed.slice(block * block_bytes..(block + 1) * block_bytes),
+                        sums.slice(block * groups * BLOCK..(block + 1) * groups * BLOCK),
+                    )
+                };
+                for lane in 0..columns(block) {
+                    let first = (block * BLOCK + lane) * matrix.column_stride;
+                    for number in 0..groups {
+                        let mut sum = 0;
+                        for row in number * group..(number + 1) * group {
+                            let stored = first + row * matrix.row_stride;
+                            let quad = row / QUAD;
+                            let place = |quad: usize| (quad * BLOCK + lane) * QUAD + row % QUAD;
+                            let code = if is_narrow {
+                                let code = ((bytes[stored / 2] >> (stored % 2 * 4)) & 15) ^ flip;
+                                target[place(quad / 2)] |= (code << (quad % 2 * 4)).cast_signed();
+                                code
+                            } else {
+                                let code = bytes[stored] ^ flip;
+                                // Unsigned bytes become signed ones.
+                                target[place(quad)] = (code ^ 128).cast_signed();
+                                code
+                            };
+                            sum += i32::from(code) - lower;
+                        }
+                        sums[number * BLOCK + lane] = -MIDDLE * sum;
                     }
-                }
-            }
-        });
-        let of_block = groups * BLOCK;
-        parallel_chunks_mut(&mut starts, of_block, nanoseconds_for_bytes(k * n * 8), |block, target| {
-            for (group_number, line) in target.chunks_mut(BLOCK).enumerate() {
-                for (lane, start) in line.iter_mut().enumerate().take(columns(block)) {
-                    let steps = group_number * group..(group_number + 1) * group;
-                    let packed = |row| i32::from(code(row, block * BLOCK + lane)) - lower;
-                    *start = -MIDDLE * steps.map(packed).sum::<i32>();
                 }
             }
         });
@@ -157,10 +163,6 @@ impl DynamicWeights {
     /// Groups of a row.
     fn groups(&self) -> usize {
         self.k / self.group
-    }
-
-    fn block_bytes(&self) -> usize {
-        if self.is_narrow { self.k * BLOCK / 2 } else { self.k * BLOCK }
     }
 
     /// The numbers of codes and of parameters of so many quantised rows.
@@ -207,6 +209,11 @@ impl DynamicWeights {
     }
 }
 
+/// Bytes of the packed codes of a block of columns with `k` rows.
+fn block_bytes(k: usize, is_narrow: bool) -> usize {
+    if is_narrow { k * BLOCK / 2 } else { k * BLOCK }
+}
+
 /// Quantises groups that lie one behind the other.
 struct QuantizeGroups<'a> {
     group: usize,
@@ -240,7 +247,7 @@ impl Kernel for QuantizeGroups<'_> {
                 // SAFETY: the line has a value, and the codes have a byte, for each lane.
                 unsafe {
                     let value = s.round(s.mul(s.load(line.as_ptr()), inverse));
-                    // What is not a number becomes a limit, whatever the order of the operands.
+                    // What is not a number has the code of zero on every tier; the group's scale tells of it.
                     let value = s.select(s.is_nan(value), s.splat(0.0), value);
                     let code = s.to_i(s.min(limit, s.max(s.neg(limit), value)));
                     sum = s.add_i(sum, code);
@@ -283,7 +290,7 @@ pub fn dynamic_product(
     let runs = rows.div_ceil(cached);
     let (shared, is_lowered) = (SharedMut::new(c), lowered_by(isa) == MIDDLE);
     // About 20 microseconds a task.
-    let grain = (1 << 19) / (together * b.block_bytes() * (1 + rows.min(cached) / 4)).max(1);
+    let grain = (1 << 19) / (together * block_bytes(b.k, b.is_narrow) * (1 + rows.min(cached) / 4)).max(1);
     parallel_for(runs * pairs, grain.max(1), b.nanoseconds(rows), |range| {
         for task in range {
             let (run, pair) = (task / pairs, task % pairs);
@@ -392,7 +399,7 @@ impl<const ROWS: usize, const VECTORS: usize> Fixed<'_, '_, ROWS, VECTORS> {
         let b = tile.b;
         let lanes = <D::S as Simd>::LANES;
         let per_block = BLOCK / lanes;
-        let (groups, block_bytes) = (b.groups(), b.block_bytes());
+        let (groups, block_bytes) = (b.groups(), block_bytes(b.k, b.is_narrow));
         let quads_at_once = if NARROW { 2 } else { 1 };
         let mut values = b.values.as_ptr().wrapping_add(tile.block * block_bytes);
         let codes = tile.a.codes.as_ptr().wrapping_add(tile.row * b.k);

@@ -54,24 +54,29 @@ pub(super) fn convolution(
     Some(Box::new(Bf16Convolution { isa: isa::detect(), form, filter: shape, weights, epilogue, data_port }))
 }
 
-/// A product of so many rows and columns, whose constant lies with such strides; `None` where it is compressed.
-pub(super) fn product(
+/// The constant of a product in bf16, of so many rows and columns with such strides; `None` where it is compressed or bf16 is not
+/// wanted.
+pub(super) fn matrix_weights(
     context: &mut ClaimContext<'_>,
-    (data_port, weights_port): (usize, usize),
+    port: usize,
     size: [usize; 2],
     strides: [usize; 2],
-    epilogue: EpilogueParts,
-) -> Option<Box<dyn Kernel>> {
+) -> Option<Arc<Bf16Weights>> {
     let is_half = |element_type: ElementType| matches!(element_type, ElementType::F16 | ElementType::Bf16);
-    if (context.stored)(weights_port).is_some_and(|stored| !is_half(stored.codes.element_type())) {
+    let is_compressed = (context.stored)(port).is_some_and(|stored| !is_half(stored.codes.element_type()));
+    if is_compressed || !is_wanted(context) {
         return None;
     }
-    let tensor = (context.constant)(weights_port)?;
-    let key = context.key(weights_port, &tensor);
-    let weights = context.packed.get(key, format!("bf16 matmul {size:?} {strides:?}"), || {
+    let tensor = (context.constant)(port)?;
+    let key = context.key(port, &tensor);
+    context.packed.get(key, format!("bf16 matmul {size:?} {strides:?}"), || {
         Bf16Weights::of_matrix(size, tensor.aligned().ok()?.slice::<f32>().ok()?, strides).ok()
-    })?;
-    Some(Box::new(Bf16Product { isa: isa::detect(), weights, epilogue, data_port }))
+    })
+}
+
+/// A product with such a right operand.
+pub(super) fn product(weights: Arc<Bf16Weights>, data_port: usize, epilogue: EpilogueParts) -> Box<dyn Kernel> {
+    Box::new(Bf16Product { isa: isa::detect(), weights, epilogue, data_port })
 }
 
 fn misfit() -> OpError {

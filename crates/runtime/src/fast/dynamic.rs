@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use ovir_kernels::epilogue::Epilogue;
-use ovir_kernels::gemm::CompressedMatrix;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::quantized::{DynamicRows, DynamicWeights, dynamic_product};
 use ovir_ops::OpResult;
 use ovir_tensor::Shape;
 
-use super::matmul::{as_epilogue, same_residual};
+use super::matmul::{as_epilogue, packed_matrix, same_residual};
 use super::parts::{EpilogueParts, kernel_error, scratch_f32};
-use super::{ClaimContext, Kernel, PackKey, StepIo, StepShapes};
+use super::{ClaimContext, Kernel, StepIo, StepShapes};
 
 /// A product with a constant right operand of four or eight bits.
 struct DynamicProduct {
@@ -26,32 +25,16 @@ struct DynamicProduct {
 pub(super) fn weights(
     context: &mut ClaimContext<'_>,
     port: usize,
-    [k, n]: [usize; 2],
-    [row_stride, column_stride]: [usize; 2],
+    size: [usize; 2],
+    strides: [usize; 2],
 ) -> Option<Arc<DynamicWeights>> {
     let wanted = context.dynamic_group;
     let stored = (context.stored)(port).filter(|stored| wanted > 0 && stored.is_large())?;
-    let parameters = stored.matrix(k, n, row_stride == 1)?;
-    DynamicWeights::group(k, wanted, parameters.group)?;
-    let (address, length) = stored.codes.identity();
-    let format = format!("dynamic matmul {k}x{n} {row_stride} {column_stride} {wanted} {}", stored.fingerprint());
-    let packed = context.packed.get(PackKey::Bytes(address, length), format, || {
-        let codes = stored.codes()?;
-        let matrix = CompressedMatrix {
-            k,
-            n,
-            codes: codes.view(),
-            row_stride,
-            column_stride,
-            group: parameters.group,
-            scales: parameters.scales.as_deref(),
-            zeros: parameters.zeros.as_deref(),
-        };
-        DynamicWeights::pack(&matrix, wanted).ok()
-    })?;
-    // The pages of the codes were read once; kernels read the packed form from now on.
-    stored.codes.release();
-    Some(packed)
+    let [k, n] = size;
+    DynamicWeights::group(k, wanted, stored.matrix(k, n, strides[0] == 1)?.group)?;
+    packed_matrix(context, &stored, size, strides, &format!("dynamic matmul {wanted}"), |matrix| {
+        DynamicWeights::pack(matrix, wanted).ok()
+    })
 }
 
 /// A product with such a right operand.

@@ -9,6 +9,7 @@ use ovir_kernels::gemm::{
 };
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
+use ovir_kernels::quantized::{Bf16Weights, DynamicWeights};
 use ovir_ops::matrix::matmul::{MatMul, MatMulAttributes};
 use ovir_ops::{Blame, OpError, OpResult};
 use ovir_tensor::{ElementType, Shape, SmallVec};
@@ -16,7 +17,7 @@ use ovir_tensor::{ElementType, Shape, SmallVec};
 use crate::decompression::Stored;
 
 use super::parts::{EpilogueParts, Parts, kernel_error, scratch_f32};
-use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+use super::{Claim, ClaimContext, Kernel, PackKey, StepIo, StepShapes};
 
 /// A product with a constant right operand.
 struct PackedProduct {
@@ -32,6 +33,15 @@ enum Weights {
     Wide(Arc<PackedB>),
     /// As the model stores it.
     Stored(Arc<CompressedB>),
+}
+
+/// A constant right operand, which tells the kernel.
+enum Operand {
+    Plain(Weights),
+    /// The data are quantised as they come.
+    Dynamic(Arc<DynamicWeights>),
+    /// The data are rounded to bf16.
+    Bf16(Arc<Bf16Weights>),
 }
 
 /// A product of two computed operands.
@@ -54,18 +64,20 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     }
     let isa = isa::detect();
     let columns = context.outputs.first()?.shape.dims().and_then(|d| d.last()?.get());
-    if let Some(claim) = claim_rounded(context, &parts, &attributes, columns) {
-        return Some(claim);
-    }
-    if let Some(weights) = weights(context, ports, attributes.transpose_a, attributes.transpose_b)
-        && Some(weights.n()) == columns
-        && context.inputs[ports.0].shape.rank().is_some_and(|rank| rank >= 2)
+    let has_rows = context.inputs[ports.0].shape.rank().is_some_and(|rank| rank >= 2);
+    if has_rows
+        && let Some((operand, n)) = constant_operand(context, ports.1, &attributes)
+        && columns == Some(n)
     {
-        let epilogue = parts.epilogue(context, weights.n())?;
+        let epilogue = parts.epilogue(context, n)?;
         let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[ports.1]);
         packed_inputs.extend(parts.packed_ports(&epilogue));
-        let kernel = PackedProduct { isa, weights, epilogue, data_port: ports.0 };
-        return Some(Claim { kernel: Box::new(kernel), packed_inputs });
+        let kernel = match operand {
+            Operand::Plain(weights) => Box::new(PackedProduct { isa, weights, epilogue, data_port: ports.0 }),
+            Operand::Dynamic(weights) => super::dynamic::product(weights, ports.0, epilogue),
+            Operand::Bf16(weights) => super::bf16::product(weights, ports.0, epilogue),
+        };
+        return Some(Claim { kernel, packed_inputs });
     }
     let epilogue = match columns {
         Some(columns) => parts.epilogue(context, columns)?,
@@ -80,85 +92,58 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
-/// Claims a product with a constant in a way that rounds its operands, if that is wanted.
-fn claim_rounded(
+/// The constant right operand, packed, and its columns: in a form that has the data rounded where that is wanted.
+fn constant_operand(
     context: &mut ClaimContext<'_>,
-    parts: &Parts<'_>,
+    port: usize,
     attributes: &MatMulAttributes,
-    columns: Option<usize>,
-) -> Option<Claim> {
-    let ports = (*parts.inputs.first()?, *parts.inputs.get(1)?);
-    let shape = context.inputs.get(ports.1)?.shape.to_shape()?;
-    let (k, n) = matrix(&shape, attributes.transpose_b)?;
-    let has_rows = context.inputs.get(ports.0)?.shape.rank().is_some_and(|rank| rank >= 2);
-    let is_wanted = super::bf16::is_wanted(context) || context.dynamic_group > 0;
-    (is_wanted && !attributes.transpose_a && has_rows && columns == Some(n)).then_some(())?;
-    let epilogue = parts.epilogue(context, n)?;
-    let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[ports.1]);
-    packed_inputs.extend(parts.packed_ports(&epilogue));
+) -> Option<(Operand, usize)> {
+    let shape = context.inputs.get(port)?.shape.to_shape()?;
+    let (k, n) = matrix(&shape, attributes.transpose_b).filter(|_| !attributes.transpose_a)?;
     let strides = if attributes.transpose_b { [1, k] } else { [n, 1] };
-    let kernel = match super::dynamic::weights(context, ports.1, [k, n], strides) {
-        Some(weights) => super::dynamic::product(weights, ports.0, epilogue),
-        None if super::bf16::is_wanted(context) => super::bf16::product(context, ports, [k, n], strides, epilogue)?,
-        None => return None,
-    };
-    Some(Claim { kernel, packed_inputs })
-}
-
-/// The constant right operand, packed.
-fn weights(
-    context: &mut ClaimContext<'_>,
-    ports: (usize, usize),
-    transpose_a: bool,
-    transpose_b: bool,
-) -> Option<Weights> {
-    let shape = context.inputs.get(ports.1)?.shape.to_shape()?;
-    let (k, n) = matrix(&shape, transpose_b)?;
-    let strides = if transpose_b { (1, k) } else { (n, 1) };
-    if transpose_a {
-        return None;
+    if let Some(weights) = super::dynamic::weights(context, port, [k, n], strides) {
+        return Some((Operand::Dynamic(weights), n));
     }
-    let isa = isa::detect();
-    if let Some(stored) = (context.stored)(ports.1).filter(Stored::is_large)
-        && let Some(weights) = stored_weights(context, &stored, (k, n), strides)
+    if let Some(weights) = super::bf16::matrix_weights(context, port, [k, n], strides) {
+        return Some((Operand::Bf16(weights), n));
+    }
+    if let Some(stored) = (context.stored)(port).filter(Stored::is_large)
+        && let Some(weights) = packed_matrix(context, &stored, [k, n], strides, "stored matmul", |matrix| {
+            CompressedB::pack(isa::detect(), matrix).ok()
+        })
     {
-        return Some(weights);
+        return Some((Operand::Plain(Weights::Stored(weights)), n));
     }
-    let tensor = (context.constant)(ports.1)?;
-    let key = context.key(ports.1, &tensor);
-    let packed = context.packed.get(key, format!("matmul {k}x{n} {transpose_b}"), || {
-        PackedB::pack(isa, k, n, tensor.aligned().ok()?.slice::<f32>().ok()?, strides.0, strides.1).ok()
+    let tensor = (context.constant)(port)?;
+    let key = context.key(port, &tensor);
+    let packed = context.packed.get(key, format!("matmul {k}x{n} {}", attributes.transpose_b), || {
+        PackedB::pack(isa::detect(), k, n, tensor.aligned().ok()?.slice::<f32>().ok()?, strides[0], strides[1]).ok()
     })?;
-    Some(Weights::Wide(packed))
+    Some((Operand::Plain(Weights::Wide(packed)), n))
 }
 
-fn stored_weights(
+/// A stored matrix of so many rows and columns, whose values lie so far apart along both, packed in the form of this name.
+pub(super) fn packed_matrix<T: Send + Sync + 'static>(
     context: &mut ClaimContext<'_>,
     stored: &Stored,
-    (k, n): (usize, usize),
-    strides: (usize, usize),
-) -> Option<Weights> {
-    let parameters = stored.matrix(k, n, strides.0 == 1)?;
+    [k, n]: [usize; 2],
+    [row_stride, column_stride]: [usize; 2],
+    form: &str,
+    pack: impl FnOnce(&CompressedMatrix<'_>) -> Option<T>,
+) -> Option<Arc<T>> {
+    let parameters = stored.matrix(k, n, row_stride == 1)?;
     let (address, length) = stored.codes.identity();
     // The parameters are part of the value, so that one constant with two scales is packed twice.
-    let format = format!("stored matmul {k}x{n} {strides:?} {}", stored.fingerprint());
-    let packed = context.packed.get(super::PackKey::Bytes(address, length), format, || {
+    let format = format!("{form} {k}x{n} {row_stride} {column_stride} {}", stored.fingerprint());
+    let packed = context.packed.get(PackKey::Bytes(address, length), format, || {
         let codes = stored.codes()?;
-        let matrix = CompressedMatrix {
-            k,
-            n,
-            codes: codes.view(),
-            row_stride: strides.0,
-            column_stride: strides.1,
-            group: parameters.group,
-            scales: parameters.scales.as_deref(),
-            zeros: parameters.zeros.as_deref(),
-        };
-        CompressedB::pack(isa::detect(), &matrix).ok()
+        let (scales, zeros) = (parameters.scales.as_deref(), parameters.zeros.as_deref());
+        let (codes, group) = (codes.view(), parameters.group);
+        pack(&CompressedMatrix { k, n, codes, row_stride, column_stride, group, scales, zeros })
     })?;
     // The pages of the codes were read once; kernels read the packed form from now on.
     stored.codes.release();
-    Some(Weights::Stored(packed))
+    Some(packed)
 }
 
 /// Rows and columns of a constant that is one matrix, whatever leading ones its shape has.
