@@ -48,14 +48,18 @@ def _swin(t):
     return t.SwinConfig(**sizes, out_features=names)
 
 
+_OWN_BACKBONE = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
+"""Says that a detector's backbone is the one of `backbone_config`, with weights of its own."""
+
+
 def _detr(t):
-    return t.DetrConfig(use_timm_backbone=False, backbone_config=_resnet(t.ResNetConfig, 1), **_DETECTOR)
+    return t.DetrConfig(**_OWN_BACKBONE, backbone_config=_resnet(t.ResNetConfig, 1), **_DETECTOR)
 
 
 def _deformable_detr(t):
     backbone = _resnet(t.ResNetConfig, 3)
     refined = {"two_stage": True, "with_box_refine": True, "two_stage_num_proposals": 12, "num_feature_levels": 4}
-    return t.DeformableDetrConfig(use_timm_backbone=False, backbone_config=backbone, **refined, **_DETECTOR)
+    return t.DeformableDetrConfig(**_OWN_BACKBONE, backbone_config=backbone, **refined, **_DETECTOR)
 
 
 def _rt_detr(t):

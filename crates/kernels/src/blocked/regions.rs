@@ -28,8 +28,6 @@ pub struct RegionTable {
     /// The end of each bin among the taps.
     ends: Vec<usize>,
     taps: Vec<(u32, f32)>,
-    /// One more than the largest position.
-    size: usize,
 }
 
 impl RegionTable {
@@ -37,7 +35,6 @@ impl RegionTable {
     pub fn clear(&mut self) {
         self.ends.clear();
         self.taps.clear();
-        self.size = 0;
     }
 
     /// Adds a position to the bin that is being made. Weights of a position that comes again soon are summed up.
@@ -51,7 +48,6 @@ impl RegionTable {
             Some((_, sum)) => *sum += weight,
             None => self.taps.push((tap, weight)),
         }
-        self.size = self.size.max(position + 1);
         Ok(())
     }
 
@@ -73,6 +69,24 @@ impl RegionTable {
         let start = if first == 0 { 0 } else { self.ends[first - 1] };
         Bins { start, ends: &self.ends[first..first + bins], taps: &self.taps }
     }
+
+    /// Whether all positions of a region lie on an axis of `size`.
+    fn lies_in(&self, region: usize, bins: usize, size: usize) -> bool {
+        let Bins { start, ends, taps } = self.of_region(region, bins);
+        let end = ends.last().copied().unwrap_or(start);
+        taps[start..end].iter().all(|(position, _)| (*position as usize) < size)
+    }
+}
+
+/// A feature map of one image: blocks of channels, `[channels / 16, height, width, 16]`.
+#[derive(Debug, Clone, Copy)]
+pub struct RegionMap<'a> {
+    /// Lines of the map.
+    pub height: usize,
+    /// Columns of the map.
+    pub width: usize,
+    /// The values.
+    pub values: &'a [f32],
 }
 
 /// The bins of one region.
@@ -83,49 +97,54 @@ struct Bins<'a> {
     taps: &'a [(u32, f32)],
 }
 
-/// Writes the plain `[regions, channels, bins, bins]` of regions of the blocked `input`, which is
-/// `[batch, channels, height, width]`. `images` tells the image of each region; `rows` and `columns` have `bins[0]` and
-/// `bins[1]` bins for each.
+/// Writes the plain `[regions, channels, bins, bins]` of regions of feature maps, which have so many channels. `of_region`
+/// tells the map of each region; `rows` and `columns` have `bins[0]` and `bins[1]` bins for each.
 ///
 /// # Errors
 /// A slice or a table does not fit, a region lies outside of its map, or there are more than [`MOST_BINS`] bins.
 pub fn blocked_regions(
     isa: Isa,
     pool: RegionPool,
-    shape: [usize; 4],
-    images: &[usize],
+    channels: usize,
+    maps: &[RegionMap<'_>],
+    of_region: &[usize],
     bins: [usize; 2],
     (rows, columns): (&RegionTable, &RegionTable),
-    input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    let [batch, channels, height, width] = shape;
     let count = product("bins", &bins)?;
     if count > MOST_BINS {
         return Err(KernelError::invalid("bins", "are too many"));
     }
-    if rows.bins() != product("rows", &[images.len(), bins[0]])?
-        || columns.bins() != product("columns", &[images.len(), bins[1]])?
+    if rows.bins() != product("rows", &[of_region.len(), bins[0]])?
+        || columns.bins() != product("columns", &[of_region.len(), bins[1]])?
     {
         return Err(KernelError::invalid("rows", "are not those of the regions"));
     }
-    if rows.size > height || columns.size > width || images.iter().any(|image| *image >= batch) {
-        return Err(KernelError::invalid("images", "have no such place"));
+    for map in maps {
+        check_exact("maps", map.values.len(), blocked_len(1, channels, product("maps", &[map.height, map.width])?))?;
     }
-    let plane = product("input", &[height, width, BLOCK])?;
-    check_exact("input", input.len(), blocked_len(batch, channels, plane / BLOCK))?;
-    check_exact("output", output.len(), product("output", &[images.len(), channels, count])?)?;
+    let lies_in = |(region, map): (usize, &usize)| {
+        let map = maps.get(*map)?;
+        Some(rows.lies_in(region, bins[0], map.height) && columns.lies_in(region, bins[1], map.width))
+    };
+    if !of_region.iter().enumerate().all(|region| lies_in(region) == Some(true)) {
+        return Err(KernelError::invalid("of_region", "have no such place"));
+    }
+    check_exact("output", output.len(), product("output", &[of_region.len(), channels, count])?)?;
     if output.is_empty() {
         return Ok(());
     }
     let blocks = channels.div_ceil(BLOCK);
     let work = output.len() as u64;
     let shared = SharedMut::new(output);
-    parallel_for(images.len() * blocks, CHUNK.div_ceil(count * BLOCK), work, |range| {
+    parallel_for(of_region.len() * blocks, CHUNK.div_ceil(count * BLOCK), work, |range| {
         let mut means = [0.0; MOST_BINS * BLOCK];
         for index in range {
             let (region, block) = (index / blocks, index % blocks);
-            let values = &input[(images[region] * blocks + block) * plane..][..plane];
+            let RegionMap { height, width, values } = maps[of_region[region]];
+            let plane = height * width * BLOCK;
+            let values = &values[block * plane..][..plane];
             let (rows, columns) = (rows.of_region(region, bins[0]), columns.of_region(region, bins[1]));
             match pool {
                 RegionPool::Mean => dispatch(isa, Means { values, width, rows, columns, means: &mut means }),
@@ -252,6 +271,8 @@ mod tests {
         let plain = Random::new(5).values(shape.iter().product());
         let mut blocked = vec![f32::NAN; blocked_len(batch, channels, height * width)];
         from_plain(batch, channels, height * width, &plain, &mut blocked).unwrap();
+        let maps: Vec<RegionMap<'_>> =
+            blocked.chunks_exact(blocked.len() / batch).map(|values| RegionMap { height, width, values }).collect();
         let mut expected = Vec::new();
         for (region, image) in images.iter().enumerate() {
             for (channel, bin) in (0..channels).flat_map(|channel| (0..2).map(move |bin| (channel, bin))) {
@@ -269,17 +290,8 @@ mod tests {
         for isa in Isa::available() {
             let run = || {
                 let mut output = vec![f32::NAN; expected.len()];
-                blocked_regions(
-                    isa,
-                    RegionPool::Mean,
-                    shape,
-                    &images,
-                    [2, 1],
-                    (&rows, &columns),
-                    &blocked,
-                    &mut output,
-                )
-                .unwrap();
+                let tables = (&rows, &columns);
+                blocked_regions(isa, RegionPool::Mean, channels, &maps, &images, [2, 1], tables, &mut output).unwrap();
                 output
             };
             assert_close(&run(), &expected, 4, "regions");
@@ -298,8 +310,8 @@ mod tests {
         let columns = table(&[&[(1, 1.0), (2, 1.0)], &[(4, 1.0)]]);
         for isa in Isa::available() {
             let mut output = vec![9.0; channels * 4];
-            let maps = [1, channels, height, width];
-            blocked_regions(isa, RegionPool::Max, maps, &[0], [2, 2], (&rows, &columns), &blocked, &mut output)
+            let map = RegionMap { height, width, values: &blocked };
+            blocked_regions(isa, RegionPool::Max, channels, &[map], &[0], [2, 2], (&rows, &columns), &mut output)
                 .unwrap();
             for channel in 0..channels {
                 let at = |y: usize, x: usize| plain[(channel * height + y) * width + x];
@@ -317,19 +329,12 @@ mod tests {
     #[test]
     fn misfits_are_errors() {
         let (rows, columns) = (table(&[&[(1, 1.0)]]), table(&[&[(2, 1.0)]]));
-        let run = |shape: [usize; 4], images: &[usize], bins: [usize; 2]| {
-            let input = vec![0.0; blocked_len(shape[0], shape[1], shape[2] * shape[3])];
-            let mut output = vec![0.0; images.len() * shape[1] * bins[0] * bins[1]];
-            blocked_regions(
-                Isa::portable(),
-                RegionPool::Mean,
-                shape,
-                images,
-                bins,
-                (&rows, &columns),
-                &input,
-                &mut output,
-            )
+        let run = |[batch, channels, height, width]: [usize; 4], images: &[usize], bins: [usize; 2]| {
+            let values = vec![0.0; blocked_len(1, channels, height * width)];
+            let maps = vec![RegionMap { height, width, values: &values }; batch];
+            let mut output = vec![0.0; images.len() * channels * bins[0] * bins[1]];
+            let tables = (&rows, &columns);
+            blocked_regions(Isa::portable(), RegionPool::Mean, channels, &maps, images, bins, tables, &mut output)
         };
         assert!(run([1, 3, 2, 3], &[0], [1, 1]).is_ok());
         assert!(run([1, 3, 2, 3], &[1], [1, 1]).is_err());
@@ -337,5 +342,11 @@ mod tests {
         assert!(run([1, 3, 2, 2], &[0], [1, 1]).is_err());
         assert!(run([1, 3, 2, 3], &[0, 0], [1, 1]).is_err());
         assert!(run([1, 3, 2, 3], &[0], [1, 257]).is_err());
+        let short = RegionMap { height: 2, width: 3, values: &[0.0; 95] };
+        let tables = (&rows, &columns);
+        assert!(
+            blocked_regions(Isa::portable(), RegionPool::Mean, 3, &[short], &[0], [1, 1], tables, &mut [0.0; 3])
+                .is_err()
+        );
     }
 }

@@ -15,6 +15,12 @@ pub(crate) type Corners = [f32; 4];
 /// `log(1000 / 16)`: the largest logarithm of the growth of an anchor.
 pub(crate) const MAX_GROWTH: f32 = 4.135_166_6;
 
+/// Corners that touch all others.
+pub(crate) const EVERYWHERE: Corners = [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY, f32::INFINITY];
+
+/// Boxes of a [`Crowd`] that are held against another one together.
+const GROUP: usize = 16;
+
 /// What a chosen box does to those behind it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Suppression {
@@ -83,18 +89,71 @@ pub(crate) fn overlap(a: &Corners, b: &Corners, extra: f32) -> f32 {
     common / (area(a) + area(b) - common)
 }
 
-/// The boxes that are chosen from `order`, best first.
-pub(crate) fn suppress(order: &[usize], rule: Suppression, overlap: impl Fn(usize, usize) -> f32) -> Vec<usize> {
+/// Boxes that were chosen, held against a further one many at a time: most of them lie elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Crowd {
+    len: usize,
+    /// Left, top, right and bottom sides. Boxes that are not there yet touch nothing.
+    groups: Vec<[[f32; GROUP]; 4]>,
+}
+
+impl Crowd {
+    /// Adds a box; one whose corners may be anything touches all others.
+    pub(crate) fn push(&mut self, corners: Corners) {
+        if self.len.is_multiple_of(GROUP) {
+            self.groups
+                .push([f32::INFINITY, f32::INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY].map(|side| [side; GROUP]));
+        }
+        if let Some(group) = self.groups.last_mut() {
+            for (sides, corner) in group.iter_mut().zip(corners) {
+                sides[self.len % GROUP] = corner;
+            }
+        }
+        self.len += 1;
+    }
+
+    /// Whether one of the boxes that touch this one, by their numbers, is what is looked for. A box with NaN touches none.
+    pub(crate) fn any_touching(&self, corners: &Corners, is_it: impl Fn(usize) -> bool) -> bool {
+        self.groups.iter().enumerate().rev().any(|(number, group)| {
+            touches(group, corners) && (number * GROUP..self.len.min((number + 1) * GROUP)).rev().any(&is_it)
+        })
+    }
+}
+
+/// Whether a box touches one of a group.
+fn touches([left, top, right, bottom]: &[[f32; GROUP]; 4], corners: &Corners) -> bool {
+    let mut any = false;
+    for lane in 0..GROUP {
+        // Without branches, so that it becomes a few vector instructions.
+        any |= (left[lane] <= corners[2])
+            & (top[lane] <= corners[3])
+            & (right[lane] >= corners[0])
+            & (bottom[lane] >= corners[1]);
+    }
+    any
+}
+
+/// The boxes that are chosen from `order`, best first. Those whose sides do not touch overlap by nothing; NaN is no overlap.
+pub(crate) fn suppress(
+    order: &[usize],
+    rule: Suppression,
+    sides: impl Fn(usize) -> Corners,
+    overlap: impl Fn(usize, usize) -> f32,
+) -> Vec<usize> {
     let mut threshold = rule.threshold;
     let mut chosen: Vec<usize> = Vec::new();
+    let mut crowd = Crowd::default();
     for &candidate in order {
         if chosen.len() >= rule.most {
             break;
         }
-        if chosen.iter().rev().any(|other| overlap(candidate, *other) > threshold) {
+        // Below zero, boxes that do not touch suppress each other.
+        let sides = if threshold < 0.0 { EVERYWHERE } else { sides(candidate) };
+        if crowd.any_touching(&sides, |other| overlap(candidate, chosen[other]) > threshold) {
             continue;
         }
         chosen.push(candidate);
+        crowd.push(sides);
         if rule.eta < 1.0 && threshold > 0.5 {
             threshold *= rule.eta;
         }
@@ -131,10 +190,42 @@ mod tests {
 
     #[test]
     fn thresholds_that_adapt() {
+        let corners = |i: usize| [i as f32, 0.0, i as f32 + 1.5, 1.0];
         let overlaps = |a: usize, b: usize| if a.abs_diff(b) == 1 { 0.7 } else { 0.0 };
         let rule = Suppression { most: 9, threshold: 0.8, eta: 1.0 };
-        assert_eq!(suppress(&[0, 1, 2], rule, overlaps), [0, 1, 2]);
-        assert_eq!(suppress(&[0, 1, 2], Suppression { eta: 0.8, ..rule }, overlaps), [0, 2]);
-        assert_eq!(suppress(&[2, 1, 0], Suppression { most: 1, ..rule }, overlaps), [2]);
+        assert_eq!(suppress(&[0, 1, 2], rule, corners, overlaps), [0, 1, 2]);
+        assert_eq!(suppress(&[0, 1, 2], Suppression { eta: 0.8, ..rule }, corners, overlaps), [0, 2]);
+        assert_eq!(suppress(&[2, 1, 0], Suppression { most: 1, ..rule }, corners, overlaps), [2]);
+    }
+
+    #[test]
+    fn only_boxes_that_touch_are_asked() {
+        let mut random = 7u32;
+        let mut number = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 20) as f32 / 100.0
+        };
+        let mut boxes: Vec<Corners> = (0..200)
+            .map(|_| {
+                let (x, y) = (number(), number());
+                [x, y, x + number() / 4.0, y + number() / 4.0]
+            })
+            .collect();
+        boxes[20][1] = f32::NAN;
+        boxes[21] = [f32::NAN; 4];
+        boxes[22] = [5.0, 5.0, 2.0, 2.0];
+        boxes[23] = EVERYWHERE;
+        let order: Vec<usize> = (0..boxes.len()).collect();
+        for (extra, threshold) in [(0.0, 0.0), (0.0, 0.3), (1.0, 0.1), (0.0, -0.5), (1.0, f32::NAN)] {
+            let mut expected: Vec<usize> = Vec::new();
+            for i in &order {
+                if expected.iter().all(|j| !(overlap(&boxes[*i], &boxes[*j], extra) > threshold)) {
+                    expected.push(*i);
+                }
+            }
+            let rule = Suppression { most: usize::MAX, threshold, eta: 1.0 };
+            let chosen = suppress(&order, rule, |i| boxes[i], |a, b| overlap(&boxes[a], &boxes[b], extra));
+            assert_eq!(chosen, expected, "{extra} {threshold}");
+        }
     }
 }

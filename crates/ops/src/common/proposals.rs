@@ -54,39 +54,42 @@ pub(crate) struct Proposed {
 impl Anchors<'_> {
     /// The chosen boxes, best first. Of equal scores the first cell and anchor wins.
     pub(crate) fn choose(&self, choice: &Choice) -> Vec<Proposed> {
-        let boxes = self.boxes(choice);
         let is_large = |b: &Proposed| {
             let c = b.corners;
             choice.least.0 <= c[3] - c[1] + choice.extra && choice.least.1 <= c[2] - c[0] + choice.extra
         };
-        let mut order: Vec<usize> = (0..boxes.len()).collect();
+        let per_cell = self.scores.len() / self.cells.max(1);
+        let score = |i: usize| self.scores[i % per_cell * self.cells + i / per_cell] as f32;
+        let mut order: Vec<(f32, usize)> = (0..self.scores.len()).map(|i| (score(i), i)).collect();
         if choice.small_boxes == SmallBoxes::BeforeRanking {
-            order.retain(|i| is_large(&boxes[*i]));
+            order.retain(|(score, i)| is_large(&self.refined(choice, *i, *score)));
         }
-        order.sort_by(|a, b| descending(boxes[*a].score, boxes[*b].score));
-        order.truncate(choice.ranked);
-        order.retain(|i| is_large(&boxes[*i]));
-        let chosen = suppress(&order, choice.suppression, |a, b| {
-            overlap(&boxes[a].corners, &boxes[b].corners, choice.overlap_extra)
-        });
-        chosen.iter().map(|i| boxes[*i]).collect()
+        let ahead = |a: &(f32, usize), b: &(f32, usize)| descending(a.0, b.0).then(a.1.cmp(&b.1));
+        if choice.ranked < order.len() {
+            order.select_nth_unstable_by(choice.ranked, ahead);
+            order.truncate(choice.ranked);
+        }
+        order.sort_unstable_by(ahead);
+        let boxes = order.iter().map(|(score, i)| self.refined(choice, *i, *score));
+        let boxes: Vec<Proposed> = boxes.filter(is_large).collect();
+        let all: Vec<usize> = (0..boxes.len()).collect();
+        let corners = |i: usize| boxes[i].corners;
+        let overlaps = |a: usize, b: usize| overlap(&corners(a), &corners(b), choice.overlap_extra);
+        suppress(&all, choice.suppression, corners, overlaps).into_iter().map(|i| boxes[i]).collect()
     }
 
-    /// All refined boxes, cut to the image, cell by cell.
-    fn boxes(&self, choice: &Choice) -> Vec<Proposed> {
+    /// An anchor's refined box, cut to the image. Anchors are counted cell by cell.
+    fn refined(&self, choice: &Choice, i: usize, score: f32) -> Proposed {
         let per_cell = self.scores.len() / self.cells.max(1);
+        let (cell, k) = (i / per_cell, i % per_cell);
         let limits = [choice.image.1, choice.image.0, choice.image.1, choice.image.0];
         // Comparisons with NaN are false, so NaN passes and is no large box.
         let cut = |value: f32, limit: f32| if value > limit { limit.max(0.0) } else { clip_below(value) };
-        let refined = self.anchors.chunks_exact(4).enumerate().map(|(i, anchor)| {
-            let (cell, k) = (i / per_cell, i % per_cell);
-            let anchor = [0, 1, 2, 3].map(|j: usize| anchor[j] as f32);
-            let deltas = [0, 1, 2, 3].map(|j| self.deltas[(k * 4 + j) * self.cells + cell] as f32);
-            let corners = refine(anchor, deltas, choice.extra, MAX_GROWTH);
-            let corners = [0, 1, 2, 3].map(|j: usize| cut(corners[j], limits[j] - choice.extra));
-            Proposed { corners, score: self.scores[k * self.cells + cell] as f32 }
-        });
-        refined.collect()
+        let anchor = [0, 1, 2, 3].map(|j| self.anchors[i * 4 + j] as f32);
+        let deltas = [0, 1, 2, 3].map(|j| self.deltas[(k * 4 + j) * self.cells + cell] as f32);
+        let corners = refine(anchor, deltas, choice.extra, MAX_GROWTH);
+        let corners = [0, 1, 2, 3].map(|j: usize| cut(corners[j], limits[j] - choice.extra));
+        Proposed { corners, score }
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 use ovir_tensor::{Bounds, Dim, ElementClass, ElementType, PartialShape, Shape, SmallVec, Value};
 
-use super::boxes::common_dim;
+use super::boxes::{Corners, Crowd, EVERYWHERE, common_dim};
 use super::memory::{widened_view, write_rounded};
 use crate::{Blame, EvaluateContext, InferContext, OpError, OpResult};
 
@@ -122,7 +122,8 @@ impl Rule {
     }
 }
 
-/// The selected boxes, batch by batch and class by class, best first. `shape` reads a box of `size` numbers.
+/// The selected boxes, batch by batch and class by class, best first. `shape` reads a box of `size` numbers; outside of its
+/// `corners` a box overlaps nothing.
 ///
 /// # Errors
 /// When memory cannot be had.
@@ -130,6 +131,7 @@ pub(crate) fn select<B: Copy>(
     context: &mut EvaluateContext<'_>,
     size: usize,
     shape: impl Fn(&[f64]) -> B,
+    corners: impl Fn(&B) -> Corners,
     overlap: impl Fn(&B, &B) -> f32,
 ) -> OpResult<Vec<Selected>> {
     let (boxes_shape, scores_shape) = (context.input(0)?.shape(), context.input(1)?.shape());
@@ -141,7 +143,7 @@ pub(crate) fn select<B: Copy>(
         let shapes: Vec<B> = boxes[batch * count * size..][..count * size].chunks_exact(size).map(&shape).collect();
         for class in 0..classes {
             let scores = &scores[(batch * classes + class) * count..][..count];
-            let of_class = select_of_class(&shapes, scores, &rule, &overlap);
+            let of_class = select_of_class(&shapes, scores, &rule, &corners, &overlap);
             selected.extend(of_class.iter().map(|c| Selected { batch, class, index: c.index, score: c.score }));
             context.environment().poll()?;
         }
@@ -190,6 +192,7 @@ fn select_of_class<B: Copy>(
     shapes: &[B],
     scores: &[f64],
     rule: &Rule,
+    corners: impl Fn(&B) -> Corners,
     overlap: impl Fn(&B, &B) -> f32,
 ) -> Vec<Candidate<B>> {
     let mut queue: BinaryHeap<Candidate<B>> = shapes
@@ -200,23 +203,29 @@ fn select_of_class<B: Copy>(
         .map(|(index, (shape, score))| Candidate { shape: *shape, score: *score as f32, index, compared: 0 })
         .collect();
     let mut selected: Vec<Candidate<B>> = Vec::new();
+    let mut crowd = Crowd::default();
     while selected.len() < rule.most {
         let Some(mut next) = queue.pop() else { break };
+        if rule.sigma <= 0.0 {
+            // Below zero, boxes that do not touch suppress each other.
+            let sides = if rule.overlap < 0.0 { EVERYWHERE } else { corners(&next.shape) };
+            let is_over = |other: usize| overlap(&next.shape, &selected[other].shape) > rule.overlap;
+            if !crowd.any_touching(&sides, is_over) {
+                selected.push(next);
+                crowd.push(sides);
+            }
+            continue;
+        }
         let before = next.score;
-        let mut is_out = false;
         for other in selected[next.compared..].iter().rev() {
             let overlap = overlap(&next.shape, &other.shape);
-            if rule.sigma > 0.0 {
-                next.score *= (-0.5 / rule.sigma * overlap * overlap).exp();
-            } else if overlap > rule.overlap {
-                is_out = true;
-            }
-            if is_out || next.score <= rule.score {
+            next.score *= (-0.5 / rule.sigma * overlap * overlap).exp();
+            if next.score <= rule.score {
                 break;
             }
         }
         next.compared = selected.len();
-        if is_out || next.score <= rule.score {
+        if next.score <= rule.score {
             continue;
         }
         match next.score == before {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use ovir_tensor::{Dim, ElementClass, PartialShape, Shape};
 
+use crate::common::boxes::{Crowd, EVERYWHERE};
 use crate::common::memory::{filled, widened_view, write_rounded};
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -280,17 +281,19 @@ impl DetectionOutput {
 
     /// The boxes that suppression leaves, from candidates in falling order.
     fn suppress(&self, candidates: Vec<(f32, usize, usize)>, sizes: &Sizes, boxes: &[Corners]) -> Chosen {
-        let mut chosen = Chosen::new();
+        let mut chosen: BTreeMap<usize, (Vec<usize>, Crowd)> = BTreeMap::new();
+        let threshold = self.attributes.nms_threshold;
         for (_, class, prior) in candidates {
-            let first = if self.attributes.share_location { 0 } else { class * sizes.priors };
-            let kept = chosen.entry(class).or_default();
-            let overlaps =
-                |other: &usize| overlap(&boxes[first + prior], &boxes[first + other]) > self.attributes.nms_threshold;
-            if !kept.iter().any(overlaps) {
+            let boxes = if self.attributes.share_location { boxes } else { &boxes[class * sizes.priors..] };
+            let (kept, crowd) = chosen.entry(class).or_default();
+            // Below zero, boxes that do not touch suppress each other.
+            let sides = if threshold < 0.0 { EVERYWHERE } else { boxes[prior] };
+            if !crowd.any_touching(&sides, |other| overlap(&boxes[prior], &boxes[kept[other]]) > threshold) {
                 kept.push(prior);
+                crowd.push(sides);
             }
         }
-        chosen
+        chosen.into_iter().map(|(class, (kept, _))| (class, kept)).collect()
     }
 
     fn choose(&self, sizes: &Sizes, inputs: &Inputs, image: usize, boxes: &[Corners]) -> Chosen {

@@ -109,7 +109,8 @@ impl ExperimentalDetectronDetectionOutput {
         let order: Vec<usize> = (0..found.len()).collect();
         let most = self.attributes.post_nms_count as usize;
         let rule = Suppression { most, threshold: self.attributes.nms_threshold, eta: 1.0 };
-        let chosen = suppress(&order, rule, |a, b| overlap(&found[a].corners, &found[b].corners, 1.0));
+        let chosen =
+            suppress(&order, rule, |i| found[i].corners, |a, b| overlap(&found[a].corners, &found[b].corners, 1.0));
         chosen.iter().map(|i| found[*i]).collect()
     }
 }

@@ -65,8 +65,24 @@ pub struct ExperimentalDetectronROIFeatureExtractor {
 }
 
 impl ExperimentalDetectronROIFeatureExtractor {
-    fn size(&self) -> usize {
+    /// The height and width of the features.
+    #[must_use]
+    pub fn size(&self) -> usize {
         self.attributes.output_size.max(0) as usize
+    }
+
+    /// The layer that a region (x1, y1, x2, y2) comes from, by number, and its samples of the lines and the columns of that
+    /// layer; layers have these heights and widths. `None` if the region has no area.
+    ///
+    /// # Errors
+    /// When there are too many samples.
+    pub fn grid(&self, corners: [f64; 4], layers: &[[usize; 2]]) -> OpResult<Option<(usize, Samples, Samples)>> {
+        let Some(level) = level_of(&corners, layers.len()) else { return Ok(None) };
+        let [height, width] = layers[level];
+        let columns = self.samples(level, corners[0], corners[2], width)?;
+        let rows = self.samples(level, corners[1], corners[3], height)?;
+        check_grid(&rows, &columns)?;
+        Ok(Some((level, rows, columns)))
     }
 
     /// The samples along an axis of a layer.
@@ -80,11 +96,8 @@ impl ExperimentalDetectronROIFeatureExtractor {
     }
 
     /// The features of a region of a layer.
-    fn pool(&self, layer: TensorView<'_>, level: usize, region: &[f64], features: &mut [f64]) -> OpResult {
+    fn pool(&self, layer: TensorView<'_>, (rows, columns): (&Samples, &Samples), features: &mut [f64]) -> OpResult {
         let (height, width) = (layer.shape()[2], layer.shape()[3]);
-        let columns = self.samples(level, region[0], region[2], width)?;
-        let rows = self.samples(level, region[1], region[3], height)?;
-        check_grid(&rows, &columns)?;
         let (size, count) = (self.size(), (rows.per_bin * columns.per_bin) as f64);
         let element_type = layer.element_type();
         dispatch!(element_type, T in [float] => {
@@ -141,10 +154,12 @@ impl Operation for ExperimentalDetectronROIFeatureExtractor {
         let boxes = widened_view(rois)?;
         let mut features = filled::<f64>(shape.elements())?;
         let per_region = channels * self.size() * self.size();
-        for (region, target) in boxes.chunks_exact(4).zip(features.chunks_exact_mut(per_region.max(1))) {
-            let Some(level) = level_of(region, levels) else { continue };
+        let layer = |port: usize| context.input(port).map(|layer| [layer.shape()[2], layer.shape()[3]]);
+        let layers = (1..=levels).map(layer).collect::<OpResult<Vec<[usize; 2]>>>()?;
+        for (region, target) in boxes.as_chunks::<4>().0.iter().zip(features.chunks_exact_mut(per_region.max(1))) {
+            let Some((level, rows, columns)) = self.grid(*region, &layers)? else { continue };
             check_map(context, level + 1, &shape)?;
-            self.pool(context.input(level + 1)?, level, region, target)?;
+            self.pool(context.input(level + 1)?, (&rows, &columns), target)?;
             context.environment().poll()?;
         }
         write_rounded(context.output(0, &shape)?, &features)?;

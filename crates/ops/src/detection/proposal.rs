@@ -162,9 +162,9 @@ impl Proposal {
     fn suppress(&self, boxes: &[ScoredBox]) -> Vec<usize> {
         let (most, threshold) = (self.attributes.post_nms_topn as usize, self.attributes.nms_thresh);
         let order: Vec<usize> = (0..boxes.len()).collect();
-        suppress(&order, Suppression { most, threshold, eta: 1.0 }, |a, b| {
-            overlap(&boxes[a].corners, &boxes[b].corners, self.extra())
-        })
+        let rule = Suppression { most, threshold, eta: 1.0 };
+        let corners = |i: usize| boxes[i].corners;
+        suppress(&order, rule, corners, |a, b| overlap(&corners(a), &corners(b), self.extra()))
     }
 
     fn image(&self, values: &[f64]) -> OpResult<Image> {

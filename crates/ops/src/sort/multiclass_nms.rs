@@ -106,7 +106,12 @@ impl MulticlassNms {
         let extra = if a.normalized { 0.0 } else { 1.0 };
         let corners = |i: usize| -> Corners { [0, 1, 2, 3].map(|k| candidates.boxes[i * 4 + k] as f32) };
         let rule = Suppression { most: usize::MAX, threshold: a.iou_threshold, eta: a.nms_eta };
-        suppress(&order, rule, |i, j| intersection_over_union(&corners(i), &corners(j), extra))
+        // Boxes of pixels reach their neighbours; twice as far leaves room for rounding.
+        let sides = |i: usize| {
+            let [left, top, right, bottom] = corners(i);
+            [left, top, right + 2.0 * extra, bottom + 2.0 * extra]
+        };
+        suppress(&order, rule, sides, |i, j| intersection_over_union(&corners(i), &corners(j), extra))
     }
 
     /// The images where each class has boxes of its own.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use ovir_tensor::{ElementClass, ElementType, SmallVec};
 
+use crate::common::boxes::EVERYWHERE;
 use crate::common::suppression::{check, select, set_outputs, sort_by_score, write};
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation};
 
@@ -88,7 +89,9 @@ impl Operation for NMSRotated {
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        let mut selected = select(context, 5, |values| self.rotated_box(values), intersection_over_union)?;
+        // Rounding may let two boxes share a little where their sides would say that they do not touch.
+        let corners = |_: &RotatedBox| EVERYWHERE;
+        let mut selected = select(context, 5, |values| self.rotated_box(values), corners, intersection_over_union)?;
         if self.attributes.sort_result_descending {
             sort_by_score(&mut selected);
         }

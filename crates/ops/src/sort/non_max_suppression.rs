@@ -136,7 +136,8 @@ impl Operation for NonMaxSuppression {
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        let mut selected = select(context, 4, |values| self.rectangle(values), intersection_over_union)?;
+        let corners = |r: &Rectangle| [r.left, r.top, r.right, r.bottom];
+        let mut selected = select(context, 4, |values| self.rectangle(values), corners, intersection_over_union)?;
         if self.attributes.sort_result_descending {
             sort_by_score(&mut selected);
         }

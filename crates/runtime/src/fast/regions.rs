@@ -1,15 +1,16 @@
-//! Layers that sample feature maps between their elements, f32: ROIAlign of means, ROIPooling and GridSample. The maps lie
-//! in blocks of channels, but for a GridSample of few of them; the result is plain.
+//! Layers that sample feature maps between their elements, f32: ROIAlign of means, ExperimentalDetectronROIFeatureExtractor,
+//! ROIPooling and GridSample. The maps lie in blocks of channels, but for a GridSample of few of them; the result is plain.
 
 use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    GridMode, GridPadding, GridRule, MOST_BINS, RegionPool, RegionTable, blocked_grid_sample, blocked_regions,
-    grid_sample,
+    GridMode, GridPadding, GridRule, MOST_BINS, RegionMap, RegionPool, RegionTable, blocked_grid_sample,
+    blocked_regions, grid_sample,
 };
 use ovir_kernels::isa::{self, Isa};
 use ovir_ops::common::regions::{Samples, image_of};
+use ovir_ops::detection::experimental_detectron_roi_feature_extractor::ExperimentalDetectronROIFeatureExtractor;
 use ovir_ops::detection::roi_align::{ROIAlign, ROIAlignMode};
 use ovir_ops::detection::roi_pooling::{ROIPooling, ROIPoolingMethod};
 use ovir_ops::image::grid_sample::{GridSample, GridSampleMode, GridSamplePadding};
@@ -66,6 +67,16 @@ fn pooling<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROIPooling>
     fits.then_some(found)
 }
 
+/// A feature extractor whose kernel can do it.
+fn extractor<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ExperimentalDetectronROIFeatureExtractor> {
+    let found = node.operation.downcast_ref::<ExperimentalDetectronROIFeatureExtractor>()?;
+    let (_, layers) = inputs.split_first()?;
+    let fits = found.size().checked_mul(found.size()).is_some_and(|bins| bins <= MOST_BINS)
+        && !layers.is_empty()
+        && layers.iter().all(|layer| channels(layer).is_some() && layer.shape.rank() == Some(4));
+    fits.then_some(found)
+}
+
 /// How a GridSample of f32 reads its grid.
 fn grid_rule(node: &Node, inputs: &[&ValueFacts]) -> Option<GridRule> {
     let attributes = &node.operation.downcast_ref::<GridSample>()?.attributes;
@@ -90,15 +101,18 @@ fn grid_rule(node: &Node, inputs: &[&ValueFacts]) -> Option<GridRule> {
 /// Whether a layer is one of those that can read blocks.
 pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Candidate> {
     let output = &outputs.first()?.shape;
-    let gain = if mean_of_regions(node, inputs).is_some() || pooling(node, inputs).is_some() {
+    let has_levels = extractor(node, inputs).is_some();
+    let gain = if has_levels || mean_of_regions(node, inputs).is_some() || pooling(node, inputs).is_some() {
         let regions = if output.dims()?.first()?.get().is_none() { NOMINAL_REGIONS } else { 1.0 };
         regions * REGION_GAIN
     } else {
         channels(inputs.first()?).filter(|channels| *channels > FEW_CHANNELS)?;
         grid_rule(node, inputs).map(|_| GRID_GAIN)?
     };
-    let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
-    *layouts.first_mut()? = Layout::Blocked;
+    // Regions come first where there are several maps.
+    let is_map = |port: usize| (port > 0) == has_levels;
+    let layout = |port: usize| if is_map(port) { Layout::Blocked } else { Layout::Plain };
+    let layouts: SmallVec<[Layout; 4]> = (0..inputs.len()).map(layout).collect();
     let gain = nominal_elements(output) * gain;
     Some(Candidate { output: Layout::Plain, gain, ..Candidate::carrier(layouts) })
 }
@@ -109,6 +123,9 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         Some(rule) => Box::new(GridKernel { isa: isa::detect(), rule, is_blocked: true }),
         None if pooling(context.node, context.inputs).is_some() => {
             Box::new(PoolingKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
+        }
+        None if extractor(context.node, context.inputs).is_some() => {
+            Box::new(ExtractorKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
         }
         None => {
             mean_of_regions(context.node, context.inputs)?;
@@ -180,6 +197,7 @@ impl Kernel for RegionKernel {
         };
         let images = images_of(images, batch)?;
         let (values, boxes) = (data.slice::<f32>()?, boxes.slice::<f32>()?.as_chunks::<4>().0);
+        let maps = maps_of(values, batch, [height, width]);
         let region = channels * bins_y * bins_x;
         let (mut rows, mut columns) = (RegionTable::default(), RegionTable::default());
         let groups = output.slice_mut::<f32>()?.chunks_mut((GROUP * region).max(1));
@@ -191,12 +209,73 @@ impl Kernel for RegionKernel {
                 add(&mut rows, &lines, bins_y)?;
                 add(&mut columns, &places, bins_x)?;
             }
-            let (shape, bins) = ([batch, channels, height, width], [bins_y, bins_x]);
-            blocked_regions(self.isa, RegionPool::Mean, shape, images, bins, (&rows, &columns), values, target)
+            let (tables, bins) = ((&rows, &columns), [bins_y, bins_x]);
+            blocked_regions(self.isa, RegionPool::Mean, channels, &maps, images, bins, tables, target)
                 .map_err(kernel_error)?;
         }
         Ok(())
     }
+}
+
+/// A feature extractor of several maps.
+struct ExtractorKernel {
+    isa: Isa,
+    operation: Arc<dyn Operation>,
+}
+
+impl Kernel for ExtractorKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let ([regions, layers @ ..], [output, rest @ ..]) = (shapes.inputs, shapes.outputs) else { return false };
+        let fits = regions[..] == [output[0], 4] && rest.iter().all(|output| output == regions);
+        fits && layers.iter().all(|layer| layer.rank() == 4 && layer.elements() > 0 && layer[..2] == [1, output[1]])
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let misfit = || OpError::shape(Blame::Node, "the kernel does not fit the layer");
+        let operation = self.operation.downcast_ref::<ExperimentalDetectronROIFeatureExtractor>().ok_or_else(misfit)?;
+        let ([regions, layers @ ..], [output, rest @ ..]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let (channels, size) = (output.shape()[1], operation.size());
+        let sizes: SmallVec<[[usize; 2]; 4]> =
+            layers.iter().map(|layer| [layer.shape()[2], layer.shape()[3]]).collect();
+        let mut maps: SmallVec<[RegionMap<'_>; 4]> = SmallVec::new();
+        for (layer, &[height, width]) in layers.iter().zip(&sizes) {
+            maps.push(RegionMap { height, width, values: layer.slice::<f32>()? });
+        }
+        let boxes = regions.slice::<f32>()?.as_chunks::<4>().0;
+        let (mut rows, mut columns) = (RegionTable::default(), RegionTable::default());
+        let groups = output.slice_mut::<f32>()?.chunks_mut((GROUP * channels * size * size).max(1));
+        for (target, boxes) in groups.zip(boxes.chunks(GROUP)) {
+            rows.clear();
+            columns.clear();
+            let mut levels: SmallVec<[usize; GROUP]> = SmallVec::new();
+            for corners in boxes {
+                let nothing =
+                    || (0, Samples { taps: Vec::new(), per_bin: 0 }, Samples { taps: Vec::new(), per_bin: 0 });
+                let found = operation.grid(corners.map(f64::from), &sizes)?;
+                let (level, lines, places) = found.unwrap_or_else(nothing);
+                levels.push(level);
+                add(&mut rows, &lines, size)?;
+                add(&mut columns, &places, size)?;
+            }
+            let tables = (&rows, &columns);
+            blocked_regions(self.isa, RegionPool::Mean, channels, &maps, &levels, [size, size], tables, target)
+                .map_err(kernel_error)?;
+        }
+        if let [copy] = rest {
+            copy.slice_mut::<f32>()?.copy_from_slice(regions.slice::<f32>()?);
+        }
+        Ok(())
+    }
+}
+
+/// The maps of a batch of images.
+fn maps_of(values: &[f32], batch: usize, [height, width]: [usize; 2]) -> Vec<RegionMap<'_>> {
+    let of_image = (values.len() / batch.max(1)).max(1);
+    values.chunks_exact(of_image).map(|values| RegionMap { height, width, values }).collect()
 }
 
 /// A ROIPooling of blocks.
@@ -233,7 +312,7 @@ impl Kernel for PoolingKernel {
         let region = channels * bins_y * bins_x;
         let (target, unused) = output.slice_mut::<f32>()?.split_at_mut(used * region);
         unused.fill(0.0);
-        let (values, shape, bins) = (data.slice::<f32>()?, [batch, channels, height, width], [bins_y, bins_x]);
+        let (maps, bins) = (maps_of(data.slice::<f32>()?, batch, [height, width]), [bins_y, bins_x]);
         let (mut rows, mut columns) = (RegionTable::default(), RegionTable::default());
         let groups = target.chunks_mut((GROUP * region).max(1)).zip(all[..used].chunks(GROUP));
         for (group, (target, regions)) in groups.enumerate() {
@@ -245,7 +324,7 @@ impl Kernel for PoolingKernel {
                 add_bins(operation, &mut rows, (*y1, *y2), bins_y, height)?;
                 add_bins(operation, &mut columns, (*x1, *x2), bins_x, width)?;
             }
-            blocked_regions(self.isa, pool, shape, &images, bins, (&rows, &columns), values, target)
+            blocked_regions(self.isa, pool, channels, &maps, &images, bins, (&rows, &columns), target)
                 .map_err(kernel_error)?;
         }
         Ok(())

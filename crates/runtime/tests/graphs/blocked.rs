@@ -359,6 +359,52 @@ fn regions_of_maps() {
     }
 }
 
+/// Regions that each come from one of several maps, on blocks and of plain values.
+#[test]
+fn regions_of_levels() {
+    const HALVED: &str = "strides=\"2,2\" pads_begin=\"1,1\" pads_end=\"1,1\" dilations=\"1,1\" auto_pad=\"explicit\"";
+    for (channels, is_plain) in [(24, false), (35, false), (16, true), (2, false), (3, true)] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("1,{},?,?", if is_plain { channels } else { 3 }));
+        let regions = text.parameter("f32", "?,4");
+        let first = if is_plain { x } else { text.convolution(x, &[channels, 3, 3, 3], PLANE) };
+        let second = text.convolution(first, &[channels, channels, 3, 3], HALVED);
+        let third = text.convolution(second, &[channels, channels, 3, 3], HALVED);
+        let mut ends = Vec::new();
+        for (ratio, is_aligned) in [(2, false), (0, true)] {
+            let data = format!(
+                "output_size=\"3\" sampling_ratio=\"{ratio}\" pyramid_scales=\"4,8,16\" aligned=\"{is_aligned}\""
+            );
+            let inputs = [regions, first, second, third];
+            let features = text.layer_of("ExperimentalDetectronROIFeatureExtractor", &data, &inputs, "FP32", 2);
+            let rows = text.integers(&[-1, channels as i64 * 9]);
+            ends.push(text.layer("Reshape", "special_zero=\"false\"", &[features, rows], "FP32"));
+            ends.push(Value(features.0, features.1 + 1));
+        }
+        let end = text.layer("Concat", "axis=\"1\"", &ends, "FP32");
+        text.layer("Result", "", &[end], "");
+        for count in [1, 70, 0] {
+            // Some lie outside, some have no area, and some are larger than the image.
+            let corner = |i: usize| {
+                let (region, corner) = (i / 4, i % 4);
+                let start = (region * 37 % 200) as f32 - 30.0;
+                if corner < 2 {
+                    start
+                } else {
+                    start + (region * region * 7 % 450) as f32 - if region % 9 == 4 { 60.0 } else { 0.0 }
+                }
+            };
+            let regions = Tensor::from_slice(&(0..count * 4).map(corner).collect::<Vec<_>>(), [count, 4]).unwrap();
+            let data = image(&[1, if is_plain { channels } else { 3 }, 50, 61]);
+            let (expected, _) = text.run(&[data.clone(), regions.clone()], true);
+            let (actual, entries) = text.run(&[data, regions], false);
+            let slow = entries.iter().find(|entry| !entry.is_kernel && entry.type_name != "Reshape");
+            assert!(slow.is_none(), "{} ran by its reference", slow.unwrap().type_name);
+            compare(&expected, &actual, &format!("{count} regions of {channels} channels"));
+        }
+    }
+}
+
 /// Grids over maps, behind a convolution and of a plain value.
 #[test]
 fn grids_over_maps() {

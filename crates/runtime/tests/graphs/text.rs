@@ -44,7 +44,7 @@ impl Text {
             "GridSample" | "ROIAlign" => "opset9",
             "ScaledDotProductAttention" => "opset13",
             "Broadcast" | "ShapeOf" => "opset3",
-            "Assign" | "MVN" | "ReadValue" => "opset6",
+            "Assign" | "ExperimentalDetectronROIFeatureExtractor" | "MVN" | "ReadValue" => "opset6",
             _ => "opset1",
         };
         write!(self.layers, "<layer id=\"{id}\" name=\"{kind}{id}\" type=\"{kind}\" version=\"{opset}\"><data {data}/><input>{ports}</input><output>{outputs}</output></layer>").unwrap();
