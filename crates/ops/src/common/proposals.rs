@@ -61,17 +61,24 @@ impl Anchors<'_> {
         let per_cell = self.scores.len() / self.cells.max(1);
         let score = |i: usize| self.scores[i % per_cell * self.cells + i / per_cell] as f32;
         let mut order: Vec<(f32, usize)> = (0..self.scores.len()).map(|i| (score(i), i)).collect();
-        if choice.small_boxes == SmallBoxes::BeforeRanking {
-            order.retain(|(score, i)| is_large(&self.refined(choice, *i, *score)));
-        }
         let ahead = |a: &(f32, usize), b: &(f32, usize)| descending(a.0, b.0).then(a.1.cmp(&b.1));
-        if choice.ranked < order.len() {
-            order.select_nth_unstable_by(choice.ranked, ahead);
-            order.truncate(choice.ranked);
+        // The best ones are refined first, since most of the others never are.
+        let (mut boxes, mut rest) = (Vec::new(), &mut order[..]);
+        while boxes.len() < choice.ranked && !rest.is_empty() {
+            let count = match choice.small_boxes {
+                SmallBoxes::AfterRanking => choice.ranked,
+                SmallBoxes::BeforeRanking => (choice.ranked - boxes.len()).max(rest.len() / 4),
+            };
+            let count = count.min(rest.len());
+            if count < rest.len() {
+                rest.select_nth_unstable_by(count, ahead);
+            }
+            let (best, others) = rest.split_at_mut(count);
+            best.sort_unstable_by(ahead);
+            boxes.extend(best.iter().map(|(score, i)| self.refined(choice, *i, *score)).filter(is_large));
+            rest = if choice.small_boxes == SmallBoxes::AfterRanking { &mut [] } else { others };
         }
-        order.sort_unstable_by(ahead);
-        let boxes = order.iter().map(|(score, i)| self.refined(choice, *i, *score));
-        let boxes: Vec<Proposed> = boxes.filter(is_large).collect();
+        boxes.truncate(choice.ranked);
         let all: Vec<usize> = (0..boxes.len()).collect();
         let corners = |i: usize| boxes[i].corners;
         let overlaps = |a: usize, b: usize| overlap(&corners(a), &corners(b), choice.overlap_extra);
@@ -96,4 +103,67 @@ impl Anchors<'_> {
 /// The value, or 0 if it is negative.
 pub(crate) fn clip_below(value: f32) -> f32 {
     if value < 0.0 { 0.0 } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn the_best_are_those_of_all_boxes_in_order() {
+        let (cells, per_cell) = (37, 3);
+        let count = cells * per_cell;
+        let mut random = 3u32;
+        let mut number = |most: f64| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f64::from(random >> 16) / 65536.0 * most
+        };
+        let anchors: Vec<f64> = (0..count)
+            .flat_map(|_| {
+                let (x, y) = (number(80.0), number(60.0));
+                [x, y, x + number(30.0), y + number(30.0)]
+            })
+            .collect();
+        let deltas: Vec<f64> = (0..count * 4).map(|_| number(1.0) - 0.5).collect();
+        // Some scores are equal.
+        let scores: Vec<f64> = (0..count).map(|_| number(20.0).floor()).collect();
+        let offered = Anchors { anchors: &anchors, deltas: &deltas, scores: &scores, cells };
+        for (small_boxes, ranked, least) in [SmallBoxes::BeforeRanking, SmallBoxes::AfterRanking]
+            .into_iter()
+            .flat_map(|small| [0, 1, 7, 40, 1000].map(|ranked| (small, ranked)))
+            .flat_map(|(small, ranked)| [0.0, 12.0, 900.0].map(|least| (small, ranked, least)))
+        {
+            let choice = Choice {
+                image: (60.0, 80.0),
+                least: (least, least / 2.0),
+                extra: 1.0,
+                overlap_extra: 1.0,
+                ranked,
+                small_boxes,
+                suppression: Suppression { most: 30, threshold: 0.4, eta: 1.0 },
+            };
+            let score = |i: usize| scores[i % per_cell * cells + i / per_cell] as f32;
+            let is_large = |corners: &Corners| {
+                least <= corners[3] - corners[1] + 1.0 && least / 2.0 <= corners[2] - corners[0] + 1.0
+            };
+            let refined = |i: &usize| offered.refined(&choice, *i, score(*i)).corners;
+            let mut order: Vec<usize> = (0..count).collect();
+            if small_boxes == SmallBoxes::BeforeRanking {
+                order.retain(|i| is_large(&refined(i)));
+            }
+            order.sort_by(|a, b| score(*b).total_cmp(&score(*a)));
+            order.truncate(ranked);
+            order.retain(|i| is_large(&refined(i)));
+            let mut expected: Vec<(Corners, f32)> = Vec::new();
+            for i in &order {
+                let corners = refined(i);
+                if expected.len() < 30 && expected.iter().all(|(other, _)| overlap(&corners, other, 1.0) <= 0.4) {
+                    expected.push((corners, score(*i)));
+                }
+            }
+            let chosen: Vec<(Corners, f32)> = offered.choose(&choice).iter().map(|b| (b.corners, b.score)).collect();
+            assert_eq!(chosen, expected, "{small_boxes:?} {ranked} {least}");
+        }
+    }
 }
