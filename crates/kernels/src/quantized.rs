@@ -61,8 +61,8 @@ impl QuantizedWeights {
     /// Packs the codes `[output channels, input channels of a group, depth, height, width]` of a convolution.
     ///
     /// # Errors
-    /// The number of codes is wrong, the geometry has groups that are no whole blocks of both channels, the layout does not
-    /// hold its channels, there are no channels, or sums could exceed i32.
+    /// The number of codes is wrong, the geometry has groups that neither are whole blocks of both channels nor fill blocks by
+    /// several, the layout does not hold its channels, there are no channels, or sums could exceed i32.
     pub fn of_convolution(
         geometry: &ConvolutionGeometry,
         layout: CodeLayout,
@@ -70,19 +70,23 @@ impl QuantizedWeights {
     ) -> Result<Self, KernelError> {
         check_exact("codes", codes.len(), geometry.weights_len())?;
         let ([groups, outputs, inputs, high, wide], deep) = (geometry.channels_and_kernel(), geometry.depth().taps);
-        let are_blocks = |channels: usize| (channels / groups).is_multiple_of(BLOCK) && layout == CodeLayout::Blocks;
-        let has_groups = groups == 1 || are_blocks(inputs) && are_blocks(outputs);
-        if !has_groups || (layout == CodeLayout::Quads && inputs > QUAD) {
-            return Err(KernelError::invalid("geometry", "has groups of parts of blocks, or too many channels"));
-        }
+        let Some([_, merged]) = merged_groups(geometry, layout) else {
+            return Err(KernelError::invalid("geometry", "has groups that fill no blocks, or too many channels"));
+        };
         let (taps, inputs) = (deep * high * wide, inputs / groups);
-        Self::pack(
-            [outputs, deep, high, wide, inputs],
-            layout.lanes(),
-            codes,
-            &taps_in_order(taps),
-            [inputs * taps, taps],
-        )
+        let shape = [outputs, deep, high, wide, merged];
+        if merged == inputs {
+            return Self::pack(shape, layout.lanes(), codes, &taps_in_order(taps), [inputs * taps, taps]);
+        }
+        // An output channel sees the other groups of its block through zeros.
+        let of_output = product("codes", &[merged, taps])?;
+        let mut spread = vec![0; product("codes", &[outputs, of_output])?];
+        let own = inputs * taps;
+        for (output, (target, codes)) in spread.chunks_exact_mut(of_output).zip(codes.chunks_exact(own)).enumerate() {
+            let first = output / inputs * inputs % merged * taps;
+            target[first..first + own].copy_from_slice(codes);
+        }
+        Self::pack(shape, layout.lanes(), &spread, &taps_in_order(taps), [of_output, taps])
     }
 
     /// Packs the codes of a matrix of `k` rows and `n` columns, which lie so far apart along both.
@@ -143,6 +147,23 @@ impl QuantizedWeights {
     /// Bytes of so many channels at one position.
     fn bytes_of(&self, channels: usize) -> usize {
         channels.next_multiple_of(self.lanes / self.element) * self.element
+    }
+}
+
+/// The groups that are computed and the input channels of each: groups that are parts of a block are taken together, as many
+/// as fill it. `None` where they fill none, or a layout has no place for the channels.
+fn merged_groups(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<[usize; 2]> {
+    let [groups, outputs, inputs, ..] = geometry.channels_and_kernel();
+    let of_group = [outputs / groups, inputs / groups];
+    if groups == 1 {
+        return (layout != CodeLayout::Quads || inputs <= QUAD).then_some([1, inputs]);
+    }
+    let are_blocks = of_group.iter().all(|channels| channels.is_multiple_of(BLOCK));
+    let are_parts = of_group[0] == of_group[1] && of_group[1] > 0 && BLOCK.is_multiple_of(of_group[1]);
+    match layout {
+        CodeLayout::Blocks | CodeLayout::Halves if are_blocks => Some([groups, of_group[1]]),
+        CodeLayout::Blocks if are_parts => Some([inputs.div_ceil(BLOCK), BLOCK]),
+        _ => None,
     }
 }
 
@@ -306,11 +327,13 @@ pub fn quantized_convolution(
     epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let (mut view, depth) = (geometry.plane(), geometry.depth());
-    let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
-    if weights.shape != [outputs, depth.taps, high, wide, inputs / groups] {
+    let ([_, outputs, _, high, wide], layout) = (geometry.channels_and_kernel(), weights.layout());
+    let merged = merged_groups(geometry, layout);
+    let Some([groups, inputs]) =
+        merged.filter(|[_, inputs]| weights.shape == [outputs, depth.taps, high, wide, *inputs])
+    else {
         return Err(KernelError::invalid("weights", "packed for another shape"));
-    }
-    let layout = weights.layout();
+    };
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
     let planes = CodePlanes::of_convolution(geometry, layout).ok_or_else(far)?;
     let [deep, high, wide] = planes.size();
@@ -327,8 +350,8 @@ pub fn quantized_convolution(
         scaling,
         epilogue,
         input,
-        image_bytes: weights.bytes_of(inputs) * deep * plane,
-        group_bytes: weights.bytes_of(inputs) / groups * deep * plane,
+        image_bytes: weights.bytes_of(inputs) * groups * deep * plane,
+        group_bytes: weights.bytes_of(inputs) * deep * plane,
         group_blocks: outputs.div_ceil(BLOCK) / groups,
         part_bytes: depth.stride * plane * weights.lanes,
         deeper: depth.dilation * plane * weights.lanes,

@@ -26,7 +26,7 @@ use ovir_graph::{Model, Validated, body_facts};
 pub use fuse_attention::ROWS_AND_HEADS;
 pub use split_quantizers::{
     BLOCK, FEW_CHANNELS, FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS,
-    MOST_CODE_TAPS,
+    MOST_CODE_TAPS, is_byte_group,
 };
 pub use trace::{Note, PassReport};
 

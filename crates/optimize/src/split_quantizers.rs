@@ -50,6 +50,9 @@ pub const MOST_BYTE_STEP: i64 = 1 << 5;
 /// The channels that groups of convolutions of bytes have a multiple of.
 pub const BLOCK: usize = 16;
 
+/// Channels of groups that share a block; with fewer, most of what is multiplied would be zeros.
+const PARTS_OF_BLOCKS: [usize; 2] = [4, 8];
+
 /// The most layers between stored codes and a value, and between a product and what it is added to.
 const MOST_LAYERS: usize = 6;
 
@@ -351,6 +354,15 @@ fn zero_code(levels: &Levels) -> Option<i64> {
     ((zero - zero.round()).abs() < 1e-3 && zero.abs() < 1e6).then_some(zero.round() as i64)
 }
 
+/// Whether groups of so many output and input channels are convolved in bytes: those of whole blocks, and those of which
+/// several fill a block, where zeros stand for the channels of the others.
+#[must_use]
+pub fn is_byte_group(outputs: usize, inputs: usize) -> bool {
+    let are_blocks = |channels: usize| channels > 0 && channels.is_multiple_of(BLOCK);
+    let are_parts = outputs == inputs && PARTS_OF_BLOCKS.contains(&inputs);
+    are_parts || are_blocks(outputs) && are_blocks(inputs)
+}
+
 /// Whether a layer is a convolution or a product with codes of one byte that has kernels, for any size of its data.
 fn is_byte_product(validated: &Validated, node: &Node, data: &PartialShape, zero: i64) -> bool {
     let Some(weights) = node.inputs.get(1) else { return false };
@@ -386,7 +398,7 @@ fn is_byte_product(validated: &Validated, node: &Node, data: &PartialShape, zero
         let channels = data.dims().and_then(|dims| dims.get(1)?.get());
         return matches!(shape[..], [groups, outputs, inputs, ..] if shape.rank() == 5
                 && data.rank() == Some(4)
-                && outputs > 0 && outputs.is_multiple_of(BLOCK) && inputs > 0 && inputs.is_multiple_of(BLOCK)
+                && is_byte_group(outputs, inputs)
                 && channels == groups.checked_mul(inputs)
                 && (scales.elements() == 1 || scales[..] == [groups, outputs, 1, 1, 1]))
             && sums.contains(&shape[2..].iter().product::<usize>())

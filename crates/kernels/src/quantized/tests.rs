@@ -87,9 +87,17 @@ proptest! {
     #[test]
     fn convolutions_are_those_of_the_integers(seed: u64) {
         let mut random = Random::new(seed);
-        let groups = [1, 1, 3][random.between(0, 2)];
-        let inputs = if groups > 1 { groups * 16 * random.between(1, 2) } else { [1, 3, 4, 16, 20, 33][random.between(0, 5)] };
-        let outputs = if groups > 1 { groups * 16 * random.between(1, 2) } else { random.between(1, 50) };
+        let groups = [1, 1, 3, 5][random.between(0, 3)];
+        let inputs = match groups {
+            1 => [1, 3, 4, 16, 20, 33][random.between(0, 5)],
+            3 => groups * 16 * random.between(1, 2),
+            _ => groups * [1, 2, 4, 8, 8][random.between(0, 4)],
+        };
+        let outputs = match groups {
+            1 => random.between(1, 50),
+            3 => groups * 16 * random.between(1, 2),
+            _ => inputs,
+        };
         let is_volume = random.between(0, 2) == 0;
         let mut three = |low, high, flat| {
             let deep = random.between(low, high);

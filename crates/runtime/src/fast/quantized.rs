@@ -118,9 +118,7 @@ fn convolution_data<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<(Quant
     let found = QuantizedParts::of(node).filter(|found| !matches!(found.data, QuantizedData::Values))?;
     let filter = inputs.get(*found.parts.inputs.get(1)?)?.shape.to_shape()?;
     let are_blocks = match filter[..] {
-        [_, outputs, inputs, ..] if is_grouped(found.parts.root) => {
-            outputs.is_multiple_of(BLOCK) && inputs.is_multiple_of(BLOCK)
-        }
+        [_, outputs, inputs, ..] if is_grouped(found.parts.root) => ovir_optimize::is_byte_group(outputs, inputs),
         _ => found.parts.root.downcast_ref::<Convolution>().is_some(),
     };
     let is_transposed = found.parts.root.downcast_ref::<ConvolutionBackpropData>().is_some();
