@@ -312,10 +312,10 @@ impl CodePlanes {
         self.len() == 0
     }
 
-    /// Whether blocked codes of the input are read as they are.
+    /// Whether codes of the input are read as they are.
     #[must_use]
     pub fn are_input(&self) -> bool {
-        self.before == [0; 3] && self.size == self.input
+        self.layout != CodeLayout::Quads && self.before == [0; 3] && self.size == self.input
     }
 
     /// What lies before the input.
@@ -341,12 +341,7 @@ impl CodePlanes {
         output: &mut [u8],
     ) -> Result<(), KernelError> {
         let (channels, positions) = (self.channels, volume(self.input));
-        self.check_codes()?;
-        let input_len = match self.layout {
-            CodeLayout::Quads => product("input", &[self.batch, channels, positions])?,
-            CodeLayout::Blocks | CodeLayout::Halves => blocked_len(self.batch, channels, positions),
-        };
-        check_exact("input", input.len(), input_len)?;
+        self.check_input(input.len())?;
         let work = nanoseconds_for_bytes(input.len().saturating_mul(6));
         self.write(zero, work, output, |planes, place, codes| match self.layout {
             CodeLayout::Blocks | CodeLayout::Halves => {
@@ -362,24 +357,39 @@ impl CodePlanes {
         })
     }
 
-    /// Writes what a convolution reads of blocked codes of its input.
+    /// Writes what a convolution reads of codes of its input, which are plain for [`CodeLayout::Quads`] and blocked for
+    /// [`CodeLayout::Blocks`].
     ///
     /// # Errors
     /// A slice has the wrong length.
     pub fn pad(&self, zero: u8, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
-        let positions = volume(self.input);
-        self.check_codes()?;
-        check_exact("input", input.len(), blocked_len(self.batch, self.channels, positions))?;
-        self.write(zero, stream::copy_nanoseconds(input.len()), output, |planes, place, codes| {
-            codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
+        let (channels, positions) = (self.channels, volume(self.input));
+        self.check_input(input.len())?;
+        let work = stream::copy_nanoseconds(input.len());
+        self.write(zero, work, output, |planes, place, codes| match self.layout {
+            CodeLayout::Blocks | CodeLayout::Halves => {
+                codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
+            }
+            CodeLayout::Quads => {
+                for channel in 0..channels {
+                    let source = &input[(planes * channels + channel) * positions + place..][..codes.len() / QUAD];
+                    for (quad, code) in codes.chunks_exact_mut(QUAD).zip(source) {
+                        quad[channel] = *code;
+                    }
+                }
+            }
         })
     }
 
-    fn check_codes(&self) -> Result<(), KernelError> {
-        match self.layout {
-            CodeLayout::Halves => Err(KernelError::invalid("layout", "is that of bf16")),
-            CodeLayout::Quads | CodeLayout::Blocks => Ok(()),
-        }
+    /// Checks the number of values or codes that are to become those of this layout.
+    fn check_input(&self, len: usize) -> Result<(), KernelError> {
+        let positions = volume(self.input);
+        let wanted = match self.layout {
+            CodeLayout::Halves => return Err(KernelError::invalid("layout", "is that of bf16")),
+            CodeLayout::Quads => product("input", &[self.batch, self.channels, positions])?,
+            CodeLayout::Blocks => blocked_len(self.batch, self.channels, positions),
+        };
+        check_exact("input", len, wanted)
     }
 
     /// Writes blocked values as `round` makes bf16 of them.

@@ -365,6 +365,26 @@ fn groups_of_channels() {
     }
 }
 
+/// Codes of an image that several layers read, with and without padding.
+#[test]
+fn images_with_several_readers() {
+    for channels in [1, 3, 4] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("?,{channels},?,?"));
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let padded = PLANE.replace("\"1,1\" auto", "\"2,2\" auto").replace("pads_begin=\"1,1\"", "pads_begin=\"2,2\"");
+        let wide = text.quantized_convolution(x, [24, channels, 8, 8], &padded);
+        let inside = PLANE.replace("\"1,1\" auto", "\"0,0\" auto").replace("pads_begin=\"1,1\"", "pads_begin=\"0,0\"");
+        let narrow = text.quantized_convolution(x, [24, channels, 4, 4], &inside);
+        let end = text.binary("Add", wide, narrow);
+        text.layer("Result", "", &[end], "");
+        for shape in [[1, channels, 9, 13], [2, channels, 16, 8]] {
+            let kinds = check(&text, &image(&shape), 0.01);
+            assert_eq!(kinds.iter().filter(|kind| *kind == "Encode").count(), 1, "{channels} {kinds:?}");
+        }
+    }
+}
+
 /// As in dense networks: what is joined has levels of its own, and elementwise layers read it.
 #[test]
 fn joined_levels_of_several_values() {
