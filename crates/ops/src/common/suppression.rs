@@ -204,9 +204,10 @@ fn select_of_class<B: Copy>(
         .collect();
     let mut selected: Vec<Candidate<B>> = Vec::new();
     let mut crowd = Crowd::default();
+    let is_soft = rule.sigma > 0.0;
     while selected.len() < rule.most {
         let Some(mut next) = queue.pop() else { break };
-        if rule.sigma <= 0.0 {
+        if !is_soft {
             // Below zero, boxes that do not touch suppress each other.
             let sides = if rule.overlap < 0.0 { EVERYWHERE } else { corners(&next.shape) };
             let is_over = |other: usize| overlap(&next.shape, &selected[other].shape) > rule.overlap;

@@ -199,6 +199,13 @@ mod tests {
         assert_eq!(outputs[0], tensor(&[0i64, 0, 3, 0, 0, 0], [2, 3]));
         assert_eq!(outputs[1], tensor(&[0f32, 0.0, 0.95, 0.0, 0.0, 0.9], [2, 3]));
         assert_eq!(outputs[2], tensor(&[2i64], [1]));
+        // A sigma that is no number softens nothing, and below zero all others are left out.
+        let with = |inputs: Vec<Tensor>| Case::new("NonMaxSuppression", "opset9").outputs(3).run(&inputs).unwrap();
+        let rigid = with([inputs(3), vec![tensor(&[f32::NAN], [])]].concat());
+        assert_eq!(rigid[0], outputs[0]);
+        let mut lonely = inputs(3);
+        lonely[3] = tensor(&[-0.5f32], []);
+        assert_eq!(with(lonely)[0], tensor(&[0i64, 0, 3], [1, 3]));
         let none = Case::new("NonMaxSuppression", "opset9").outputs(3).run(&inputs(0)).unwrap();
         assert_eq!(none[0], tensor::<i64>(&[], [0, 3]));
     }
