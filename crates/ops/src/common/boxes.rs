@@ -219,7 +219,7 @@ mod tests {
         for (extra, threshold) in [(0.0, 0.0), (0.0, 0.3), (1.0, 0.1), (0.0, -0.5), (1.0, f32::NAN)] {
             let mut expected: Vec<usize> = Vec::new();
             for i in &order {
-                if expected.iter().all(|j| !(overlap(&boxes[*i], &boxes[*j], extra) > threshold)) {
+                if !expected.iter().any(|j| overlap(&boxes[*i], &boxes[*j], extra) > threshold) {
                     expected.push(*i);
                 }
             }
