@@ -50,7 +50,7 @@ pub const MOST_BYTE_STEP: i64 = 1 << 5;
 /// The channels that groups of convolutions of bytes have a multiple of.
 pub const BLOCK: usize = 16;
 
-/// Channels of groups that share a block; with fewer, most of what is multiplied would be zeros.
+/// Channels of groups that share a block. Of fewer, a block multiplies more zeros than f32 takes steps.
 const PARTS_OF_BLOCKS: [usize; 2] = [4, 8];
 
 /// The most layers between stored codes and a value, and between a product and what it is added to.
