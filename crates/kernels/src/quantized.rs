@@ -24,20 +24,24 @@ use crate::isa::Isa;
 use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::{Simd, dispatch};
-use crate::stream::{prefetch_far, prefetch_tile};
+use crate::stream::{prefetch_far, prefetch_near, prefetch_tile};
 use crate::unary::{self, UnaryOp};
 pub use bf16::{Bf16Epilogue, Bf16Weights, bf16_convolution, bf16_product, has_bf16, round_rows};
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
-use dots::{DotKernel, Dots, bf16_tile_size, dispatch_bf16, dispatch_dots, lowered_by, tile_size};
+use dots::{DotKernel, Dots, MOST_POSITIONS, bf16_tile_size, dispatch_bf16, dispatch_dots, lowered_by, tile_size};
 pub use dynamic::{DynamicRows, DynamicWeights, dynamic_product};
-use finish::{Added, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
+use finish::{Added, AddingLanes, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
 pub use finish::{Decodings, Encodings};
 pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 pub use transposed::{QuantizedTransposed, quantized_transposed};
 
 /// Codes that one instruction multiplies and sums.
 const QUAD: usize = 4;
+
+/// Bytes of a line of the caches.
+const LINE_BYTES: usize = 64;
 
 /// The most products that i32 surely holds the sum of.
 pub const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
@@ -521,16 +525,20 @@ impl Job<'_> {
             QuantizedResidual::Codes(_, dequantizer) => Decoding::new(dequantizer),
             _ => Decoding::default(),
         };
-        let is_linear = function.is_none()
-            && slopes.is_none()
-            && self.epilogue.inner.is_none()
-            && matches!(self.epilogue.residual, QuantizedResidual::None);
         let limits = self.epilogue.activation.limits();
-        let direct = match &target {
-            TargetLanes::Codes(_, encoding) if is_linear => Some(encoding.direct(&scales, &bias, limits)),
-            _ => None,
-        };
         let inner = self.epilogue.inner.as_ref().map(|(from, to)| (Encoding::new(from), Decoding::new(to)));
+        let are_values = matches!(self.epilogue.residual, QuantizedResidual::Values(_));
+        let is_linear = function.is_none() && slopes.is_none() && !are_values;
+        let is_direct = inner.is_none() && matches!(self.epilogue.residual, QuantizedResidual::None);
+        let (direct, adding) = match &target {
+            TargetLanes::Codes(_, encoding) if is_linear && is_direct => {
+                (Some(encoding.direct(&scales, &bias, limits)), None)
+            }
+            TargetLanes::Codes(_, encoding) if is_linear => {
+                (None, Some(encoding.adding(&scales, &bias, inner.as_ref(), &residual, limits)))
+            }
+            _ => (None, None),
+        };
         let block_bytes = self.weights.block_bytes();
         // The tiles of all positions together ask for the weights of the next blocks.
         let tiles = self.positions.div_ceil(tile);
@@ -583,6 +591,7 @@ impl Job<'_> {
                 bias: &bias,
                 inner,
                 added,
+                adding: adding.as_ref(),
                 slopes: slopes.as_ref(),
                 limits,
                 stored,
@@ -669,6 +678,8 @@ struct Tile<'a> {
     bias: &'a [f32; 2 * BLOCK],
     inner: Option<(Encoding, Decoding)>,
     added: Added,
+    /// All of this together, where codes of sums are stored to which codes are added.
+    adding: Option<&'a AddingLanes<{ 2 * BLOCK }>>,
     slopes: Option<&'a [f32; 2 * BLOCK]>,
     limits: (f32, f32),
     stored: Stored<'a, { 2 * BLOCK }>,
@@ -770,14 +781,27 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
             // SAFETY: the caller's promise.
             unsafe {
                 let sums = self.accumulate(d, tile.position + at, tile.next.wrapping_add(index * tile.next_bytes));
-                match stored {
-                    Stored::Direct(codes, lanes) => self.finish_codes(d, &sums, codes, lanes),
-                    _ => self.finish(d, sums, &added, &stored),
+                match (stored, tile.adding) {
+                    (Stored::Direct(codes, lanes), _) if tile.channels >= VECTORS * <D::S as Simd>::LANES => {
+                        self.finish_codes(d, &sums, codes, lanes);
+                    }
+                    (Stored::Codes(codes, _), Some(lanes)) => {
+                        let added = match added {
+                            Added::Codes(codes, _) => codes,
+                            _ => std::ptr::null(),
+                        };
+                        self.finish_added(d, &self.values(d, &sums), added, codes, lanes);
+                    }
+                    _ => self.finish(d, &self.values(d, &sums), &added, &stored),
                 }
             }
         }
     }
 }
+
+/// The values of a tile's sums in memory.
+#[repr(align(64))]
+struct Kept(MaybeUninit<[f32; MOST_VALUES]>);
 
 /// The vector of integers of a tier.
 type Sums<D, const POSITIONS: usize, const VECTORS: usize> = [[<<D as Dots>::S as Simd>::I; VECTORS]; POSITIONS];
@@ -791,17 +815,17 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
     unsafe fn accumulate<D: Dots>(&self, d: D, position: usize, mut next: *const i8) -> Sums<D, POSITIONS, VECTORS> {
         let (tile, s) = (self.0, d.simd());
         let view = &tile.view;
-        let mut sums = [[s.splat_i(0); VECTORS]; POSITIONS];
+        let mut start = [s.splat_i(0); VECTORS];
+        for (vector, start) in start.iter_mut().enumerate() {
+            // SAFETY: there is a beginning for each lane of two blocks.
+            *start = s.bits(unsafe { s.load(tile.start.as_ptr().add(vector * <D::S as Simd>::LANES).cast()) });
+        }
+        let mut sums = [start; POSITIONS];
         let mut pointers = [tile.input; POSITIONS];
         let (mut y, mut x) = (position / view.output[1], position % view.output[1]);
-        for position in 0..POSITIONS {
-            for vector in 0..VECTORS {
-                // SAFETY: there is a beginning for each lane of two blocks.
-                let start = unsafe { s.load(tile.start.as_ptr().add(vector * <D::S as Simd>::LANES).cast()) };
-                sums[position][vector] = s.bits(start);
-            }
+        for pointer in &mut pointers {
             let place = y * view.stride[0] * view.input[1] + x * view.stride[1];
-            pointers[position] = tile.input.wrapping_add(place * tile.lanes);
+            *pointer = tile.input.wrapping_add(place * tile.lanes);
             x += 1;
             if x == view.output[1] {
                 (y, x) = (y + 1, 0);
@@ -856,7 +880,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         sums
     }
 
-    /// Stores the codes of sums to which nothing is added.
+    /// Stores the codes of sums of whole vectors, to which nothing is added.
     ///
     /// # Safety
     /// The codes lead to what the tile's geometry asks for.
@@ -868,34 +892,112 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         codes: *mut u8,
         parameters: &DirectLanes<{ 2 * BLOCK }>,
     ) {
+        const { assert!(matches!(VECTORS, 1 | 2 | 4), "a tile has so many vectors") };
+        // Vectors that the compiler knows stay in registers, those of a loop do not.
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.vector_codes::<D, 0>(d, sums, codes, parameters);
+            if VECTORS > 1 {
+                self.vector_codes::<D, 1>(d, sums, codes, parameters);
+            }
+            if VECTORS > 2 {
+                self.vector_codes::<D, 2>(d, sums, codes, parameters);
+                self.vector_codes::<D, 3>(d, sums, codes, parameters);
+            }
+        }
+    }
+
+    /// Stores the codes of one vector of all positions.
+    ///
+    /// # Safety
+    /// As [`Self::finish_codes`], and there is such a vector.
+    #[inline(always)]
+    unsafe fn vector_codes<D: Dots, const VECTOR: usize>(
+        &self,
+        d: D,
+        sums: &Sums<D, POSITIONS, VECTORS>,
+        codes: *mut u8,
+        parameters: &DirectLanes<{ 2 * BLOCK }>,
+    ) {
+        let (strides, s) = (self.0.stored_strides, d.simd());
+        let lanes = <D::S as Simd>::LANES;
+        let per_block = BLOCK / lanes;
+        let parameters = parameters.at(s, VECTOR * lanes);
+        let to = codes.wrapping_add(VECTOR / per_block * strides[1] + VECTOR % per_block * lanes);
+        for (position, sums) in sums.iter().enumerate() {
+            let code = parameters.codes(s, d.value(sums[VECTOR]));
+            // SAFETY: the caller's promise.
+            unsafe { s.store_u8(to.wrapping_add(position * strides[0]), code) };
+        }
+    }
+
+    /// The values of the sums, one vector after the other.
+    #[inline(always)]
+    fn values<D: Dots>(&self, d: D, sums: &Sums<D, POSITIONS, VECTORS>) -> Kept {
+        const { assert!(POSITIONS <= MOST_POSITIONS, "there is room for so many positions") };
+        let lanes = <D::S as Simd>::LANES;
+        let mut kept = Kept(MaybeUninit::uninit());
+        let values = kept.0.as_mut_ptr().cast::<f32>();
+        for (position, sums) in sums.iter().enumerate() {
+            for (vector, sums) in sums.iter().enumerate() {
+                // SAFETY: there is room for a vector of each position in each block of a tile.
+                unsafe { d.simd().store(values.add((vector * POSITIONS + position) * lanes), d.value(*sums)) };
+            }
+        }
+        kept
+    }
+
+    /// Stores the codes of sums that were kept, to which those of `added` are added, if there are such.
+    ///
+    /// # Safety
+    /// Both pointers lead to what the tile's geometry asks for, and a vector of each position was kept.
+    #[inline(always)]
+    unsafe fn finish_added<D: Dots>(
+        &self,
+        d: D,
+        sums: &Kept,
+        added: *const u8,
+        codes: *mut u8,
+        parameters: &AddingLanes<{ 2 * BLOCK }>,
+    ) {
         let (tile, s) = (self.0, d.simd());
         let lanes = <D::S as Simd>::LANES;
         let per_block = BLOCK / lanes;
         for vector in 0..VECTORS {
             let count = tile.channels.saturating_sub(vector * lanes).min(lanes);
             let parameters = parameters.at(s, vector * lanes);
-            let to = codes.wrapping_add(vector / per_block * tile.stored_strides[1] + vector % per_block * lanes);
+            let sums = sums.0.as_ptr().cast::<f32>().wrapping_add(vector * POSITIONS * lanes);
+            let place = |strides: [usize; 2]| vector / per_block * strides[1] + vector % per_block * lanes;
+            let (from, to) = (added.wrapping_add(place(tile.strides)), codes.wrapping_add(place(tile.stored_strides)));
+            let is_whole = count == lanes;
             for position in 0..POSITIONS {
-                let code = parameters.codes(s, d.value(sums[position][vector]));
+                let from = from.wrapping_add(position * tile.strides[0]);
+                let to = to.wrapping_add(position * tile.stored_strides[0]);
                 // SAFETY: the caller's promise.
-                unsafe { store_codes(s, to.wrapping_add(position * tile.stored_strides[0]), code, count) };
+                unsafe {
+                    let added = match (added.is_null(), is_whole) {
+                        (true, _) => s.splat(0.0),
+                        (_, true) => s.from_i(s.load_u8(from)),
+                        _ => s.from_i(load_codes(s, from, count)),
+                    };
+                    let code = parameters.codes(s, s.load(sums.add(position * lanes)), added);
+                    match is_whole {
+                        true => s.store_u8(to, code),
+                        false => store_codes(s, to, code, count),
+                    }
+                }
             }
         }
     }
 
-    /// Scales the sums, adds bias and residual, applies slopes or limits and stores.
+    /// Scales sums that were kept, adds bias and residual, applies slopes or limits and stores.
     ///
     /// # Safety
-    /// The tile's pointers cover what its geometry asks for.
+    /// The tile's pointers cover what its geometry asks for, and a vector of each position was kept.
     #[inline(always)]
-    unsafe fn finish<D: Dots>(
-        &self,
-        d: D,
-        sums: Sums<D, POSITIONS, VECTORS>,
-        added: &Added,
-        stored: &Stored<'_, { 2 * BLOCK }>,
-    ) {
+    unsafe fn finish<D: Dots>(&self, d: D, sums: &Kept, added: &Added, stored: &Stored<'_, { 2 * BLOCK }>) {
         let (tile, s) = (self.0, d.simd());
+        let sums = sums.0.as_ptr().cast::<f32>();
         let lanes = <D::S as Simd>::LANES;
         let per_block = BLOCK / lanes;
         let limits = (s.splat(tile.limits.0), s.splat(tile.limits.1));
@@ -913,13 +1015,23 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                     Stored::Codes(_, encoding) => Some(encoding.at(s, vector * lanes)),
                     _ => None,
                 };
+                let direct = match stored {
+                    Stored::Direct(_, direct) => Some(direct.at(s, vector * lanes)),
+                    _ => None,
+                };
                 // What lies beyond the limits of the codes has the code of the limit.
                 let (low, high) = match &encoding {
                     Some(encoding) => (encoding.limit(s, limits.0), encoding.limit(s, limits.1)),
                     None => limits,
                 };
                 for position in 0..POSITIONS {
-                    let mut sum = s.fma(d.value(sums[position][vector]), scale, bias);
+                    let sum = s.load(sums.add((vector * POSITIONS + position) * lanes));
+                    let to = place(position, tile.stored_strides);
+                    if let (Stored::Direct(codes, _), Some(direct)) = (stored, &direct) {
+                        store_codes(s, codes.wrapping_add(to), direct.codes(s, sum), count);
+                        continue;
+                    }
+                    let mut sum = s.fma(sum, scale, bias);
                     if let Some((from, to)) = &tile.inner {
                         sum = to.values(s, from.codes(s, sum));
                     }
@@ -937,7 +1049,6 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                         let scaled = s.mul(sum, s.load(slopes.as_ptr().add(vector * lanes)));
                         sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
                     }
-                    let to = place(position, tile.stored_strides);
                     match (stored, &encoding) {
                         (Stored::Values(values), _) => {
                             let value = s.min(high, s.max(low, sum));
@@ -959,12 +1070,25 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
     }
 }
 
-/// Asks for the lines of a tile's blocks. The row of a product may begin in the middle of a line, so that its last channels
-/// lie in another.
+/// Asks for the lines of a tile's blocks.
 #[inline(always)]
 fn prefetch_blocks<T, const POSITIONS: usize>(values: *const T, strides: [usize; 2], blocks: usize) {
-    let line = |index: usize| if index < blocks { index * strides[1] } else { (blocks - 1) * strides[1] + BLOCK - 1 };
-    prefetch_tile::<_, POSITIONS>(values, strides[0], blocks + 1, line);
+    if strides[0] > BLOCK {
+        // The row of a product may begin in the middle of a line, so that its last channels lie in another.
+        let line =
+            |index: usize| if index < blocks { index * strides[1] } else { (blocks - 1) * strides[1] + BLOCK - 1 };
+        prefetch_tile::<_, POSITIONS>(values, strides[0], blocks + 1, line);
+        return;
+    }
+    // Positions lie side by side.
+    let len = POSITIONS * BLOCK;
+    for block in 0..blocks {
+        let first = values.wrapping_add(block * strides[1]);
+        for place in (0..len).step_by(LINE_BYTES / size_of::<T>()) {
+            prefetch_near(first.wrapping_add(place));
+        }
+        prefetch_near(first.wrapping_add(len - 1));
+    }
 }
 
 #[cfg(test)]

@@ -158,6 +158,78 @@ impl<const LANES: usize> EncodingLanes<LANES> {
     }
 }
 
+/// From sums to codes, for neighbouring channels: perhaps by codes in between, and with the codes of what is added.
+pub(super) struct AddingLanes<const LANES: usize> {
+    inner: Option<DirectLanes<LANES>>,
+    outer: DirectLanes<LANES>,
+    /// What the codes that are added are multiplied with.
+    added: [f32; LANES],
+}
+
+/// The same for a vector of channels.
+#[derive(Clone, Copy)]
+pub(super) struct AddingVector<S: Simd> {
+    inner: Option<DirectVector<S>>,
+    outer: DirectVector<S>,
+    added: S::F,
+}
+
+impl<const LANES: usize> AddingLanes<LANES> {
+    /// Those of a vector of channels from a lane on.
+    #[inline(always)]
+    pub(super) fn at<S: Simd>(&self, s: S, lane: usize) -> AddingVector<S> {
+        let inner = match &self.inner {
+            Some(inner) => Some(inner.at(s, lane)),
+            None => None,
+        };
+        AddingVector { inner, outer: self.outer.at(s, lane), added: load_lanes(s, &self.added, lane) }
+    }
+}
+
+impl<S: Simd> AddingVector<S> {
+    /// The codes of sums to which those of `added` are added.
+    #[inline(always)]
+    pub(super) fn codes(&self, s: S, mut sum: S::F, added: S::F) -> S::I {
+        if let Some(inner) = &self.inner {
+            sum = s.from_i(inner.codes(s, sum));
+        }
+        let DirectVector { scale, shift, least, most } = self.outer;
+        let place = s.fma(sum, scale, s.fma(added, self.added, shift));
+        // The order makes the least code of NaN.
+        s.to_i(s.min(most, s.max(place, least)))
+    }
+}
+
+impl<const LANES: usize> EncodingLanes<LANES> {
+    /// The codes of what sums become by a scale and a bias, by codes and their values in between, and by the values of codes
+    /// that are added, within limits of values.
+    pub(super) fn adding(
+        &self,
+        scales: &[f32; LANES],
+        bias: &[f32; LANES],
+        inner: Option<&(Encoding, Decoding)>,
+        added: &Decoding,
+        limits: (f32, f32),
+    ) -> AddingLanes<LANES> {
+        let plus_added = |value: f32| (f64::from(value) + f64::from(added.low)) as f32;
+        let (inner, outer) = match inner {
+            Some((from, to)) => {
+                let own = EncodingLanes {
+                    low: [from.low; LANES],
+                    high: [from.high; LANES],
+                    scale: [from.scale; LANES],
+                    shift: [from.shift; LANES],
+                };
+                let codes = own.direct(scales, bias, (f32::NEG_INFINITY, f32::INFINITY));
+                (Some(codes), self.direct(&[to.scale; LANES], &[plus_added(to.low); LANES], limits))
+            }
+            None => (None, self.direct(scales, &bias.map(plus_added), limits)),
+        };
+        let added = self.scale.map(|scale| (f64::from(added.scale) * f64::from(scale)) as f32);
+        AddingLanes { inner, outer, added }
+    }
+}
+
 /// The encodings of a vector of channels.
 #[derive(Clone, Copy)]
 pub(crate) struct EncodingVector<S: Simd> {
