@@ -10,6 +10,7 @@ mod codes;
 mod dots;
 mod dynamic;
 mod finish;
+mod recode;
 mod transposed;
 
 pub use codes::{
@@ -33,6 +34,7 @@ pub use dynamic::{DynamicRows, DynamicWeights, dynamic_product};
 use finish::{Added, AddingLanes, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
 pub use finish::{Decodings, Encodings};
 pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};
+pub use recode::{Recoding, recode};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 pub use transposed::{QuantizedTransposed, quantized_transposed};

@@ -28,6 +28,7 @@ mod parts;
 mod pooling;
 mod position_sensitive;
 mod quantized;
+mod recode;
 mod recurrent;
 mod reduce;
 mod regions;

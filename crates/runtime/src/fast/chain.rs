@@ -18,6 +18,7 @@ use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
 use super::blocked::Side;
 use super::parts::{floats, kernel_error, unary_op};
 use super::quantized::{dequantizer_of, quantizer_of};
+use super::recode::{ChainInputs, Recode};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 struct ChainKernel {
@@ -31,6 +32,8 @@ struct ChainKernel {
     decoded: Vec<Option<Dequantizer>>,
     /// How the result becomes codes, if it does.
     encoded: Option<Quantizer>,
+    /// The way from codes to codes that is short.
+    recode: Option<Recode>,
     is_blocked: bool,
 }
 
@@ -140,9 +143,11 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         }
     }
     merge_factors(&mut steps, first_constant, &mut constants);
-    let chain = Chain::new(inputs.len(), steps).ok()?;
     let (isa, encoded) = (isa::detect(), coding.encoded);
-    let kernel = ChainKernel { isa, chain, inputs, constants, decoded, encoded, is_blocked };
+    let of_chain = ChainInputs { sides: &inputs, constants: &constants, decoded: &decoded };
+    let recode = if is_blocked { Recode::of(&steps, &of_chain, encoded) } else { None };
+    let chain = Chain::new(inputs.len(), steps).ok()?;
+    let kernel = ChainKernel { isa, chain, inputs, constants, decoded, encoded, recode, is_blocked };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
@@ -385,12 +390,22 @@ impl Kernel for ChainKernel {
             .collect()
     }
 
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        self.recode.as_ref().map_or(0, |recode| recode.scratch_bytes(shapes))
+    }
+
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         let elements = shapes.outputs.first().map_or(0, |s| s.elements());
+        if self.recode.as_ref().is_some_and(|recode| recode.accepts(shapes)) {
+            return nanoseconds_for_bytes(elements.saturating_mul(2));
+        }
         nanoseconds_for_bytes(elements.saturating_mul(12)).max(elements as u64 * self.chain.picoseconds() / 1000)
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        if let Some(recode) = self.recode.as_ref().filter(|recode| recode.fits(&io)) {
+            return recode.run(io);
+        }
         let [output] = io.outputs else { return Ok(()) };
         let misfit = || OpError::shape(Blame::Input(0), "the kernel does not fit the data");
         let shapes: SmallVec<[&Shape; 16]> = io.inputs.iter().map(|input| input.shape()).collect();

@@ -328,7 +328,14 @@ fn codes_are_moved() {
         let again = text.layer("Concat", "axis=\"1\"", &[c, b, a], "FP32");
         let scale = text.floats(&[1, 3 * channels, 1, 1], |i| 0.5 + i as f32 / 99.0);
         let y = text.binary("Multiply", again, scale);
-        let y = text.unary("Sigmoid", y);
+        // A function, or what makes codes of codes by one multiplication.
+        let y = if channels == 32 {
+            text.unary("Sigmoid", y)
+        } else {
+            let shift = text.floats(&[1, 3 * channels, 1, 1], |i| i as f32 / 200.0 - 0.3);
+            let y = text.binary("Add", y, shift);
+            text.unary("ReLU", y)
+        };
         let y = text.quantize(y, 0.0, 1.0);
         let end = text.quantized_convolution(y, [24, 3 * channels, 3, 3], PLANE);
         text.layer("Result", "", &[end], "");
