@@ -2,7 +2,10 @@
 //!
 //! A tile is some neighbouring positions of one line, whose sums stay in registers. For each line of the kernel the
 //! columns that the tile reads are loaded once, and each is multiplied by all taps that meet it. Data may be codes of one
-//! byte, which become numbers when they are loaded, and results may become codes when they are stored.
+//! byte, which become numbers when they are loaded, and results may become codes when they are stored. Where weights are
+//! codes as well and the machine sums products of bytes, they are those of bytes.
+
+mod bytes;
 
 use super::direct::{PlaneView, lanes_from, slopes_from};
 use super::{BLOCK, blocked_len};
@@ -14,6 +17,7 @@ use crate::parallel::parallel_for;
 use crate::quantized::{Decodings, EncodingLanes, QuantizedOutput, Stored, Target, TargetLanes, store_codes};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::unary::{self, UnaryOp};
+use bytes::{ByteBlock, ByteTaps};
 use std::ops::Range;
 
 /// Output elements a parallel chunk covers at least.
@@ -31,6 +35,8 @@ pub struct BlockedDepthwise {
     channels: usize,
     taps: [usize; 2],
     values: Packed<f32>,
+    /// The codes that the weights are, for data that are codes.
+    bytes: Option<ByteTaps>,
 }
 
 impl BlockedDepthwise {
@@ -52,7 +58,21 @@ impl BlockedDepthwise {
                 lanes[channel % BLOCK] = *weight;
             }
         }
-        Ok(Self { channels: groups, taps: [high, wide], values })
+        Ok(Self { channels: groups, taps: [high, wide], values, bytes: None })
+    }
+
+    /// Packs codes `[channels, 1, height, width]` that stand for their product with one scale a channel.
+    ///
+    /// # Errors
+    /// As [`BlockedDepthwise::pack`], or there are not so many scales.
+    pub fn of_codes(geometry: &ConvolutionGeometry, codes: &[i8], scales: &[f32]) -> Result<Self, KernelError> {
+        let [channels, _, _, high, wide] = geometry.channels_and_kernel();
+        check_exact("scales", scales.len(), channels)?;
+        check_exact("codes", codes.len(), geometry.weights_len())?;
+        let taps = (high * wide).max(1);
+        let values: Vec<f32> =
+            codes.iter().enumerate().map(|(at, code)| f32::from(*code) * scales[at / taps]).collect();
+        Ok(Self { bytes: ByteTaps::pack([high, wide], codes, scales), ..Self::pack(geometry, &values)? })
     }
 }
 
@@ -118,7 +138,7 @@ pub fn blocked_depthwise(
             let (plane_index, y) = (first / lines, first % lines);
             let channel = plane_index % blocks * BLOCK;
             let end = range.end.min((plane_index + 1) * lines);
-            let (scale, zero) = match input {
+            let (mut scale, zero) = match input {
                 DepthwiseInput::Values(_) => ([1.0; BLOCK], [0.0; BLOCK]),
                 DepthwiseInput::Codes(_, decodings) => decodings.lanes(channel),
             };
@@ -127,11 +147,22 @@ pub fn blocked_depthwise(
                 (None, Target::Values(values)) if epilogue.accumulates => values.pointer().wrapping_add(first * line),
                 (None, _) => std::ptr::null(),
             };
+            let from = plane_index * plane * BLOCK..(plane_index + 1) * plane * BLOCK;
+            let bytes = match (input, bytes::codes_of_zero(&zero), &weights.bytes) {
+                (DepthwiseInput::Codes(codes, _), Some(zero), Some(taps)) if taps.fits(isa, &view) => {
+                    Some(ByteBlock { taps, block: channel / BLOCK, codes: &codes[from.clone()], zero })
+                }
+                _ => None,
+            };
+            if let Some(bytes) = &bytes {
+                scale.iter_mut().zip(bytes.taps.scales(bytes.block)).for_each(|(scale, own)| *scale *= own);
+            }
             let shared = Shared {
                 isa,
                 view,
                 taps,
                 weights: &weights.values[channel * count..][..count * BLOCK],
+                bytes,
                 scale,
                 zero,
                 bias: epilogue.bias.map_or([0.0; BLOCK], |bias| lanes_from(bias, channel)),
@@ -140,7 +171,6 @@ pub fn blocked_depthwise(
                 function: epilogue.activation.function(),
             };
             let part = Part { lines: y..y + end - first, columns: 0..view.output[1], first: y, residual };
-            let from = plane_index * plane * BLOCK..(plane_index + 1) * plane * BLOCK;
             // SAFETY: the lines lie in the output and are nobody else's, and lengths were checked.
             unsafe {
                 match input {
@@ -208,6 +238,8 @@ struct Shared<'a> {
     view: PlaneView,
     taps: [usize; 2],
     weights: &'a [f32],
+    /// Data and weights that are codes, where sums are those of their products.
+    bytes: Option<ByteBlock<'a>>,
     /// What sums are multiplied with.
     scale: [f32; BLOCK],
     /// The codes of zero, if the data are codes.
@@ -241,7 +273,8 @@ impl Shared<'_> {
             TargetLanes::Values(values) => {
                 let output = values.wrapping_add(offset);
                 let len = part.lines.len() * line;
-                dispatch(self.isa, Lines { shared: self, input, part, stored: Stored::Values(output) });
+                // SAFETY: the caller's promise.
+                unsafe { self.lines(input, part, Stored::Values(output)) };
                 if let Some(op) = self.function {
                     // SAFETY: the lines lie in the output.
                     unsafe { unary::apply(self.isa, op, output, output, len) };
@@ -254,31 +287,54 @@ impl Shared<'_> {
                     let direct = encoding.direct(&self.scale, &self.bias, self.limits);
                     let stored =
                         if is_linear { Stored::Direct(output, &direct) } else { Stored::Codes(output, &encoding) };
-                    dispatch(self.isa, Lines { shared: self, input, part, stored });
+                    // SAFETY: the caller's promise.
+                    unsafe { self.lines(input, part, stored) };
                     return;
                 };
                 let mut kept = [0.0f32; MOST_KEPT * BLOCK];
-                for y in part.lines.clone() {
+                // Whole lines where one has room, otherwise parts of each.
+                let step = (MOST_KEPT / self.view.output[1].max(1)).max(1);
+                for y in part.lines.clone().step_by(step) {
+                    let lines = y..part.lines.end.min(y + step);
                     for x in part.columns.clone().step_by(MOST_KEPT) {
                         let columns = x..part.columns.end.min(x + MOST_KEPT);
-                        let (count, values) = (columns.len(), kept.as_mut_ptr());
+                        let (count, values) = (lines.len() * columns.len(), kept.as_mut_ptr());
                         let place = (y - part.first) * line + x * BLOCK;
                         let residual = match part.residual.is_null() {
                             true => part.residual,
                             false => part.residual.wrapping_add((y - part.first) * line),
                         };
-                        // What is stored is found by its column.
+                        // What is stored is found by its line and column.
                         let stored = Stored::Values(values.wrapping_sub(x * BLOCK));
-                        let part = Part { lines: y..y + 1, columns, first: y, residual };
-                        dispatch(self.isa, Lines { shared: self, input, part, stored });
-                        // SAFETY: so many values are kept.
-                        unsafe { unary::apply(self.isa, op, values, values, count * BLOCK) };
+                        let part = Part { lines: lines.clone(), columns, first: y, residual };
+                        // SAFETY: the lines are some of those that the caller promises, and their values are kept.
+                        unsafe {
+                            self.lines(input, part, stored);
+                            unary::apply(self.isa, op, values, values, count * BLOCK);
+                        }
                         let output = output.wrapping_add(place);
                         dispatch(self.isa, Store { values: &kept[..count * BLOCK], encoding: &encoding, output });
                     }
                 }
             }
         }
+    }
+}
+
+impl Shared<'_> {
+    /// Computes lines.
+    ///
+    /// # Safety
+    /// As of [`Self::compute`].
+    unsafe fn lines<T: Element>(&self, input: &[T], part: Part, stored: Stored<'_, BLOCK>) {
+        let lines = Lines { shared: self, input, part, stored };
+        #[cfg(target_arch = "x86_64")]
+        if let Some(bytes) = &self.bytes {
+            // SAFETY: there are bytes only where they fit the machine and the geometry; the rest is the caller's promise.
+            unsafe { bytes.run(&lines) };
+            return;
+        }
+        dispatch(self.isa, lines);
     }
 }
 

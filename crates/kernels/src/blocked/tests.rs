@@ -196,8 +196,16 @@ proptest! {
         let (view, count) = (geometry.plane(), [1, channels][random.between(0, 1)]);
         let positions = view.output[0] * view.output[1];
         let below = random.between(0, 1) as f32;
-        let (low, high): (Vec<f32>, Vec<f32>) =
-            (0..count).map(|c| (below * (-0.5 - c as f32 / 7.0), 1.25 + c as f32 / 3.0)).unzip();
+        // Weights that are codes are multiplied as bytes where zero is a code.
+        let (are_codes, is_code) = (random.between(0, 3) > 0, random.between(0, 3) > 0);
+        let limits = |c: usize| match is_code {
+            true => {
+                let (step, zero) = ((1 + c % 3) as f32 / 128.0, below * ((c * 7 + 3) % 256) as f32);
+                (-zero * step, (255.0 - zero) * step)
+            }
+            false => (below * (-0.5 - c as f32 / 7.0), 1.25 + c as f32 / 3.0),
+        };
+        let (low, high): (Vec<f32>, Vec<f32>) = (0..count).map(limits).unzip();
         let (decodings, encodings) = (Decodings::new(&low, &high, 255.0).unwrap(), Encodings::new(&low, &high, 255.0).unwrap());
         let codes: Vec<u8> = (0..blocked_len(2, channels, view.input[0] * view.input[1]))
             .map(|_| random.between(0, 255) as u8)
@@ -215,7 +223,13 @@ proptest! {
                 low + f32::from(*code) * step
             })
             .collect();
-        let packed = BlockedDepthwise::pack(&geometry, &random.values(geometry.weights_len())).unwrap();
+        let packed = if are_codes {
+            let codes: Vec<i8> = (0..geometry.weights_len()).map(|_| random.between(0, 255) as u8 as i8).collect();
+            let scales: Vec<f32> = random.values(channels).iter().map(|scale| scale / 100.0).collect();
+            BlockedDepthwise::of_codes(&geometry, &codes, &scales).unwrap()
+        } else {
+            BlockedDepthwise::pack(&geometry, &random.values(geometry.weights_len())).unwrap()
+        };
         let (bias, slopes) = (random.values(channels), random.values(channels));
         let residual = random.values(blocked_len(2, channels, positions));
         let activation = [

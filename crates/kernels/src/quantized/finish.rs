@@ -178,10 +178,10 @@ impl<const LANES: usize> AddingLanes<LANES> {
     /// Those of a vector of channels from a lane on.
     #[inline(always)]
     pub(super) fn at<S: Simd>(&self, s: S, lane: usize) -> AddingVector<S> {
-        let inner = match &self.inner {
-            Some(inner) => Some(inner.at(s, lane)),
-            None => None,
-        };
+        let mut inner = None;
+        if let Some(lanes) = &self.inner {
+            inner = Some(lanes.at(s, lane));
+        }
         AddingVector { inner, outer: self.outer.at(s, lane), added: load_lanes(s, &self.added, lane) }
     }
 }

@@ -118,7 +118,7 @@ mod tests {
                 let limits = (-0.25, f32::INFINITY);
                 let recoding = Recoding { from, scales: &scales, shifts: &shifts, limits, to: &to };
                 let mut first: Option<Vec<u8>> = None;
-                for (isa, threads) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 2)]) {
+                for (isa, threads) in Isa::available().flat_map(|isa| [(isa, 1), (isa, 2)]) {
                     let mut output = vec![0; input.len()];
                     in_pool(threads, || recode(isa, [batch, channels, positions], &recoding, &input, &mut output))
                         .unwrap();

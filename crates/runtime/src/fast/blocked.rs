@@ -23,7 +23,7 @@ use ovir_ops::movement::{
     variadic_split::VariadicSplit,
 };
 use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
-use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec};
+use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec, Tensor};
 
 use crate::layout::{Layout, Reorder, nominal_elements, physical_shape, sizes, write_blocked, write_plain};
 
@@ -31,7 +31,7 @@ use super::convolution::{Form, kernel_geometry, smallest_data};
 use super::layout::axis_of;
 use super::parts::{EpilogueParts, Parts, QuantizedData, QuantizedParts, floats, kernel_error, scratch_f32};
 use super::quantized::{decodings_of, encodings_of};
-use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes, Stored};
 
 /// Convolutions from so few channels read plain values.
 const FEW_CHANNELS: usize = ovir_optimize::FEW_CHANNELS;
@@ -382,7 +382,19 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     }
     let key = context.key(filter_port, &filter);
     let values = filter.aligned().ok()?;
+    // The filter as it is stored, for data that are codes.
+    let stored = if way == Way::Depthwise && coded.as_ref().is_some_and(|coded| coded.data.is_some()) {
+        (context.stored)(filter_port).and_then(|stored| signed_codes(&stored, &filter_shape))
+    } else {
+        None
+    };
     let weights = match way {
+        Way::Depthwise if stored.is_some() => {
+            let (codes, scales) = stored?;
+            Weights::Depthwise(context.packed.get(key, format!("blocked depthwise codes {filter_shape}"), || {
+                BlockedDepthwise::of_codes(&geometry, codes.slice::<i8>().ok()?, &scales).ok()
+            })?)
+        }
         Way::Depthwise => {
             Weights::Depthwise(context.packed.get(key, format!("blocked depthwise {filter_shape}"), || {
                 BlockedDepthwise::pack(&geometry, values.slice::<f32>().ok()?).ok()
@@ -402,6 +414,18 @@ fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let (isa, coded) = (isa::detect(), coded.unwrap_or_default());
     let kernel = ConvolutionKernel { isa, form, filter: filter_shape, weights, epilogue, coded, data_port };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+/// The signed codes of a depthwise filter and the scale of each channel, if it is stored so.
+fn signed_codes(stored: &Stored, filter: &Shape) -> Option<(Tensor, Vec<f32>)> {
+    let channels = *filter.first()?;
+    let taps = filter.elements() / channels.max(1);
+    if stored.zero.is_some() || stored.codes.element_type() != ElementType::I8 {
+        return None;
+    }
+    let matrix = stored.matrix(taps, channels, true).filter(|matrix| matrix.group == taps)?;
+    let scales = matrix.scales.unwrap_or_else(|| vec![1.0; channels]);
+    Some((stored.codes.aligned().ok()?, scales))
 }
 
 /// Whether the groups of a convolution, if it has any, are whole blocks of both channels.

@@ -273,11 +273,18 @@ fn depthwise_convolutions_between_products() {
         let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
         let stem = text.quantized_convolution(x, [channels, 3, 3, 3], PLANE);
         let stem = activate(&mut text, stem);
-        let high = text.floats(&[1, channels, 1, 1], |i| 0.5 + i as f32 / 20.0);
-        let low = text.floats(&[1, channels, 1, 1], |i| -0.2 - i as f32 / 90.0);
-        let data = "levels=\"256\" auto_broadcast=\"numpy\"";
-        let stem = text.layer("FakeQuantize", data, &[stem, low, high, low, high], "FP32");
-        let filter = text.floats(&[channels, 1, 1, 3, 3], |i| (i % 17) as f32 / 20.0 - 0.35);
+        // The levels of one network are those of channels; where zero is a code, products can be those of bytes.
+        let (stem, filter) = if channels == 40 {
+            let high = text.floats(&[1, channels, 1, 1], |i| 0.5 + i as f32 / 20.0);
+            let low = text.floats(&[1, channels, 1, 1], |i| -0.2 - i as f32 / 90.0);
+            let data = "levels=\"256\" auto_broadcast=\"numpy\"";
+            let stem = text.layer("FakeQuantize", data, &[stem, low, high, low, high], "FP32");
+            (stem, text.floats(&[channels, 1, 1, 3, 3], |i| (i % 17) as f32 / 20.0 - 0.35))
+        } else {
+            let low = if activation.is_empty() { -100.0 / 256.0 } else { 0.0 };
+            let stem = text.quantize(stem, low, low + 255.0 / 256.0);
+            (stem, text.stored(&[channels, 1, 1, 3, 3], &[channels, 1, 1, 1, 1]))
+        };
         let deep = text.layer("GroupConvolution", PLANE, &[stem, filter], "FP32");
         let bias = text.floats(&[1, channels, 1, 1], |i| i as f32 / 70.0 - 0.2);
         let deep = text.binary("Add", deep, bias);
