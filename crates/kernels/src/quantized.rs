@@ -59,7 +59,7 @@ pub struct QuantizedWeights {
     element: usize,
     /// `[output block, tap, quad of channels, 16 output channels, 4 channels]`.
     values: Packed<i8>,
-    /// The sum of all codes of each output channel, filled up to blocks.
+    /// The sums of the codes of each output channel in each row of taps: `[output block, tap deep and down, 16 output channels]`.
     sums: Vec<i32>,
 }
 
@@ -120,10 +120,11 @@ impl QuantizedWeights {
             return Err(KernelError::invalid("codes", "there is nothing to sum, or sums could exceed their integers"));
         }
         let values = pack_quads(shape, lanes, codes, taps, strides, |code| [code])?;
-        let mut weights = Self { shape, lanes, element: 1, values, sums: vec![0; shape[0].next_multiple_of(BLOCK)] };
-        let blocks = weights.values.chunks_exact(weights.block_bytes().max(1));
-        for (block, sums) in blocks.zip(weights.sums.chunks_exact_mut(BLOCK)) {
-            let (quads, _) = block.as_chunks::<QUAD>();
+        let sums = vec![0; product("codes", &[shape[0].next_multiple_of(BLOCK), deep, high])?];
+        let mut weights = Self { shape, lanes, element: 1, values, sums };
+        let rows = weights.values.chunks_exact(weights.row_bytes().max(1));
+        for (row, sums) in rows.zip(weights.sums.chunks_exact_mut(BLOCK)) {
+            let (quads, _) = row.as_chunks::<QUAD>();
             for line in quads.chunks_exact(BLOCK) {
                 for (sum, quad) in sums.iter_mut().zip(line) {
                     for code in quad {
@@ -144,10 +145,34 @@ impl QuantizedWeights {
         }
     }
 
+    /// Blocks of output channels.
+    fn blocks(&self) -> usize {
+        self.shape[0].div_ceil(BLOCK)
+    }
+
     /// Bytes of one output block.
     fn block_bytes(&self) -> usize {
-        let [_, deep, high, wide, inputs] = self.shape;
-        deep * high * wide * self.bytes_of(inputs) * BLOCK
+        let [_, deep, high, ..] = self.shape;
+        deep * high * self.row_bytes()
+    }
+
+    /// Bytes of one row of taps of one output block.
+    fn row_bytes(&self) -> usize {
+        let [.., wide, inputs] = self.shape;
+        wide * self.bytes_of(inputs) * BLOCK
+    }
+
+    /// The sums of the codes of two blocks' channels at these taps deep and down.
+    fn sums(&self, block: usize, taps: &[Range<usize>; 2]) -> [i32; 2 * BLOCK] {
+        let [_, deep, high, ..] = self.shape;
+        let mut sums = [0i32; 2 * BLOCK];
+        for (block, sums) in (block..self.blocks()).zip(sums.chunks_exact_mut(BLOCK)) {
+            for tap in taps[0].clone().flat_map(|tap| taps[1].clone().map(move |row| tap * high + row)) {
+                let row = &self.sums[(block * deep * high + tap) * BLOCK..][..BLOCK];
+                sums.iter_mut().zip(row).for_each(|(sum, of_row)| *sum += of_row);
+            }
+        }
+        sums
     }
 
     /// Bytes of so many channels at one position.
@@ -343,6 +368,10 @@ pub fn quantized_convolution(
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
     let planes = CodePlanes::of_convolution(geometry, layout).ok_or_else(far)?;
     let [deep, high, wide] = planes.size();
+    let in_depth = [depth.input, depth.pad, depth.stride, depth.dilation, depth.taps];
+    let down = [view.input[0], view.pad[0], view.stride[0], view.dilation[0], weights.shape[2]];
+    let windows =
+        [in_depth, down].map(|[input, pad, stride, dilation, taps]| Windows { input, pad, stride, dilation, taps });
     (view.input, view.pad) = ([high, wide], [0, 0]);
     let (plane, positions) = (high * wide, view.output[0] * view.output[1]);
     let all = depth.output * positions;
@@ -361,6 +390,8 @@ pub fn quantized_convolution(
         group_blocks: outputs.div_ceil(BLOCK) / groups,
         part_bytes: depth.stride * plane * weights.lanes,
         deeper: depth.dilation * plane * weights.lanes,
+        before: depth.pad * plane * weights.lanes,
+        windows: Some(windows),
         volume: deep * plane,
         view,
         parts: depth.output,
@@ -412,6 +443,8 @@ pub fn quantized_product(
         group_blocks: usize::MAX,
         part_bytes: 0,
         deeper: 0,
+        before: 0,
+        windows: None,
         volume: rows,
         view,
         parts: 1,
@@ -443,6 +476,10 @@ struct Job<'a> {
     /// Bytes of the input from what one part reads to what the next does, and from one tap to the next in depth.
     part_bytes: usize,
     deeper: usize,
+    /// Bytes from the place of the first part's first tap to the input, which that lies before.
+    before: usize,
+    /// The windows in depth and down, where some may leave the input.
+    windows: Option<[Windows; 2]>,
     /// Positions of the input from one run of lanes to the next.
     volume: usize,
     /// The planes of one part.
@@ -463,14 +500,57 @@ struct Job<'a> {
     output: Target<'a>,
 }
 
+/// The windows of a convolution along one axis.
+#[derive(Debug, Clone, Copy)]
+struct Windows {
+    input: usize,
+    pad: usize,
+    stride: usize,
+    dilation: usize,
+    taps: usize,
+}
+
+impl Windows {
+    /// The taps from the first to the last that lie inside the input for one of the windows from one to another.
+    fn taps(&self, first: usize, last: usize) -> Range<usize> {
+        let begin = self.pad.saturating_sub(last * self.stride).div_ceil(self.dilation).min(self.taps);
+        let end = self.input.saturating_add(self.pad).saturating_sub(first * self.stride).div_ceil(self.dilation);
+        begin..end.min(self.taps).max(begin)
+    }
+
+    /// The windows all of whose taps lie inside the input.
+    fn whole(&self) -> Range<usize> {
+        let end = self.input.saturating_add(self.pad).checked_sub((self.taps - 1) * self.dilation);
+        self.pad.div_ceil(self.stride)..end.map_or(0, |end| end.div_ceil(self.stride))
+    }
+}
+
+/// What is computed in one call: tiles of a part with the same taps.
+struct Call {
+    part: usize,
+    /// The first position.
+    position: usize,
+    tiles: usize,
+    /// The taps in depth and down that some of the positions need.
+    taps: [Range<usize>; 2],
+}
+
+/// The taps in depth and down of windows, and what follows from them.
+struct Window {
+    taps: [Range<usize>; 2],
+    /// What the sums of two blocks begin with.
+    start: [i32; 2 * BLOCK],
+    walk: Walk,
+}
+
 impl Job<'_> {
     fn run(&self, work: u64) {
-        if self.positions == 0 || self.parts == 0 || self.view.batch == 0 || self.weights.sums.is_empty() {
+        let blocks = self.weights.blocks();
+        if self.positions == 0 || self.parts == 0 || self.view.batch == 0 || blocks == 0 {
             return;
         }
         let (most, together) = if self.weights.element == 2 { bf16_tile_size() } else { tile_size(self.isa) };
         let tile = self.positions.div_ceil(self.positions.div_ceil(most));
-        let blocks = self.weights.sums.len() / BLOCK;
         // Blocks that are computed together read the same group.
         let is_shared = self.group_blocks >= blocks || self.group_blocks.is_multiple_of(together);
         let together = if is_shared { together } else { 1 };
@@ -497,6 +577,39 @@ impl Job<'_> {
         });
     }
 
+    /// The calls, each of at most so many tiles, that compute a span of positions of some parts.
+    fn calls(
+        &self,
+        parts: Range<usize>,
+        span: Range<usize>,
+        [tile, most]: [usize; 2],
+    ) -> impl Iterator<Item = Call> + use<'_> {
+        let [_, deep, high, ..] = self.weights.shape;
+        let width = self.view.output[1];
+        // The positions whose windows have all taps down inside the input.
+        let whole = self.windows.map_or(0..span.end, |[_, down]| {
+            let rows = down.whole();
+            rows.start.saturating_mul(width)..rows.end.saturating_mul(width)
+        });
+        parts.flat_map(move |part| {
+            let (whole, mut position, end) = (whole.clone(), span.start, span.end);
+            let in_depth = self.windows.map_or(0..deep, |[in_depth, _]| in_depth.taps(part, part));
+            std::iter::from_fn(move || {
+                let last = (position + tile).min(end).checked_sub(1).filter(|_| position < end)?;
+                let is_whole = whole.start <= position && last < whole.end;
+                let tiles = if is_whole { (end.min(whole.end) - position) / tile } else { 1 };
+                let down = match &self.windows {
+                    Some([_, down]) if !is_whole => down.taps(position / width, last / width),
+                    _ => 0..high,
+                };
+                let tiles = tiles.clamp(1, most);
+                let call = Call { part, position, tiles, taps: [in_depth.clone(), down] };
+                position += tiles * tile;
+                Some(call)
+            })
+        })
+    }
+
     /// Computes a span of positions of some parts for one or two output blocks.
     ///
     /// # Safety
@@ -511,13 +624,8 @@ impl Job<'_> {
         tile: usize,
     ) {
         let [_, deep, high, wide, inputs] = self.weights.shape;
-        let taps = [deep, high, wide];
         let channel = block * BLOCK;
-        let mut start = [0i32; 2 * BLOCK];
-        let lowered = lowered_by(self.isa);
-        for (value, sum) in start.iter_mut().zip(&self.weights.sums[channel..]) {
-            *value = self.scaling.zero.wrapping_sub(lowered).wrapping_mul(*sum).wrapping_neg();
-        }
+        let zero = self.scaling.zero.wrapping_sub(lowered_by(self.isa));
         let scales = lanes_from(self.scaling.scales, channel);
         let bias = self.epilogue.bias.map_or([0.0; 2 * BLOCK], |bias| lanes_from(bias, channel));
         let slopes = slopes_from(self.epilogue.activation, channel);
@@ -541,18 +649,24 @@ impl Job<'_> {
             }
             _ => (None, None),
         };
-        let block_bytes = self.weights.block_bytes();
+        let (block_bytes, row_bytes) = (self.weights.block_bytes(), self.weights.row_bytes());
         // The tiles of all positions together ask for the weights of the next blocks.
         let tiles = self.positions.div_ceil(tile);
         let next_step = (blocks * BLOCK * QUAD).div_ceil(self.parts * tiles);
-        let next_bytes = volume(taps) * self.weights.bytes_of(inputs) / QUAD * next_step;
+        let next_bytes = volume([deep, high, wide]) * self.weights.bytes_of(inputs) / QUAD * next_step;
         let groups = self.weights.bytes_of(inputs) / self.weights.lanes;
-        let walk = Walk::new(self, taps, groups);
-        // Whole tiles are computed in one call, but for those whose values a function is applied to.
-        let whole = if function.is_none() { span.len() / tile * tile } else { 0 };
-        let rest = (span.start + whole..span.end).step_by(tile).map(|position| (position, 1));
-        let calls = (whole > 0).then_some((span.start, whole / tile)).into_iter().chain(rest);
-        for (part, (position, together)) in parts.flat_map(|part| calls.clone().map(move |call| (part, call))) {
+        let mut window: Option<Window> = None;
+        // A function is applied to one tile after the other.
+        let most = if function.is_none() { usize::MAX } else { 1 };
+        for Call { part, position, tiles: together, taps } in self.calls(parts, span.clone(), [tile, most]) {
+            let window = match &mut window {
+                Some(window) if window.taps == taps => window,
+                window => {
+                    let start = self.weights.sums(block, &taps).map(|sum| zero.wrapping_mul(sum).wrapping_neg());
+                    window.insert(Window { start, walk: Walk::new(self, &taps, groups), taps })
+                }
+            };
+            let [in_depth, down] = &window.taps;
             let count = tile.min(span.end - position);
             let next = (block + blocks) * block_bytes + (part * tiles + position / tile) * next_bytes;
             let (next, next_step) = match self.weights.values.get(next..next + next_bytes * together) {
@@ -580,15 +694,22 @@ impl Job<'_> {
                 QuantizedResidual::Codes(codes, _) => Added::Codes(codes[offset..].as_ptr(), residual),
             };
             let group = block / self.group_blocks * self.group_bytes;
+            let first_row = (in_depth.start * high + down.start) * row_bytes;
+            let weights = self.weights.values.get(block * block_bytes + first_row..).unwrap_or_default();
+            let row = self.view.dilation[0] * self.view.input[1] * self.weights.lanes;
+            // The first tap lies inside the input, or there is none.
+            let place = part * self.part_bytes + in_depth.start * self.deeper;
+            let place = place.saturating_sub(self.before) + down.start * row;
+            let first = image * self.image_bytes + group + place;
             let tile = Tile {
-                input: self.input[image * self.image_bytes + group + part * self.part_bytes..].as_ptr(),
+                input: self.input.get(first..).unwrap_or_default().as_ptr(),
                 view: self.view,
-                walk,
-                quads: volume(taps) * groups * (self.weights.lanes / QUAD),
+                walk: window.walk,
+                quads: volume([in_depth.len(), down.len(), wide]) * groups * (self.weights.lanes / QUAD),
                 lanes: self.weights.lanes,
-                weights: self.weights.values[block * block_bytes..].as_ptr(),
+                weights: weights.as_ptr(),
                 block_bytes,
-                start: &start,
+                start: &window.start,
                 scales: &scales,
                 bias: &bias,
                 inner,
@@ -711,12 +832,14 @@ struct Walk {
     left: [usize; 4],
     /// Bytes from one to the next of each, and from the last of the level inside.
     jumps: [usize; 5],
+    /// Bytes of the weights of the rows that are left out between those of two depths.
+    skipped: usize,
 }
 
 impl Walk {
-    fn new(job: &Job<'_>, [_, high, wide]: [usize; 3], groups: usize) -> Self {
-        let (view, lanes) = (&job.view, job.weights.lanes);
-        let counts = [lanes / QUAD, groups, wide, high];
+    fn new(job: &Job<'_>, [_, down]: &[Range<usize>; 2], groups: usize) -> Self {
+        let (view, lanes, [_, _, high, wide, _]) = (&job.view, job.weights.lanes, job.weights.shape);
+        let counts = [lanes / QUAD, groups, wide, down.len()];
         let steps =
             [QUAD, job.volume * lanes, view.dilation[1] * lanes, view.dilation[0] * view.input[1] * lanes, job.deeper];
         let mut jumps = steps;
@@ -727,12 +850,12 @@ impl Walk {
             });
             jumps[level] = steps[level].wrapping_sub(back);
         }
-        Self { counts, left: counts, jumps }
+        Self { counts, left: counts, jumps, skipped: (high - down.len()) * job.weights.row_bytes() }
     }
 
-    /// The place after `offset`.
+    /// The place after `offset`, and the weights that follow on these.
     #[inline(always)]
-    fn next(&mut self, offset: usize) -> usize {
+    fn next(&mut self, offset: usize, weights: &mut *const i8) -> usize {
         self.left[0] -= 1;
         if self.left[0] > 0 {
             return offset + QUAD;
@@ -753,6 +876,7 @@ impl Walk {
             return offset.wrapping_add(self.jumps[3]);
         }
         self.left[3] = self.counts[3];
+        *weights = weights.wrapping_add(self.skipped);
         offset.wrapping_add(self.jumps[4])
     }
 }
@@ -845,7 +969,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
                 sums = self.step(d, weights, &pointers, offset, sums);
                 weights = weights.add(BLOCK * QUAD);
             }
-            offset = walk.next(offset);
+            offset = walk.next(offset, &mut weights);
         }
         sums
     }

@@ -255,8 +255,9 @@ impl CodePlanes {
         let (view, depth) = (geometry.plane(), geometry.depth());
         let [_, _, channels, ..] = geometry.channels_and_kernel();
         let input = [depth.input, view.input[0], view.input[1]];
-        let before = [depth.pad, view.pad[0], view.pad[1]];
-        Self::new(layout, [view.batch, channels], input, before, geometry.covered()?)
+        // Windows of planes leave out the planes beyond the input.
+        let (before, [_, high, wide]) = ([0, view.pad[0], view.pad[1]], geometry.covered()?);
+        Self::new(layout, [view.batch, channels], input, before, [depth.input, high, wide])
     }
 
     /// Those of a transposed convolution, whose phases are convolutions; `None` where their windows cover far more than the

@@ -104,6 +104,8 @@ pub fn quantized_transposed(
             group_blocks: usize::MAX,
             part_bytes: if taps.contains(&0) { 0 } else { wide * BLOCK },
             deeper: 0,
+            before: 0,
+            windows: None,
             volume: high * wide,
             view: row,
             parts: size[0],
