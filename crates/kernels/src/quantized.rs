@@ -45,6 +45,9 @@ const QUAD: usize = 4;
 /// Bytes of a line of the caches.
 const LINE_BYTES: usize = 64;
 
+/// Tiles lie in rows where at least one of so many taps lies beyond the input.
+const LEAST_LEFT_OUT: u64 = 25;
+
 /// The most products that i32 surely holds the sum of.
 pub const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
 
@@ -550,7 +553,7 @@ impl Job<'_> {
             return;
         }
         let (most, together) = if self.weights.element == 2 { bf16_tile_size() } else { tile_size(self.isa) };
-        let tile = self.positions.div_ceil(self.positions.div_ceil(most));
+        let tile = self.tile(most);
         // Blocks that are computed together read the same group.
         let is_shared = self.group_blocks >= blocks || self.group_blocks.is_multiple_of(together);
         let together = if is_shared { together } else { 1 };
@@ -575,6 +578,20 @@ impl Job<'_> {
                 unsafe { self.span(image, first, together.min(blocks - first), parts, span, tile) };
             }
         });
+    }
+
+    /// The positions of a tile, of which there are not more than `most`.
+    fn tile(&self, most: usize) -> usize {
+        let even = |positions: usize| positions.div_ceil(positions.div_ceil(most));
+        let [rows, width] = self.view.output;
+        let in_row = even(width);
+        let Some([_, down]) = self.windows.filter(|_| width.is_multiple_of(in_row)) else {
+            return even(self.positions);
+        };
+        // Where many taps lie beyond the input, tiles that lie in one row leave out more than their sizes lose.
+        let all = (down.taps * rows) as u64;
+        let inside: u64 = (0..rows).map(|row| down.taps(row, row).len() as u64).sum();
+        if (all - inside) * LEAST_LEFT_OUT >= all { in_row } else { even(self.positions) }
     }
 
     /// The calls, each of at most so many tiles, that compute a span of positions of some parts.
