@@ -3,7 +3,7 @@
 //! The outputs whose places agree modulo the strides are a phase: an ordinary convolution of stride 1 with the taps that
 //! reach them, in reverse order. Tiles are computed as those of a convolution, and their positions, which are whole lines
 //! of the cache, stored as far apart as the strides. So no product with a stuffed zero is computed, and nothing is written
-//! twice.
+//! twice. The planes of a volume are those of the taps along the depth that reach them, one added to the other.
 
 use super::direct::{
     ANY_POSITIONS, APART, Call, IN_LINE, LONGEST_TASK, MOST_SUMS, NARROWEST, Parts, SHORTEST_TASK, SIDE_BY_SIDE, TASKS,
@@ -11,7 +11,7 @@ use super::direct::{
 };
 use super::narrow::{Line, MOST_NARROW};
 use super::{BLOCK, blocked_len};
-use crate::convolution::{ConvolutionEpilogue, PlanePhase, Taps, TransposedConvolutionGeometry};
+use crate::convolution::{ConvolutionEpilogue, PlanePhase, TransposedConvolutionGeometry};
 use crate::epilogue::{Activation, Channelwise};
 use crate::error::{KernelError, check_exact, product};
 use crate::gemm::Value;
@@ -39,7 +39,9 @@ struct Phases {
     channels: [usize; 3],
     /// Kernel, stride and dilation.
     steps: [[usize; 2]; 3],
-    /// Where the weights of each class of taps begin.
+    /// Taps along the depth.
+    deep: usize,
+    /// Where the weights of each tap along the depth and class of taps begin.
     starts: Vec<usize>,
     values: Packed<f32>,
 }
@@ -57,40 +59,37 @@ impl Phases {
         Self::check_steps(geometry)?;
         let (channels, steps) = (geometry.channels(), geometry.plane_steps());
         let ([groups, outputs, inputs], [[high, wide], stride, _]) = (channels, steps);
-        let (inputs, outputs) = (inputs / groups, outputs / groups);
+        let (inputs, outputs, [deep, ..]) = (inputs / groups, outputs / groups, geometry.depth_sizes());
         let classes = stride[0] * stride[1];
-        let mut starts = Vec::with_capacity(classes + 1);
+        let mut starts = Vec::new();
         let mut len = 0;
-        for class in 0..classes {
+        for index in 0..product("classes", &[deep, classes])? {
             starts.push(len);
-            let [down, right] = geometry.plane_taps(class);
+            let [down, right] = geometry.plane_taps(index % classes);
             len += down.count * right.count * of_tap;
         }
         let mut values = Packed::zeroed(len);
-        for (class, start) in starts.iter().enumerate() {
-            let [down, right] = geometry.plane_taps(class);
-            let reversed = |taps: Taps, tap: usize| taps.first + (taps.count - 1 - tap) * taps.step;
+        for (index, start) in starts.iter().enumerate() {
+            let [down, right] = geometry.plane_taps(index % classes);
             let taps = [down.count, right.count];
             for tap in 0..taps[0] * taps[1] {
-                let from = reversed(down, tap / taps[1]) * wide + reversed(right, tap % taps[1]);
+                let from =
+                    (index / classes * high + down.reversed(tap / taps[1])) * wide + right.reversed(tap % taps[1]);
                 for channel in 0..groups * inputs {
                     for output in 0..outputs {
-                        let weight = &weights[(channel * outputs + output) * high * wide + from];
+                        let weight = &weights[(channel * outputs + output) * deep * high * wide + from];
                         let output = channel / inputs * outputs + output;
                         values[start + place([tap, taps[0] * taps[1]], channel % inputs, output)] = weight.widen();
                     }
                 }
             }
         }
-        Ok(Self { channels, steps, starts, values })
+        Ok(Self { channels, steps, deep, starts, values })
     }
 
     /// Checks that there are phases of planes, and not too many.
     fn check_steps(geometry: &TransposedConvolutionGeometry) -> Result<(), KernelError> {
         let [kernel, stride, dilation] = geometry.plane_steps();
-        if geometry.has_depth() {
-            return Err(KernelError::invalid("geometry", "has a depth"));
-        }
         if stride[0].checked_mul(stride[1]).is_none_or(|phases| phases > MOST_PHASES) {
             return Err(KernelError::invalid("stride", "is too large"));
         }
@@ -104,7 +103,7 @@ impl Phases {
     }
 
     /// Checks that the weights are those of the geometry, and that the blocked input and the output, which has so many
-    /// channels for each position, are as long as it says. Returns the positions of input and output.
+    /// channels for each position, are as long as it says. Returns the positions of their planes.
     fn check(
         &self,
         geometry: &TransposedConvolutionGeometry,
@@ -112,14 +111,16 @@ impl Phases {
         output: &[f32],
         output_channels: usize,
     ) -> Result<[usize; 2], KernelError> {
+        let [deep, _, from_deep, to_deep] = geometry.depth_sizes();
         let is_same = self.channels == geometry.channels() && self.steps == geometry.plane_steps();
-        if !is_same || geometry.has_depth() {
+        if !is_same || self.deep != deep {
             return Err(KernelError::invalid("weights", "packed for another shape, stride or dilation"));
         }
         let (batch, [from, to]) = geometry.plane_sizes();
         let (plane, positions) = (product("input", &from)?, product("output", &to)?);
-        check_exact("input", input.len(), blocked_len(batch, self.channels[2], plane))?;
-        check_exact("output", output.len(), product("output", &[batch, output_channels, positions])?)?;
+        let volumes = [product("input", &[plane, from_deep])?, product("output", &[positions, to_deep])?];
+        check_exact("input", input.len(), blocked_len(batch, self.channels[2], volumes[0]))?;
+        check_exact("output", output.len(), product("output", &[batch, output_channels, volumes[1]])?)?;
         Ok([plane, positions])
     }
 
@@ -141,7 +142,7 @@ impl BlockedTransposed {
     /// Whether weights can be packed for a geometry. Its batch, image size and padding do not matter.
     ///
     /// # Errors
-    /// It has a depth, a stride or dilation that is too large, or groups whose channels are no whole blocks.
+    /// It has a stride or dilation that is too large, or groups whose channels are no whole blocks.
     pub fn check(geometry: &TransposedConvolutionGeometry) -> Result<(), KernelError> {
         let [groups, outputs, inputs] = geometry.channels();
         if groups > 1 && !(outputs.is_multiple_of(groups * BLOCK) && inputs.is_multiple_of(groups * BLOCK)) {
@@ -150,7 +151,7 @@ impl BlockedTransposed {
         Phases::check_steps(geometry)
     }
 
-    /// Packs the weights `[input channels, output channels per group, height, width]`
+    /// Packs the weights `[input channels, output channels per group, depth, height, width]`
     /// (GroupConvolutionBackpropData's `[G, I, O, ...]` is the same memory).
     ///
     /// # Errors
@@ -193,6 +194,7 @@ pub fn blocked_transposed(
         return Ok(());
     }
     let per_group = (outputs / groups).div_ceil(BLOCK);
+    let [_, _, from_deep, to_deep] = geometry.depth_sizes();
     let job = Job {
         isa,
         geometry,
@@ -200,6 +202,7 @@ pub fn blocked_transposed(
         epilogue,
         input,
         plane,
+        deep: [from_deep, to_deep],
         to,
         input_blocks: inputs.div_ceil(BLOCK),
         inputs: inputs / groups,
@@ -212,14 +215,15 @@ pub fn blocked_transposed(
     // Every phase is given as many tasks as the one with the most, so that a number tells the task.
     let count = phases.steps[1][0] * phases.steps[1][1];
     let runs = (0..count).map(|index| job.cut(&phases.phase(geometry, index).0).runs()).max().unwrap_or(0);
-    let tasks = batch * groups * count * job.parts.count * runs;
+    let tasks = batch * groups * to_deep * count * job.parts.count * runs;
     parallel_for(tasks, 1, nanoseconds_for_flops(geometry.flops()), |range| {
         for task in range {
             let (rest, run) = (task / runs, task % runs);
             let (rest, part) = (rest / job.parts.count, rest % job.parts.count);
             let (rest, index) = (rest / count, rest % count);
+            let (rest, z) = (rest / to_deep, rest % to_deep);
             // SAFETY: lengths were checked, and tasks write disjoint positions and blocks of the output.
-            unsafe { job.run([rest / groups, rest % groups], index, part, run) };
+            unsafe { job.run([rest / groups, rest % groups, z], index, part, run) };
         }
     });
     Ok(())
@@ -257,8 +261,10 @@ struct Job<'a> {
     weights: &'a Phases,
     epilogue: &'a ConvolutionEpilogue<'a>,
     input: &'a [f32],
-    /// Positions of the input.
+    /// Positions of a plane of the input.
     plane: usize,
+    /// Planes of the input and of the output.
+    deep: [usize; 2],
     /// Lines and columns of the output.
     to: [usize; 2],
     /// Input blocks of one image.
@@ -301,29 +307,63 @@ impl Job<'_> {
         Cut { ends_with_lines, is_pointwise, lines, columns, run }
     }
 
-    /// Where the weights of a block and phase begin.
-    fn weights_of(&self, phase: &PlanePhase, block: usize) -> usize {
-        let start = self.weights.starts.get(phase.class).copied().unwrap_or_default();
+    /// Where the weights of a block and phase begin for a tap along the depth.
+    fn weights_of(&self, tap: usize, phase: &PlanePhase, block: usize) -> usize {
+        let [_, stride, _] = self.weights.steps;
+        let class = tap * stride[0] * stride[1] + phase.class;
+        let start = self.weights.starts.get(class).copied().unwrap_or_default();
         start + block * phase.taps[0] * phase.taps[1] * self.inputs * BLOCK
     }
 
-    /// Computes one task of a part of the blocks of a group.
+    /// Computes one task of a plane of a part of the blocks of a group.
     ///
     /// # Safety
     /// The lengths were checked, and nobody else touches these positions and blocks of the output.
-    unsafe fn run(&self, [image, group]: [usize; 2], index: usize, part: usize, run: usize) {
+    unsafe fn run(&self, [image, group, z]: [usize; 3], index: usize, part: usize, run: usize) {
         let (phase, start) = self.weights.phase(self.geometry, index);
         let cut = self.cut(&phase);
         if run >= cut.runs() {
             return;
         }
+        let [_, stride, ..] = self.geometry.depth_sizes();
+        let depth = self.geometry.depth_phase(z % stride);
+        let taps = self.geometry.depth_taps(depth.class);
+        let reaching = || depth.inside(z / stride).filter(|_| phase.taps != [0, 0]);
+        let passes = reaching().count();
+        let (cut, phase) = (&cut, &phase);
+        let pass = |number: usize, tap: Option<[usize; 2]>| {
+            let is_first_and_last = [number == 0, number + 1 >= passes];
+            let place = Pass { image, group, z, start, part, run, tap, is_first_and_last };
+            // SAFETY: the caller's promise.
+            unsafe { self.pass(phase, cut, &place) };
+        };
+        if passes == 0 {
+            pass(0, None);
+        }
+        for (number, (tap, plane)) in reaching().enumerate() {
+            pass(number, Some([taps.reversed(tap), plane]));
+        }
+    }
+
+    /// Adds one tap along the depth.
+    ///
+    /// # Safety
+    /// As of [`Job::run`].
+    unsafe fn pass(&self, phase: &PlanePhase, cut: &Cut, pass: &Pass) {
+        let &Pass { image, group, part, run, tap, is_first_and_last: [is_first, is_last], .. } = pass;
         let part_blocks = self.parts.of(part);
         let (block, blocks) = (group * self.per_group + part_blocks.start, part_blocks.len());
-        let (bias, slopes) = lanes_of(self.epilogue, block * BLOCK);
-        let source = (image * self.input_blocks + group * self.inputs.div_ceil(BLOCK)) * self.plane * BLOCK;
-        let is_reached = phase.taps != [0, 0];
+        let (mut bias, slopes) = lanes_of(self.epilogue, block * BLOCK);
+        if !is_first {
+            bias.fill(0.0);
+        }
+        let [from_deep, _] = self.deep;
+        let [tap, plane] = tap.unwrap_or_default();
+        let source = (image * self.input_blocks + group * self.inputs.div_ceil(BLOCK)) * from_deep + plane;
+        let source = source * self.plane * BLOCK;
+        let is_reached = pass.tap.is_some();
         let steps = phase.taps[0] * phase.taps[1] * self.inputs;
-        let weights = self.weights_of(&phase, block);
+        let weights = self.weights_of(tap, phase, block);
         // The tiles of a part together ask for all weights of the next one.
         let tile = self.parts.tile(cut.columns, blocks);
         let tiles = cut.lines * cut.columns.div_ceil(tile);
@@ -338,11 +378,11 @@ impl Job<'_> {
             lanes: BLOCK,
             channels: if is_reached { self.inputs } else { 0 },
             first_lane: 0,
-            channel_step: self.plane * BLOCK,
+            channel_step: from_deep * self.plane * BLOCK,
             weights: self.weights.values[weights..].as_ptr(),
             weights_block: steps * BLOCK,
             bias: bias.as_ptr(),
-            slopes: slopes.as_ref().map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
+            slopes: slopes.as_ref().filter(|_| is_last).map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
             residual: std::ptr::null(),
             output: std::ptr::null_mut(),
             block_stride: 0,
@@ -350,11 +390,11 @@ impl Job<'_> {
             group_outputs: self.weights.channels[1] / self.weights.channels[0],
             mixture: std::ptr::null(),
             position: 0,
-            limits: part_epilogue.limits(),
+            limits: if is_last { part_epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) },
             next,
             next_step,
         };
-        let unary = self.epilogue.activation.function();
+        let unary = self.epilogue.activation.function().filter(|_| is_last);
         let mut sums = Sums([0.0; MOST_SUMS * BLOCK]);
         let [lines, columns] = cut.of(run);
         for line in lines {
@@ -365,7 +405,7 @@ impl Job<'_> {
                     count = count.div_ceil(2);
                 }
                 let place = if cut.ends_with_lines { line * phase.size[1] + column } else { column };
-                let of_phase = Tile { phase: &phase, start, cut, place, count, image, block, blocks };
+                let of_phase = Tile { phase, pass, cut: *cut, place, count, block, blocks };
                 let next = next.wrapping_add(place / tile * steps * next_step);
                 // SAFETY: the caller's promise; the place lies in the phase, and the count does not exceed a tile.
                 unsafe { self.tile(&of_phase, Call { next, ..call }, unary, &mut sums) };
@@ -379,12 +419,14 @@ impl Job<'_> {
     /// # Safety
     /// As of [`Job::run`]; the tile lies in the phase.
     unsafe fn tile(&self, tile: &Tile<'_>, call: Call, unary: Option<unary::UnaryOp>, sums: &mut Sums) {
-        let &Tile { phase, cut, place, count, image, block, blocks, .. } = tile;
-        let [down, across] = self.weights.steps[1];
-        let block_len = self.to[0] * self.to[1] * BLOCK;
-        let first = (image * self.blocks + block) * block_len;
+        let &Tile { phase, pass, cut, place, count, block, blocks } = tile;
+        let ([down, across], [_, to_deep]) = (self.weights.steps[1], self.deep);
+        let plane_len = self.to[0] * self.to[1] * BLOCK;
+        let block_len = to_deep * plane_len;
+        let first = (pass.image * self.blocks + block) * block_len + pass.z * plane_len;
         let target = self.output.pointer().wrapping_add(first);
         let residual = match self.epilogue.residual {
+            _ if !pass.is_first_and_last[0] => target.cast_const(),
             Some(values) => values[first..].as_ptr(),
             None if self.epilogue.accumulates => target.cast_const(),
             None => std::ptr::null(),
@@ -452,7 +494,7 @@ impl Job<'_> {
     /// The place of a position of a phase in the plane of the output.
     fn place(&self, tile: &Tile<'_>, at: [usize; 2]) -> usize {
         let stride = self.weights.steps[1];
-        (tile.start[0] + at[0] * stride[0]) * self.to[1] + tile.start[1] + at[1] * stride[1]
+        (tile.pass.start[0] + at[0] * stride[0]) * self.to[1] + tile.pass.start[1] + at[1] * stride[1]
     }
 
     /// The positions of a tile line by line: which is the first one, how many there are, and where the first one is in the
@@ -470,16 +512,29 @@ impl Job<'_> {
     }
 }
 
-/// Neighbouring positions of a phase, of some output blocks of an image.
+/// One tap along the depth that is added to one plane.
+struct Pass {
+    image: usize,
+    group: usize,
+    /// The plane of the output.
+    z: usize,
+    /// Where the phase begins in the plane.
+    start: [usize; 2],
+    part: usize,
+    run: usize,
+    /// The tap and the plane of the input that it reads; `None` where nothing reaches the phase.
+    tap: Option<[usize; 2]>,
+    is_first_and_last: [bool; 2],
+}
+
+/// Neighbouring positions of a phase, of some output blocks of a plane.
 struct Tile<'a> {
     phase: &'a PlanePhase,
-    /// Where the phase begins in the output.
-    start: [usize; 2],
+    pass: &'a Pass,
     cut: Cut,
     /// The first position.
     place: usize,
     count: usize,
-    image: usize,
     block: usize,
     blocks: usize,
 }
@@ -544,8 +599,8 @@ impl NarrowTransposed {
     /// It has groups, a depth, a stride or dilation that is too large, or more than [`MOST_NARROW`] output channels.
     pub fn check(geometry: &TransposedConvolutionGeometry) -> Result<(), KernelError> {
         let [groups, outputs, _] = geometry.channels();
-        if groups != 1 || outputs > MOST_NARROW {
-            return Err(KernelError::invalid("geometry", "has groups or too many output channels"));
+        if groups != 1 || outputs > MOST_NARROW || geometry.has_depth() {
+            return Err(KernelError::invalid("geometry", "has groups, a depth or too many output channels"));
         }
         Phases::check_steps(geometry)
     }
@@ -580,6 +635,7 @@ pub fn narrow_transposed(
 ) -> Result<(), KernelError> {
     let phases = &weights.phases;
     let ([_, outputs, inputs], (batch, [_, to])) = (geometry.channels(), geometry.plane_sizes());
+    NarrowTransposed::check(geometry)?;
     let [plane, positions] = phases.check(geometry, input, output, outputs)?;
     if epilogue.residual.is_some() {
         return Err(KernelError::invalid("residual", "cannot be added"));
@@ -668,12 +724,12 @@ mod tests {
     struct Sizes {
         channels: [usize; 3],
         batch: usize,
-        input: [usize; 2],
-        kernel: [usize; 2],
-        stride: [usize; 2],
-        dilation: [usize; 2],
-        pads: [[usize; 2]; 2],
-        more: [usize; 2],
+        input: [usize; 3],
+        kernel: [usize; 3],
+        stride: [usize; 3],
+        dilation: [usize; 3],
+        pads: [[usize; 3]; 2],
+        more: [usize; 3],
     }
 
     impl Sizes {
@@ -681,42 +737,43 @@ mod tests {
         fn geometry(&self) -> Option<TransposedConvolutionGeometry> {
             let [groups, outputs, inputs] = self.channels;
             let mut output = [1; 3];
-            for axis in 0..2 {
+            for axis in 0..3 {
                 let reach = (self.input[axis] - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis];
                 let pads = self.pads[0][axis] + self.pads[1][axis];
-                output[axis + 1] = (reach + 1 + self.more[axis]).checked_sub(pads).filter(|size| *size > 0)?;
+                output[axis] = (reach + 1 + self.more[axis]).checked_sub(pads).filter(|size| *size > 0)?;
             }
-            let full = |[high, wide]: [usize; 2], first: usize| [first, high, wide];
             let geometry = TransposedConvolutionGeometry::new(
                 self.batch,
                 groups,
                 inputs,
                 outputs,
-                full(self.input, 1),
-                full(self.kernel, 1),
-                full(self.stride, 1),
-                full(self.dilation, 1),
-                full(self.pads[0], 0),
+                self.input,
+                self.kernel,
+                self.stride,
+                self.dilation,
+                self.pads[0],
                 output,
             );
             Some(geometry.unwrap())
         }
 
         fn random(random: &mut Random, channels: [usize; 3], side: usize) -> Self {
-            let mut pair = |low: usize, high: usize| [random.between(low, high), random.between(low, high)];
-            let (input, kernel, stride) = (pair(1, side), pair(1, 5), pair(1, 3));
-            let (pads, more) = ([pair(0, 2), pair(0, 2)], pair(0, 2));
-            let dilation = if pair(0, 2)[0] == 0 { pair(1, 3) } else { [1, 1] };
-            let (mut sizes, kind) =
-                (Self { channels, batch: 1, input, kernel, stride, dilation, pads, more }, random.between(0, 4));
+            let mut three = |low: usize, high: usize| [0; 3].map(|_| random.between(low, high));
+            let (mut input, kernel, stride) = (three(1, side), three(1, 5), three(1, 3));
+            input[0] = input[0].div_ceil(4);
+            let (pads, more) = ([three(0, 2), three(0, 2)], three(0, 2));
+            let dilation = if three(0, 2)[0] == 0 { three(1, 3) } else { [1; 3] };
+            let mut sizes = Self { channels, batch: 1, input, kernel, stride, dilation, pads, more };
             sizes.batch = random.between(1, 2);
-            if kind == 0 {
-                // Lines.
-                (sizes.input[0], sizes.kernel[0], sizes.stride[0], sizes.more[0]) = (1, 1, 1, 0);
-                (sizes.pads[0][0], sizes.pads[1][0]) = (0, 0);
-            } else if kind == 1 {
+            let kind = random.between(0, 9);
+            if kind % 5 == 1 {
                 // Windows that do not overlap.
-                (sizes.kernel, sizes.pads) = (sizes.stride, [[0; 2]; 2]);
+                (sizes.kernel, sizes.pads) = (sizes.stride, [[0; 3]; 2]);
+            }
+            // Lines, planes and volumes.
+            for axis in 0..[2, 1, 1, 1, 1, 0, 0, 0, 0, 0][kind] {
+                (sizes.input[axis], sizes.kernel[axis], sizes.stride[axis], sizes.more[axis]) = (1, 1, 1, 0);
+                (sizes.pads[0][axis], sizes.pads[1][axis]) = (0, 0);
             }
             sizes
         }
@@ -725,9 +782,10 @@ mod tests {
     /// Compares with the transposed convolution of plain values, which has a reference of its own.
     fn check(random: &mut Random, sizes: Sizes) {
         let Some(geometry) = sizes.geometry() else { return };
-        let [groups, outputs, inputs] = sizes.channels;
+        let [_, outputs, inputs] = sizes.channels;
         let (batch, [from, to]) = geometry.plane_sizes();
-        let (plane, positions) = (from[0] * from[1], to[0] * to[1]);
+        let [_, _, from_deep, to_deep] = geometry.depth_sizes();
+        let (plane, positions) = (from_deep * from[0] * from[1], to_deep * to[0] * to[1]);
         let (weights, input) = (random.values(geometry.weights_len()), random.values(geometry.input_len()));
         let (bias, slopes) = (random.values(outputs), random.values(outputs));
         let residual = random.values(geometry.output_len());
@@ -763,7 +821,7 @@ mod tests {
             let added = run(Some(&blocked_residual), false, empty);
             assert_close(&added, &expected(Some(&residual)), 200, &format!("{what} with a residual"));
             assert_eq!(added, run(None, true, blocked_residual.clone()), "{what} adds to its output");
-            if groups == 1 && outputs <= MOST_NARROW {
+            if NarrowTransposed::check(&geometry).is_ok() {
                 let packed = NarrowTransposed::pack(&geometry, &weights).unwrap();
                 let epilogue = ConvolutionEpilogue { bias, residual: None, accumulates: false, activation };
                 let run = || {
@@ -801,17 +859,17 @@ mod tests {
             for (kernel, stride, pad) in [(4, 2, 1), (3, 2, 1), (2, 2, 0), (16, 8, 4), (3, 1, 1), (1, 1, 0), (2, 3, 0)]
             {
                 for channels in [[1, 16, 20], [1, 40, 16], [1, 3, 33]] {
-                    let (input, kernel, stride) = ([1, wide], [1, kernel], [1, stride]);
-                    let pads = [[0, pad]; 2];
+                    let (input, kernel, stride) = ([1, 1, wide], [1, 1, kernel], [1, 1, stride]);
+                    let pads = [[0, 0, pad]; 2];
                     let sizes = Sizes {
                         channels,
                         batch: 1,
                         input,
                         kernel,
                         stride,
-                        dilation: [1, 1],
+                        dilation: [1; 3],
                         pads,
-                        more: [0, wide % 2],
+                        more: [0, 0, wide % 2],
                     };
                     check(&mut random, sizes);
                 }
@@ -861,20 +919,20 @@ mod tests {
         let sizes = Sizes {
             channels: [1, 40, 64],
             batch: 1,
-            input: [31, 33],
-            kernel: [4, 3],
-            stride: [2, 2],
-            dilation: [1, 1],
-            pads: [[1, 1], [1, 0]],
-            more: [0, 1],
+            input: [3, 31, 33],
+            kernel: [3, 4, 3],
+            stride: [2, 2, 2],
+            dilation: [1; 3],
+            pads: [[1, 1, 1], [1, 1, 0]],
+            more: [0, 0, 1],
         };
         let (geometry, mut random) = (sizes.geometry().unwrap(), Random::new(8));
         let packed = BlockedTransposed::pack(&geometry, &random.values(geometry.weights_len())).unwrap();
-        let input = random.values(64 * 31 * 33);
+        let input = random.values(64 * 3 * 31 * 33);
         for isa in Isa::available() {
             let run = || {
                 let (_, [_, to]) = geometry.plane_sizes();
-                let mut output = vec![0.0; blocked_len(1, 40, to[0] * to[1])];
+                let mut output = vec![0.0; blocked_len(1, 40, geometry.depth_sizes()[3] * to[0] * to[1])];
                 let epilogue = ConvolutionEpilogue::default();
                 blocked_transposed(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
                 output

@@ -118,26 +118,43 @@ impl TransposedConvolutionGeometry {
 
     /// The phase of height and width that begins at `start`, as a convolution with the taps in reverse order.
     pub(crate) fn plane_phase(&self, start: [usize; 2]) -> PlanePhase {
-        let axes = [0, 1].map(|axis| self.phase(axis + 1, start[axis]));
-        let size = axes.map(|(_, axis)| axis.output);
-        let taps = axes.map(|(_, axis)| axis.taps);
-        let dilation = axes.map(|(_, axis)| axis.increment.unsigned_abs());
-        let input = axes.map(|(_, axis)| axis.input);
-        let class = axes[0].0 * self.stride[2] + axes[1].0;
-        let (mut pad, mut first, mut is_reached) = ([0; 2], [0; 2], true);
-        for axis in 0..2 {
-            // The last tap, which comes first, lies so far before the first position.
-            let reach = taps[axis].saturating_sub(1) * dilation[axis];
-            let before = reach as isize - axes[axis].1.base;
-            (pad[axis], first[axis]) = (before.max(0).unsigned_abs(), before.min(0).unsigned_abs());
-            is_reached &= taps[axis] > 0 && first[axis] < input[axis];
-        }
-        if !is_reached {
-            (pad, first) = ([0; 2], [0; 2]);
-        }
+        let axes = [0, 1].map(|axis| self.axis_phase(axis + 1, start[axis]));
+        let size = axes.map(|axis| axis.size);
+        let class = axes[0].class * self.stride[2] + axes[1].class;
+        let is_reached = axes.iter().all(|axis| axis.taps > 0);
+        let of_reached = |part: fn(&AxisPhase) -> usize| if is_reached { axes.each_ref().map(part) } else { [0; 2] };
+        let (taps, first, pad) =
+            (of_reached(|axis| axis.taps), of_reached(|axis| axis.first), of_reached(|axis| axis.pad));
         let output = [size[0] + first[0], size[1] + first[1]];
+        let (input, dilation) = (axes.map(|axis| axis.input), axes.map(|axis| axis.dilation));
         let view = PlaneView { batch: self.batch, input, output, stride: [1; 2], dilation, pad };
-        PlanePhase { class, size, taps: if is_reached { taps } else { [0; 2] }, first, view }
+        PlanePhase { class, size, taps, first, view }
+    }
+
+    /// The phase of depths that begins at `start`, as a convolution with the taps in reverse order.
+    pub(crate) fn depth_phase(&self, start: usize) -> AxisPhase {
+        self.axis_phase(0, start)
+    }
+
+    /// The kernel, the stride, the input and the output along the depth.
+    pub(crate) fn depth_sizes(&self) -> [usize; 4] {
+        [self.kernel[0], self.stride[0], self.input[0], self.output[0]]
+    }
+
+    /// The taps that reach the phases of a class of depths, of which there are as many as strides.
+    pub(crate) fn depth_taps(&self, class: usize) -> Taps {
+        self.taps(0, class)
+    }
+
+    fn axis_phase(&self, axis: usize, start: usize) -> AxisPhase {
+        let (class, Axis { input, output, taps, base, increment, .. }) = self.phase(axis, start);
+        let dilation = increment.unsigned_abs();
+        // The last tap, which comes first, lies so far before the first position.
+        let before = (taps.saturating_sub(1) * dilation) as isize - base;
+        let (pad, first) = (before.max(0).unsigned_abs(), before.min(0).unsigned_abs());
+        let is_reached = taps > 0 && first < input;
+        let [taps, pad, first] = if is_reached { [taps, pad, first] } else { [0; 3] };
+        AxisPhase { class, size: output, taps, first, pad, input, dilation }
     }
 
     /// The number of distinct residues of `tap * dilation` that have taps, at most the taps; others only hold bias.
@@ -180,6 +197,44 @@ pub(crate) struct Taps {
     pub(crate) first: usize,
     pub(crate) step: usize,
     pub(crate) count: usize,
+}
+
+/// One phase of an axis as a convolution.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AxisPhase {
+    /// The class of its taps.
+    pub(crate) class: usize,
+    /// Its positions.
+    pub(crate) size: usize,
+    /// Its taps; none where nothing reaches it.
+    pub(crate) taps: usize,
+    /// The position of the convolution that is its first one.
+    pub(crate) first: usize,
+    /// What lies before the input.
+    pub(crate) pad: usize,
+    /// Positions of the input.
+    pub(crate) input: usize,
+    /// How far apart taps are.
+    pub(crate) dilation: usize,
+}
+
+impl AxisPhase {
+    /// The taps in the order of the convolution that lie inside the input at a position of the phase, and the places of the
+    /// input there.
+    pub(crate) fn inside(&self, position: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let Self { taps, pad, input, dilation, .. } = *self;
+        let first = position + self.first;
+        (0..taps).filter_map(move |tap| {
+            (first + tap * dilation).checked_sub(pad).filter(|place| *place < input).map(|place| (tap, place))
+        })
+    }
+}
+
+impl Taps {
+    /// The tap of the kernel that is the one of so many in reverse order.
+    pub(crate) fn reversed(&self, tap: usize) -> usize {
+        self.first + (self.count - 1 - tap) * self.step
+    }
 }
 
 /// One phase of height and width as a convolution.

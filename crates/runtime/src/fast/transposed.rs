@@ -85,7 +85,7 @@ impl Form {
 
 /// Claims transposed convolutions with a constant f32 filter and, where it is given, a constant output shape.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    claim_way(context, |_, _| Some(Way::Plain))
+    claim_way(context, |_, _, _| Some(Way::Plain))
 }
 
 /// The same where the plan has put the layer on blocks.
@@ -95,7 +95,7 @@ pub(super) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
 
 fn claim_way(
     context: &mut ClaimContext<'_>,
-    way: impl Fn(&kernels::TransposedConvolutionGeometry, bool) -> Option<Way>,
+    way: impl Fn(&kernels::TransposedConvolutionGeometry, usize, bool) -> Option<Way>,
 ) -> Option<Claim> {
     let parts = Parts::of(context.node)?;
     let form = Form::of(parts.root)?;
@@ -116,7 +116,7 @@ fn claim_way(
     let epilogue = parts.epilogue(context, groups.checked_mul(outputs)?)?;
     let isa = isa::detect();
     let values = filter.aligned().ok()?;
-    let way = way(&any, epilogue.residual.is_some())?;
+    let way = way(&any, form.attributes().strides.len(), epilogue.residual.is_some())?;
     let attributes = form.attributes();
     let steps = (&attributes.strides, &attributes.dilations);
     let format = format!("{way:?} transposed convolution {filter_shape} {groups} {steps:?}");
@@ -172,15 +172,15 @@ pub(super) fn smallest_geometry(
     Some((geometry.ok()?, [groups, inputs, outputs]))
 }
 
-/// How a transposed convolution runs on blocks, if it can.
-fn blocked_way(geometry: &kernels::TransposedConvolutionGeometry, has_residual: bool) -> Option<Way> {
-    if !has_residual && NarrowTransposed::check(geometry).is_ok() {
+/// How a transposed convolution of so many spatial axes runs on blocks, if it can.
+fn blocked_way(geometry: &kernels::TransposedConvolutionGeometry, axes: usize, has_residual: bool) -> Option<Way> {
+    if !has_residual && axes < 3 && NarrowTransposed::check(geometry).is_ok() {
         return Some(Way::Narrow);
     }
     BlockedTransposed::check(geometry).is_ok().then_some(Way::Blocked)
 }
 
-/// A transposed convolution of images or lines that can run on blocks.
+/// A transposed convolution of lines, images or volumes that can run on blocks.
 pub(super) fn candidate(
     node: &Node,
     inputs: &[&ValueFacts],
@@ -200,11 +200,11 @@ pub(super) fn candidate(
     let channels = groups * of_group;
     let fits = has_shape
         && facts.element_type == ElementType::F32
-        && matches!(dims.len(), 3 | 4)
+        && matches!(dims.len(), 3..=5)
         && dims[1].contains(channels)
         && super::blocked::channels(outputs.first()?) == Some(groups * outputs_of_group);
     let added = parts.residual.or(parts.bias.filter(|port| !is_constant(*port)));
-    let way = blocked_way(&geometry, added.is_some()).filter(|_| fits)?;
+    let way = blocked_way(&geometry, dims.len().saturating_sub(2), added.is_some()).filter(|_| fits)?;
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
     layouts[data] = Layout::Blocked;
     if let Some(port) = added {
@@ -244,8 +244,7 @@ impl TransposedKernel {
         let output = shapes.outputs.first()?;
         let same_residual =
             self.epilogue.residual.is_none_or(|port| shapes.inputs.get(port).is_some_and(|s| s == output));
-        let is_plane = matches!(self.weights, Weights::Plain(_)) || matches!(output.rank(), 3 | 4);
-        (output.elements() == kernel.output_len() && same_residual && is_plane).then_some(kernel)
+        (output.elements() == kernel.output_len() && same_residual).then_some(kernel)
     }
 }
 
