@@ -8,11 +8,11 @@ mod depthwise;
 mod patches;
 mod transposed;
 
+pub(crate) use transposed::{AxisPhase, PlanePhase};
 pub use transposed::{
     PackedTransposedConvolution, TransposedConvolutionGeometry, transposed_convolution,
     transposed_convolution_scratch_len,
 };
-pub(crate) use transposed::{PlanePhase, Taps};
 
 use crate::blocked::{DepthView, PlaneView};
 use crate::epilogue::{Activation, Channelwise, Epilogue, Residual};

@@ -373,8 +373,14 @@ pub fn quantized_convolution(
     let [deep, high, wide] = planes.size();
     let in_depth = [depth.input, depth.pad, depth.stride, depth.dilation, depth.taps];
     let down = [view.input[0], view.pad[0], view.stride[0], view.dilation[0], weights.shape[2]];
-    let windows =
-        [in_depth, down].map(|[input, pad, stride, dilation, taps]| Windows { input, pad, stride, dilation, taps });
+    let windows = [in_depth, down].map(|[input, pad, stride, dilation, taps]| Windows {
+        first: 0,
+        input,
+        pad,
+        stride,
+        dilation,
+        taps,
+    });
     (view.input, view.pad) = ([high, wide], [0, 0]);
     let (plane, positions) = (high * wide, view.output[0] * view.output[1]);
     let all = depth.output * positions;
@@ -391,16 +397,16 @@ pub fn quantized_convolution(
         image_bytes: weights.bytes_of(inputs) * groups * deep * plane,
         group_bytes: weights.bytes_of(inputs) * deep * plane,
         group_blocks: outputs.div_ceil(BLOCK) / groups,
-        part_bytes: depth.stride * plane * weights.lanes,
+        part_bytes: [depth.stride * plane * weights.lanes, 0],
         deeper: depth.dilation * plane * weights.lanes,
         before: depth.pad * plane * weights.lanes,
-        windows: Some(windows),
+        windows: windows.map(Some),
         volume: deep * plane,
         view,
-        parts: depth.output,
+        parts: [depth.output, 1],
         positions,
         position_stride: BLOCK,
-        part_stride: positions * BLOCK,
+        part_stride: [positions * BLOCK, 0],
         block_stride: all * BLOCK,
         image_stride: outputs.next_multiple_of(BLOCK) * all,
         first: 0,
@@ -444,16 +450,16 @@ pub fn quantized_product(
         image_bytes: rows * weights.lanes,
         group_bytes: 0,
         group_blocks: usize::MAX,
-        part_bytes: 0,
+        part_bytes: [0; 2],
         deeper: 0,
         before: 0,
-        windows: None,
+        windows: [None; 2],
         volume: rows,
         view,
-        parts: 1,
+        parts: [1, 1],
         positions: rows,
         position_stride: n,
-        part_stride: 0,
+        part_stride: [0; 2],
         block_stride: BLOCK,
         image_stride: 0,
         first: 0,
@@ -464,7 +470,7 @@ pub fn quantized_product(
     Ok(())
 }
 
-/// A convolution of planes, some of which one after the other make an image: those of a volume, or the rows of a phase of a
+/// A convolution of parts, which together make an image: the planes of a volume, or the rows of planes of a phase of a
 /// transposed convolution.
 struct Job<'a> {
     isa: Isa,
@@ -476,24 +482,26 @@ struct Job<'a> {
     /// Bytes of the input, and blocks of the output, of one group.
     group_bytes: usize,
     group_blocks: usize,
-    /// Bytes of the input from what one part reads to what the next does, and from one tap to the next in depth.
-    part_bytes: usize,
+    /// Bytes of the input from what the parts of one plane read to what those of the next do, and from one part to the next.
+    part_bytes: [usize; 2],
+    /// Bytes of the input from one tap to the next in depth.
     deeper: usize,
     /// Bytes from the place of the first part's first tap to the input, which that lies before.
     before: usize,
     /// The windows in depth and down, where some may leave the input.
-    windows: Option<[Windows; 2]>,
+    windows: [Option<Windows>; 2],
     /// Positions of the input from one run of lanes to the next.
     volume: usize,
     /// The planes of one part.
     view: PlaneView,
-    parts: usize,
+    /// Planes, and parts of a plane.
+    parts: [usize; 2],
     /// The positions of one part.
     positions: usize,
-    /// Elements of the output from one position to the next, from one part to the next, from one block to the next, and from
-    /// one image to the next.
+    /// Elements of the output from one position to the next, from one plane and from one part of it to the next, from one
+    /// block to the next, and from one image to the next.
     position_stride: usize,
-    part_stride: usize,
+    part_stride: [usize; 2],
     block_stride: usize,
     image_stride: usize,
     /// The element of the output that the first position is.
@@ -506,6 +514,8 @@ struct Job<'a> {
 /// The windows of a convolution along one axis.
 #[derive(Debug, Clone, Copy)]
 struct Windows {
+    /// Where the first window is.
+    first: usize,
     input: usize,
     pad: usize,
     stride: usize,
@@ -516,15 +526,17 @@ struct Windows {
 impl Windows {
     /// The taps from the first to the last that lie inside the input for one of the windows from one to another.
     fn taps(&self, first: usize, last: usize) -> Range<usize> {
-        let begin = self.pad.saturating_sub(last * self.stride).div_ceil(self.dilation).min(self.taps);
-        let end = self.input.saturating_add(self.pad).saturating_sub(first * self.stride).div_ceil(self.dilation);
+        let (first, last) = (self.first + first * self.stride, self.first + last * self.stride);
+        let begin = self.pad.saturating_sub(last).div_ceil(self.dilation).min(self.taps);
+        let end = self.input.saturating_add(self.pad).saturating_sub(first).div_ceil(self.dilation);
         begin..end.min(self.taps).max(begin)
     }
 
     /// The windows all of whose taps lie inside the input.
     fn whole(&self) -> Range<usize> {
-        let end = self.input.saturating_add(self.pad).checked_sub((self.taps - 1) * self.dilation);
-        self.pad.div_ceil(self.stride)..end.map_or(0, |end| end.div_ceil(self.stride))
+        let reach = self.first + (self.taps - 1) * self.dilation;
+        let end = self.input.saturating_add(self.pad).checked_sub(reach);
+        self.pad.saturating_sub(self.first).div_ceil(self.stride)..end.map_or(0, |end| end.div_ceil(self.stride))
     }
 }
 
@@ -548,8 +560,8 @@ struct Window {
 
 impl Job<'_> {
     fn run(&self, work: u64) {
-        let blocks = self.weights.blocks();
-        if self.positions == 0 || self.parts == 0 || self.view.batch == 0 || blocks == 0 {
+        let (blocks, of_image) = (self.weights.blocks(), self.parts[0] * self.parts[1]);
+        if self.positions == 0 || of_image == 0 || self.view.batch == 0 || blocks == 0 {
             return;
         }
         let (most, together) = if self.weights.element == 2 { bf16_tile_size() } else { tile_size(self.isa) };
@@ -562,17 +574,17 @@ impl Job<'_> {
         let tiles = self.positions.div_ceil(tile);
         let run = (4_000_000 / tile_bytes.max(1)).max(1);
         // Where one part is little work, some are a task.
-        let parts = (run / tiles).clamp(1, self.parts);
-        let parts = self.parts.div_ceil(self.parts.div_ceil(parts));
+        let parts = (run / tiles).clamp(1, of_image);
+        let parts = of_image.div_ceil(of_image.div_ceil(parts));
         let run = tiles.div_ceil(tiles.div_ceil(run.min(tiles)));
-        let (runs, rows) = (tiles.div_ceil(run), self.parts.div_ceil(parts));
+        let (runs, rows) = (tiles.div_ceil(run), of_image.div_ceil(parts));
         parallel_for(self.view.batch * pairs * rows * runs, 1, work, |range| {
             for task in range {
                 let (rest, part) = (task / runs, task % runs);
                 let (rest, row) = (rest / rows, rest % rows);
                 let (image, pair) = (rest / pairs, rest % pairs);
                 let first = pair * together;
-                let parts = row * parts..self.parts.min((row + 1) * parts);
+                let parts = row * parts..of_image.min((row + 1) * parts);
                 let span = part * run * tile..self.positions.min((part + 1) * run * tile);
                 // SAFETY: lengths were checked, and tasks write disjoint parts of the output.
                 unsafe { self.span(image, first, together.min(blocks - first), parts, span, tile) };
@@ -585,7 +597,7 @@ impl Job<'_> {
         let even = |positions: usize| positions.div_ceil(positions.div_ceil(most));
         let [rows, width] = self.view.output;
         let in_row = even(width);
-        let Some([_, down]) = self.windows.filter(|_| width.is_multiple_of(in_row)) else {
+        let Some(down) = self.windows[1].filter(|_| width.is_multiple_of(in_row)) else {
             return even(self.positions);
         };
         // Where many taps lie beyond the input, tiles that lie in one row leave out more than their sizes lose.
@@ -602,21 +614,21 @@ impl Job<'_> {
         [tile, most]: [usize; 2],
     ) -> impl Iterator<Item = Call> + use<'_> {
         let [_, deep, high, ..] = self.weights.shape;
-        let width = self.view.output[1];
+        let (width, [_, rows]) = (self.view.output[1], self.parts);
         // The positions whose windows have all taps down inside the input.
-        let whole = self.windows.map_or(0..span.end, |[_, down]| {
+        let whole = self.windows[1].map_or(0..span.end, |down| {
             let rows = down.whole();
             rows.start.saturating_mul(width)..rows.end.saturating_mul(width)
         });
         parts.flat_map(move |part| {
             let (whole, mut position, end) = (whole.clone(), span.start, span.end);
-            let in_depth = self.windows.map_or(0..deep, |[in_depth, _]| in_depth.taps(part, part));
+            let in_depth = self.windows[0].map_or(0..deep, |in_depth| in_depth.taps(part / rows, part / rows));
             std::iter::from_fn(move || {
                 let last = (position + tile).min(end).checked_sub(1).filter(|_| position < end)?;
                 let is_whole = whole.start <= position && last < whole.end;
                 let tiles = if is_whole { (end.min(whole.end) - position) / tile } else { 1 };
-                let down = match &self.windows {
-                    Some([_, down]) if !is_whole => down.taps(position / width, last / width),
+                let down = match &self.windows[1] {
+                    Some(down) if !is_whole => down.taps(position / width, last / width),
                     _ => 0..high,
                 };
                 let tiles = tiles.clamp(1, most);
@@ -669,7 +681,8 @@ impl Job<'_> {
         let (block_bytes, row_bytes) = (self.weights.block_bytes(), self.weights.row_bytes());
         // The tiles of all positions together ask for the weights of the next blocks.
         let tiles = self.positions.div_ceil(tile);
-        let next_step = (blocks * BLOCK * QUAD).div_ceil(self.parts * tiles);
+        let [planes, rows] = self.parts;
+        let next_step = (blocks * BLOCK * QUAD).div_ceil(planes * rows * tiles);
         let next_bytes = volume([deep, high, wide]) * self.weights.bytes_of(inputs) / QUAD * next_step;
         let groups = self.weights.bytes_of(inputs) / self.weights.lanes;
         let mut window: Option<Window> = None;
@@ -684,13 +697,14 @@ impl Job<'_> {
                 }
             };
             let [in_depth, down] = &window.taps;
+            let part_of = |[plane, row]: [usize; 2]| part / rows * plane + part % rows * row;
             let count = tile.min(span.end - position);
             let next = (block + blocks) * block_bytes + (part * tiles + position / tile) * next_bytes;
             let (next, next_step) = match self.weights.values.get(next..next + next_bytes * together) {
                 Some(next) => (next.as_ptr(), next_step),
                 None => (self.weights.values[block * block_bytes..].as_ptr(), 0),
             };
-            let place = self.first + part * self.part_stride + position * self.position_stride;
+            let place = self.first + part_of(self.part_stride) + position * self.position_stride;
             let offset = image * self.image_stride + block * self.block_stride + place;
             let strides = [self.position_stride, self.block_stride];
             let (stored, stored_strides) = match &target {
@@ -715,7 +729,7 @@ impl Job<'_> {
             let weights = self.weights.values.get(block * block_bytes + first_row..).unwrap_or_default();
             let row = self.view.dilation[0] * self.view.input[1] * self.weights.lanes;
             // The first tap lies inside the input, or there is none.
-            let place = part * self.part_bytes + in_depth.start * self.deeper;
+            let place = part_of(self.part_bytes) + in_depth.start * self.deeper;
             let place = place.saturating_sub(self.before) + down.start * row;
             let first = image * self.image_bytes + group + place;
             let tile = Tile {

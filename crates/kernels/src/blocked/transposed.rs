@@ -59,7 +59,7 @@ impl Phases {
         Self::check_steps(geometry)?;
         let (channels, steps) = (geometry.channels(), geometry.plane_steps());
         let ([groups, outputs, inputs], [[high, wide], stride, _]) = (channels, steps);
-        let (inputs, outputs, [deep, ..]) = (inputs / groups, outputs / groups, geometry.depth_sizes());
+        let (inputs, outputs, [deep, ..]) = (inputs / groups, outputs / groups, geometry.depth_steps());
         let classes = stride[0] * stride[1];
         let mut starts = Vec::new();
         let mut len = 0;
@@ -111,7 +111,7 @@ impl Phases {
         output: &[f32],
         output_channels: usize,
     ) -> Result<[usize; 2], KernelError> {
-        let [deep, _, from_deep, to_deep] = geometry.depth_sizes();
+        let ([deep, ..], [from_deep, to_deep]) = (geometry.depth_steps(), geometry.depths());
         let is_same = self.channels == geometry.channels() && self.steps == geometry.plane_steps();
         if !is_same || self.deep != deep {
             return Err(KernelError::invalid("weights", "packed for another shape, stride or dilation"));
@@ -194,7 +194,7 @@ pub fn blocked_transposed(
         return Ok(());
     }
     let per_group = (outputs / groups).div_ceil(BLOCK);
-    let [_, _, from_deep, to_deep] = geometry.depth_sizes();
+    let deep @ [_, to_deep] = geometry.depths();
     let job = Job {
         isa,
         geometry,
@@ -202,7 +202,7 @@ pub fn blocked_transposed(
         epilogue,
         input,
         plane,
-        deep: [from_deep, to_deep],
+        deep,
         to,
         input_blocks: inputs.div_ceil(BLOCK),
         inputs: inputs / groups,
@@ -325,7 +325,7 @@ impl Job<'_> {
         if run >= cut.runs() {
             return;
         }
-        let [_, stride, ..] = self.geometry.depth_sizes();
+        let [_, stride, _] = self.geometry.depth_steps();
         let depth = self.geometry.depth_phase(z % stride);
         let taps = self.geometry.depth_taps(depth.class);
         let reaching = || depth.inside(z / stride).filter(|_| phase.taps != [0, 0]);
@@ -784,7 +784,7 @@ mod tests {
         let Some(geometry) = sizes.geometry() else { return };
         let [_, outputs, inputs] = sizes.channels;
         let (batch, [from, to]) = geometry.plane_sizes();
-        let [_, _, from_deep, to_deep] = geometry.depth_sizes();
+        let [from_deep, to_deep] = geometry.depths();
         let (plane, positions) = (from_deep * from[0] * from[1], to_deep * to[0] * to[1]);
         let (weights, input) = (random.values(geometry.weights_len()), random.values(geometry.input_len()));
         let (bias, slopes) = (random.values(outputs), random.values(outputs));
@@ -932,7 +932,7 @@ mod tests {
         for isa in Isa::available() {
             let run = || {
                 let (_, [_, to]) = geometry.plane_sizes();
-                let mut output = vec![0.0; blocked_len(1, 40, geometry.depth_sizes()[3] * to[0] * to[1])];
+                let mut output = vec![0.0; blocked_len(1, 40, geometry.depths()[1] * to[0] * to[1])];
                 let epilogue = ConvolutionEpilogue::default();
                 blocked_transposed(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
                 output

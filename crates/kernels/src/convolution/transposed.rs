@@ -136,9 +136,14 @@ impl TransposedConvolutionGeometry {
         self.axis_phase(0, start)
     }
 
-    /// The kernel, the stride, the input and the output along the depth.
-    pub(crate) fn depth_sizes(&self) -> [usize; 4] {
-        [self.kernel[0], self.stride[0], self.input[0], self.output[0]]
+    /// Kernel, stride and dilation of the depth.
+    pub(crate) fn depth_steps(&self) -> [usize; 3] {
+        [self.kernel[0], self.stride[0], self.dilation[0]]
+    }
+
+    /// The depth of input and output.
+    pub(crate) fn depths(&self) -> [usize; 2] {
+        [self.input[0], self.output[0]]
     }
 
     /// The taps that reach the phases of a class of depths, of which there are as many as strides.

@@ -265,7 +265,8 @@ impl CodePlanes {
     #[must_use]
     pub fn of_transposed(geometry: &TransposedConvolutionGeometry) -> Option<Self> {
         let ([_, _, channels], (batch, [[high, wide], _])) = (geometry.channels(), geometry.plane_sizes());
-        let (mut before, mut end) = ([0; 3], [1, 0, 0]);
+        let [deep, _] = geometry.depths();
+        let (mut before, mut end) = ([0; 3], [0; 3]);
         let [_, strides, _] = geometry.plane_steps();
         for index in 0..strides[0].checked_mul(strides[1])? {
             let phase = geometry.plane_phase([index / strides[1], index % strides[1]]);
@@ -279,10 +280,10 @@ impl CodePlanes {
                 end[axis + 1] = end[axis + 1].max(last.map_or(0, |last| last + 1));
             }
         }
-        let covered = [1, before[1].checked_add(end[1])?, before[2].checked_add(end[2])?];
+        let covered = [deep, before[1].checked_add(end[1])?, before[2].checked_add(end[2])?];
         let most = high.saturating_mul(wide).saturating_mul(4).saturating_add(MOST_PADDING);
         let is_near = covered[1].checked_mul(covered[2]).is_some_and(|positions| positions <= most);
-        is_near.then(|| Self::new(CodeLayout::Blocks, [batch, channels], [1, high, wide], before, covered))?
+        is_near.then(|| Self::new(CodeLayout::Blocks, [batch, channels], [deep, high, wide], before, covered))?
     }
 
     fn new(

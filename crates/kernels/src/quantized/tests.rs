@@ -53,21 +53,24 @@ fn reference(g: &ConvolutionGeometry, input: &[u8], zero: i32, weights: &[i8], s
 }
 
 /// A transposed convolution of integers: each input is spread over its window.
-fn spread(g: &TransposedConvolutionGeometry, pad: [usize; 2], input: &[u8], zero: i32, weights: &[i8]) -> Vec<i64> {
-    let ([_, outputs, inputs], [kernel, stride, dilation]) = (g.channels(), g.plane_steps());
+fn spread(g: &TransposedConvolutionGeometry, pad: [usize; 3], input: &[u8], zero: i32, weights: &[i8]) -> Vec<i64> {
+    let ([_, outputs, inputs], plane, deep) = (g.channels(), g.plane_steps(), g.depth_steps());
+    let [kernel, stride, dilation] = [0, 1, 2].map(|step| [deep[step], plane[step][0], plane[step][1]]);
     let (batch, [from, to]) = g.plane_sizes();
-    let mut result = vec![0i64; batch * outputs * to[0] * to[1]];
+    let [from, to] = [[g.depths()[0], from[0], from[1]], [g.depths()[1], to[0], to[1]]];
+    let mut result = vec![0i64; batch * outputs * volume(to)];
+    let parts = |index: usize, [_, high, wide]: [usize; 3]| [index / wide / high, index / wide % high, index % wide];
     for (index, value) in input.iter().enumerate() {
-        let (x, y, plane) = (index % from[1], index / from[1] % from[0], index / from[1] / from[0]);
+        let (place, plane) = (parts(index % volume(from), from), index / volume(from));
         let (image, channel) = (plane / inputs, plane % inputs);
-        for (output, tap) in (0..outputs).flat_map(|o| (0..kernel[0] * kernel[1]).map(move |t| (o, t))) {
-            let at = |axis: usize, place: usize, tap: usize| {
-                let place = (place * stride[axis] + tap * dilation[axis]).checked_sub(pad[axis]);
-                place.filter(|place| *place < to[axis])
+        for (output, tap) in (0..outputs).flat_map(|o| (0..volume(kernel)).map(move |t| (o, t))) {
+            let at = |axis: usize| {
+                let place = place[axis] * stride[axis] + parts(tap, kernel)[axis] * dilation[axis];
+                place.checked_sub(pad[axis]).filter(|place| *place < to[axis])
             };
-            let (Some(row), Some(column)) = (at(0, y, tap / kernel[1]), at(1, x, tap % kernel[1])) else { continue };
-            let weight = i64::from(weights[(channel * outputs + output) * kernel[0] * kernel[1] + tap]);
-            result[((image * outputs + output) * to[0] + row) * to[1] + column] +=
+            let (Some(deep), Some(row), Some(column)) = (at(0), at(1), at(2)) else { continue };
+            let weight = i64::from(weights[(channel * outputs + output) * volume(kernel) + tap]);
+            result[(((image * outputs + output) * to[0] + deep) * to[1] + row) * to[2] + column] +=
                 (i64::from(*value) - i64::from(zero)) * weight;
         }
     }
@@ -211,21 +214,22 @@ proptest! {
     fn transposed_convolutions_are_those_of_the_integers(seed: u64) {
         let mut random = Random::new(seed);
         let (inputs, outputs) = ([8, 16, 20, 33][random.between(0, 3)], random.between(1, 50));
-        let mut pair = |low, high| [random.between(low, high), random.between(low, high)];
-        let (kernel, stride, dilation, size) = (pair(1, 4), pair(1, 4), pair(1, 2), pair(1, 9));
-        let (pad, more) = (pair(0, 2), pair(0, 1));
-        let to = [0, 1].map(|axis| {
+        let is_volume = random.between(0, 1) == 0;
+        let mut three = |low, high, flat| {
+            let deep = random.between(low, high);
+            [if is_volume { deep } else { flat }, random.between(low, high), random.between(low, high)]
+        };
+        let (kernel, stride, dilation) = (three(1, 4, 1), three(1, 4, 1), three(1, 2, 1));
+        let (size, pad, more) = (three(1, if is_volume { 5 } else { 9 }, 1), three(0, 2, 0), three(0, 1, 0));
+        let to = [0, 1, 2].map(|axis| {
             let last = (size[axis] - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1;
             (last + more[axis]).saturating_sub(2 * pad[axis]).max(1)
         });
-        let three = |first: usize, [a, b]: [usize; 2]| [first, a, b];
-        let geometry = TransposedConvolutionGeometry::new(
-            2, 1, inputs, outputs, three(1, size), three(1, kernel), three(1, stride), three(1, dilation), three(0, pad),
-            three(1, to),
-        );
+        let geometry =
+            TransposedConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, dilation, pad, to);
         let Ok(geometry) = geometry else { return Ok(()) };
-        let positions = to[0] * to[1];
-        let source: Vec<u8> = (0..2 * inputs * size[0] * size[1]).map(|_| random.between(0, 255) as u8).collect();
+        let (from, positions) = (volume(size), volume(to));
+        let source: Vec<u8> = (0..2 * inputs * from).map(|_| random.between(0, 255) as u8).collect();
         let zero = random.between(0, 255) as u8;
         let weights = codes(&mut random, geometry.weights_len());
         let (scales, bias) = (random.values(outputs), random.values(outputs));
@@ -240,8 +244,8 @@ proptest! {
         let packed = QuantizedTransposed::pack(&geometry, &weights).unwrap();
         let planes = CodePlanes::of_transposed(&geometry).unwrap();
         let values: Vec<f32> = source.iter().map(|code| f32::from(*code)).collect();
-        let mut blocked = vec![0.0; blocked_len(2, inputs, size[0] * size[1])];
-        from_plain(2, inputs, size[0] * size[1], &values, &mut blocked).unwrap();
+        let mut blocked = vec![0.0; blocked_len(2, inputs, from)];
+        from_plain(2, inputs, from, &values, &mut blocked).unwrap();
         let blocked: Vec<u8> = blocked.iter().map(|code| *code as u8).collect();
         let mut input = vec![3; planes.len()];
         planes.pad(zero, &blocked, &mut input).unwrap();

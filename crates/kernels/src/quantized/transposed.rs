@@ -1,12 +1,12 @@
 //! Transposed convolutions of codes: each phase is a convolution, whose positions are stored as far apart as the strides.
 
 use crate::blocked::{BLOCK, PlaneView, blocked_len};
-use crate::convolution::{PlanePhase, Taps, TransposedConvolutionGeometry};
+use crate::convolution::{AxisPhase, PlanePhase, TransposedConvolutionGeometry};
 use crate::error::{KernelError, check_exact, check_len};
 use crate::isa::Isa;
 use crate::parallel::nanoseconds_for_flops;
 
-use super::{CodePlanes, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling};
+use super::{CodePlanes, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling, Windows};
 
 /// The most phases.
 const MOST_PHASES: usize = 1 << 10;
@@ -16,38 +16,51 @@ const MOST_PHASES: usize = 1 << 10;
 pub struct QuantizedTransposed {
     /// Output and input channels.
     channels: [usize; 2],
-    /// Kernel, stride and dilation.
+    /// Kernel, stride and dilation of height and width.
     steps: [[usize; 2]; 3],
+    /// The same of the depth.
+    deep: [usize; 3],
     /// The weights of each class of taps.
     classes: Vec<QuantizedWeights>,
 }
 
 impl QuantizedTransposed {
-    /// Packs the codes `[input channels, output channels, height, width]`.
+    /// Packs the codes `[input channels, output channels, depth, height, width]`.
     ///
     /// # Errors
-    /// The number of codes is wrong, the geometry has a depth, groups or too many phases, there are no channels, or sums could
-    /// exceed i32.
+    /// The number of codes is wrong, the geometry has groups or too many phases, there are no channels, or sums could exceed
+    /// i32.
     pub fn pack(geometry: &TransposedConvolutionGeometry, codes: &[i8]) -> Result<Self, KernelError> {
         check_exact("codes", codes.len(), geometry.weights_len())?;
         let ([groups, outputs, inputs], steps) = (geometry.channels(), geometry.plane_steps());
-        let [[high, wide], stride, _] = steps;
-        let classes = stride[0].saturating_mul(stride[1]);
-        if groups > 1 || geometry.has_depth() || classes > MOST_PHASES {
-            return Err(KernelError::invalid("geometry", "has a depth, groups or too many phases"));
+        let ([[high, wide], stride, _], deep) = (steps, geometry.depth_steps());
+        let of_plane = stride[0].saturating_mul(stride[1]);
+        let classes = of_plane.saturating_mul(deep[1]);
+        if groups > 1 || classes > MOST_PHASES {
+            return Err(KernelError::invalid("geometry", "has groups or too many phases"));
         }
         let pack = |class: usize| {
-            let [down, right] = geometry.plane_taps(class);
+            let (in_depth, [down, right]) =
+                (geometry.depth_taps(class / of_plane), geometry.plane_taps(class % of_plane));
+            let [deep, _, _] = deep;
+            let counts = [in_depth.count, down.count, right.count];
             // Phases take their taps in reverse order.
-            let reversed = |taps: Taps, tap: usize| taps.first + (taps.count - 1 - tap) * taps.step;
-            let places = (0..down.count * right.count)
-                .map(|tap| reversed(down, tap / right.count) * wide + reversed(right, tap % right.count));
-            let (shape, strides) =
-                ([outputs, 1, down.count, right.count, inputs], [high * wide, outputs * high * wide]);
-            QuantizedWeights::pack(shape, BLOCK, codes, &places.collect::<Vec<usize>>(), strides)
+            let places = (0..counts[0] * counts[1] * counts[2]).map(|tap| {
+                let [z, y, x] = [tap / counts[2] / counts[1], tap / counts[2] % counts[1], tap % counts[2]];
+                (in_depth.reversed(z) * high + down.reversed(y)) * wide + right.reversed(x)
+            });
+            let shape = [outputs, counts[0], counts[1], counts[2], inputs];
+            let of_output = deep * high * wide;
+            QuantizedWeights::pack(
+                shape,
+                BLOCK,
+                codes,
+                &places.collect::<Vec<usize>>(),
+                [of_output, outputs * of_output],
+            )
         };
         let classes = (0..classes).map(pack).collect::<Result<_, _>>()?;
-        Ok(Self { channels: [outputs, inputs], steps, classes })
+        Ok(Self { channels: [outputs, inputs], steps, deep, classes })
     }
 }
 
@@ -67,31 +80,40 @@ pub fn quantized_transposed(
 ) -> Result<(), KernelError> {
     let ([groups, outputs, inputs], (batch, [_, to])) = (geometry.channels(), geometry.plane_sizes());
     let is_same = weights.channels == [outputs, inputs] && weights.steps == geometry.plane_steps();
-    if !is_same || groups > 1 || geometry.has_depth() {
+    if !is_same || groups > 1 || weights.deep != geometry.depth_steps() {
         return Err(KernelError::invalid("weights", "packed for another shape, stride or dilation"));
     }
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
     let planes = CodePlanes::of_transposed(geometry).ok_or_else(far)?;
-    let positions = to[0] * to[1];
+    let [_, to_deep] = geometry.depths();
+    let (plane, positions) = (to[0] * to[1], to_deep * to[0] * to[1]);
     check_exact("input", input.len(), planes.len())?;
     output.check(outputs, blocked_len(batch, outputs, positions))?;
     epilogue.check(outputs, output.len())?;
     check_len("scales", scaling.scales.len(), outputs)?;
-    let ([_, before @ ..], [_, high, wide]) = (planes.before(), planes.size());
-    let [_, stride, _] = weights.steps;
-    let phases = stride[0] * stride[1];
+    let ([_, before @ ..], [deep, high, wide]) = (planes.before(), planes.size());
+    let ([_, stride, _], [_, deep_stride, _]) = (weights.steps, weights.deep);
+    let of_plane = stride[0] * stride[1];
+    let phases = of_plane * deep_stride;
     for index in 0..phases {
-        let start = [index / stride[1], index % stride[1]];
-        let PlanePhase { class, size, taps, first, view } = geometry.plane_phase(start);
-        if size.contains(&0) {
+        let start = [index / of_plane, index % of_plane / stride[1], index % stride[1]];
+        let depth = geometry.depth_phase(start[0]);
+        let PlanePhase { class, size, mut taps, first, view } = geometry.plane_phase([start[1], start[2]]);
+        if size.contains(&0) || depth.size == 0 {
             continue;
+        }
+        if depth.taps == 0 {
+            taps = [0; 2];
         }
         // Nothing but the bias reaches a phase that has no taps inside of the input, whatever its class.
         let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], BLOCK, &[], &[], [0, 0]);
-        let weights = if taps.contains(&0) { &empty? } else { &weights.classes[class] };
+        let weights = if taps.contains(&0) { &empty? } else { &weights.classes[depth.class * of_plane + class] };
         // The input's place of the first window, which lies inside of the planes.
         let place = |axis: usize| before[axis] + first[axis] - view.pad[axis];
-        let begin = if taps.contains(&0) { 0 } else { (place(0) * wide + place(1)) * BLOCK };
+        let first = (depth.first * high * wide) + place(0) * wide + place(1);
+        let begin = if taps.contains(&0) { 0 } else { first * BLOCK };
+        let AxisPhase { pad, input: from_deep, dilation, taps: deep_taps, first, .. } = depth;
+        let in_depth = Windows { first, input: from_deep, pad, stride: 1, dilation, taps: deep_taps };
         let row = PlaneView { input: [high, wide], output: [1, size[1]], pad: [0, 0], ..view };
         let job = Job {
             isa,
@@ -99,22 +121,22 @@ pub fn quantized_transposed(
             scaling,
             epilogue,
             input: input.get(begin..).unwrap_or_default(),
-            image_bytes: inputs.next_multiple_of(BLOCK) * high * wide,
+            image_bytes: inputs.next_multiple_of(BLOCK) * deep * high * wide,
             group_bytes: 0,
             group_blocks: usize::MAX,
-            part_bytes: if taps.contains(&0) { 0 } else { wide * BLOCK },
-            deeper: 0,
-            before: 0,
-            windows: None,
-            volume: high * wide,
+            part_bytes: if taps.contains(&0) { [0; 2] } else { [high * wide * BLOCK, wide * BLOCK] },
+            deeper: depth.dilation * high * wide * BLOCK,
+            before: depth.pad * high * wide * BLOCK,
+            windows: [(!taps.contains(&0)).then_some(in_depth), None],
+            volume: deep * high * wide,
             view: row,
-            parts: size[0],
+            parts: [depth.size, size[0]],
             positions: size[1],
             position_stride: stride[1] * BLOCK,
-            part_stride: stride[0] * to[1] * BLOCK,
+            part_stride: [deep_stride * plane * BLOCK, stride[0] * to[1] * BLOCK],
             block_stride: positions * BLOCK,
             image_stride: outputs.next_multiple_of(BLOCK) * positions,
-            first: (start[0] * to[1] + start[1]) * BLOCK,
+            first: (start[0] * plane + start[1] * to[1] + start[2]) * BLOCK,
             channels: outputs.next_multiple_of(BLOCK),
             output: output.shared(),
         };
