@@ -383,7 +383,7 @@ fn is_byte_product(validated: &Validated, node: &Node, data: &PartialShape, zero
         let TransposedAttributes { strides, dilations, .. } = &transposed.attributes;
         let channels = data.dims().and_then(|dims| dims.get(1)?.get());
         let has_shape = node.inputs.get(2).is_none_or(|shape| validated.inference().get(*shape).integers().is_some());
-        return matches!(shape.rank(), 3 | 4)
+        return matches!(shape.rank(), 3..=5)
             && data.rank() == Some(shape.rank())
             && channels == Some(shape[0])
             && shape[0] >= FEWEST_SCALED_ELEMENTS

@@ -537,6 +537,46 @@ fn transposed_convolutions_that_add() {
     }
 }
 
+/// Volumes: windows that overlap along the depth and such as do not, a shortcut added, and few channels at the end.
+#[test]
+fn transposed_convolutions_of_volumes() {
+    let data = |stride: &str, pads: &str, more: &str| {
+        format!(
+            "strides=\"{stride}\" dilations=\"1,1,1\" pads_begin=\"{pads}\" pads_end=\"{pads}\" output_padding=\"{more}\" auto_pad=\"explicit\""
+        )
+    };
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,8,?,?,?");
+    let volume = |text: &mut Text, kind: &str, x: Value, filter: &[usize], data: &str| {
+        let weights = text.floats(filter, |i| (i as f32 * 0.7).sin() / 10.0);
+        text.layer(kind, data, &[x, weights], "FP32")
+    };
+    let same = data("1,1,1", "1,1,1", "0,0,0").replace("output_padding=\"0,0,0\" ", "");
+    let first = volume(&mut text, "Convolution", x, &[32, 8, 3, 3, 3], &same);
+    let up = data("2,2,2", "0,0,0", "0,0,0");
+    let high = volume(&mut text, "ConvolutionBackpropData", first, &[32, 48, 2, 2, 2], &up);
+    let bias = text.floats(&[1, 48, 1, 1, 1], |i| i as f32 / 48.0 - 0.4);
+    let high = text.binary("Add", high, bias);
+    let high = text.unary("Sigmoid", high);
+    let near =
+        volume(&mut text, "ConvolutionBackpropData", first, &[32, 48, 3, 3, 3], &data("2,2,2", "1,1,1", "1,1,1"));
+    let slope = text.floats(&[48], |i| i as f32 / 48.0);
+    let near = text.layer("PReLU", "", &[near, slope], "FP32");
+    let far = volume(&mut text, "ConvolutionBackpropData", near, &[48, 48, 4, 1, 1], &data("1,1,1", "1,0,0", "0,0,0"));
+    let back = volume(&mut text, "ConvolutionBackpropData", far, &[48, 48, 2, 1, 1], &data("1,1,1", "1,0,0", "0,0,0"));
+    let summed = text.binary("Add", back, high);
+    let summed = text.unary("ReLU", summed);
+    let end = volume(&mut text, "ConvolutionBackpropData", summed, &[48, 2, 1, 2, 2], &data("1,2,2", "0,0,0", "0,0,0"));
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 8, 6, 10, 9], [2, 8, 1, 3, 14]] {
+        let (expected, _) = text.run(&[image(&shape)], true);
+        let (actual, entries) = text.run(&[image(&shape)], false);
+        compare(&expected, &actual, &format!("{shape:?}"));
+        assert!(entries.iter().all(|entry| entry.is_kernel));
+        assert_eq!(entries.iter().filter(|entry| entry.type_name == "Reorder").count(), 2, "{entries:?}");
+    }
+}
+
 /// Lines, with a stride of eight.
 #[test]
 fn transposed_convolutions_of_lines() {

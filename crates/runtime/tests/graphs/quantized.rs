@@ -112,6 +112,43 @@ fn a_residual_network() {
     }
 }
 
+/// Volumes: windows that leave the input in depth, also with a stride, and the way back up.
+#[test]
+fn volumes() {
+    let data = |stride: usize, pad: usize| {
+        format!(
+            "strides=\"{stride},{stride},{stride}\" dilations=\"1,1,1\" pads_begin=\"{pad},{pad},{pad}\" pads_end=\"{pad},{pad},{pad}\" auto_pad=\"explicit\""
+        )
+    };
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,16,?,?,?");
+    let mut end = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+    for (kind, filter, data) in [
+        ("Convolution", [24, 16, 3, 3, 3], data(1, 1)),
+        ("Convolution", [32, 24, 3, 3, 3], data(2, 1)),
+        ("ConvolutionBackpropData", [32, 16, 2, 2, 2], data(2, 0)),
+        ("ConvolutionBackpropData", [16, 20, 4, 4, 4], data(2, 1)),
+    ] {
+        let is_transposed = kind != "Convolution";
+        let (outputs, scales) = match is_transposed {
+            true => (filter[1], [1, filter[1], 1, 1, 1]),
+            false => (filter[0], [filter[0], 1, 1, 1, 1]),
+        };
+        let weights = text.stored(&filter, &scales);
+        end = text.layer(kind, &data, &[end, weights], "FP32");
+        let bias = text.floats(&[1, outputs, 1, 1, 1], |i| i as f32 / 50.0 - 0.3);
+        end = text.binary("Add", end, bias);
+        end = text.unary("ReLU", end);
+        if outputs != 20 {
+            end = text.quantize(end, 0.0, 2.0);
+        }
+    }
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 16, 8, 12, 10], [2, 16, 2, 7, 5]] {
+        assert_eq!(check(&text, &image(&shape), 0.02), ["Reorder", "Fused", "Fused", "Fused", "Fused", "Reorder"]);
+    }
+}
+
 /// Blocks as in residual networks: all values between the convolutions are codes, for every activation.
 #[test]
 fn codes_between_convolutions() {
