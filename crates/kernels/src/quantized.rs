@@ -62,7 +62,8 @@ pub struct QuantizedWeights {
     element: usize,
     /// `[output block, tap, quad of channels, 16 output channels, 4 channels]`.
     values: Packed<i8>,
-    /// The sums of the codes of each output channel in each row of taps: `[output block, tap deep and down, 16 output channels]`.
+    /// The sums of the codes of each output channel in each row of taps: `[output block, tap deep, tap down, 16 output
+    /// channels]`.
     sums: Vec<i32>,
 }
 
@@ -486,7 +487,7 @@ struct Job<'a> {
     part_bytes: [usize; 2],
     /// Bytes of the input from one tap to the next in depth.
     deeper: usize,
-    /// Bytes from the place of the first part's first tap to the input, which that lies before.
+    /// Bytes by which the first tap of the first part lies before the input.
     before: usize,
     /// The windows in depth and down, where some may leave the input.
     windows: [Option<Windows>; 2],
@@ -597,7 +598,7 @@ impl Job<'_> {
         let even = |positions: usize| positions.div_ceil(positions.div_ceil(most));
         let [rows, width] = self.view.output;
         let in_row = even(width);
-        let Some(down) = self.windows[1].filter(|_| width.is_multiple_of(in_row)) else {
+        let Some(down) = self.windows[1].filter(|_| width.is_multiple_of(in_row) && in_row > most / 2) else {
             return even(self.positions);
         };
         // Where many taps lie beyond the input, tiles that lie in one row leave out more than their sizes lose.
