@@ -31,6 +31,7 @@ mod quantized;
 mod recode;
 mod recurrent;
 mod reduce;
+mod region_yolo;
 mod regions;
 mod rotary;
 mod rows;
@@ -234,6 +235,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     recurrent::claim_cell,
     top_k::claim,
     color::claim,
+    region_yolo::claim,
     deformable::claim,
     fourier::claim,
     position_sensitive::claim,

@@ -535,6 +535,37 @@ fn poolings() {
 }
 
 #[test]
+fn regions_of_yolo() {
+    many(81, 24, |random, round| {
+        let (coords, classes, regions) = (random.between(0, 5), random.between(1, 7), random.between(1, 4));
+        let do_softmax = round % 2 == 0;
+        let channels = (coords + classes + 1) * regions;
+        let shape = [random.between(1, 2), channels, random.between(1, 9), random.between(1, 9)];
+        let mask: Vec<String> = (0..regions).map(|index| index.to_string()).collect();
+        Case::new("opset1", "RegionYolo")
+            .attribute("axis", 1)
+            .attribute("end_axis", 3)
+            .attribute("coords", coords)
+            .attribute("classes", classes)
+            .attribute("num", regions)
+            .attribute("mask", mask.join(","))
+            .attribute("do_softmax", do_softmax)
+            .input(random.tensor(ElementType::F32, &shape))
+    });
+}
+
+#[test]
+fn reorganizations_of_yolo() {
+    many(82, 24, |random, round| {
+        let stride = random.between(1, 3);
+        let side = |random: &mut Random| stride * random.between(1, 5);
+        let shape = [random.between(1, 2), stride * side(random), side(random), side(random)];
+        let kind = [ElementType::F32, ElementType::U8, ElementType::F16][round % 3];
+        Case::new("opset2", "ReorgYolo").attribute("stride", stride).input(random.tensor(kind, &shape))
+    });
+}
+
+#[test]
 fn softmaxes() {
     many(7, 24, |random, round| {
         let rank = random.between(1, 5);

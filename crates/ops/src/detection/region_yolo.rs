@@ -61,11 +61,15 @@ pub struct RegionYolo {
 }
 
 impl RegionYolo {
-    fn regions(&self) -> usize {
+    /// The regions of an image.
+    #[must_use]
+    pub fn regions(&self) -> usize {
         if self.attributes.do_softmax { self.attributes.num.max(0) as usize } else { self.attributes.mask.len() }
     }
 
-    fn entries(&self) -> usize {
+    /// The coordinates, the objectness and the classes of a region.
+    #[must_use]
+    pub fn entries(&self) -> usize {
         (self.attributes.coords.max(0) as usize)
             .saturating_add(self.attributes.classes.max(0) as usize)
             .saturating_add(1)

@@ -1,10 +1,11 @@
 //! Movements of elements: Transpose, Concat, Split, VariadicSplit, Gather, Pad, DepthToSpace, SpaceToDepth,
-//! ShuffleChannels and Einsum that transposes, for every type whose elements have bytes of their own.
+//! ShuffleChannels, ReorgYolo and Einsum that transposes, for every type whose elements have bytes of their own.
 
 use std::sync::Arc;
 
 use ovir_kernels::movement::{self as kernels, Index, StridedCopy, concat_part, first_outside, gather, split_part};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
+use ovir_ops::detection::reorg_yolo::ReorgYolo;
 use ovir_ops::matrix::einsum::Einsum;
 use ovir_ops::movement::{
     concat::Concat,
@@ -27,6 +28,12 @@ use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 /// Transpose with a constant order.
 struct TransposeKernel {
     order: SmallVec<[i64; 8]>,
+    width: usize,
+}
+
+/// ReorgYolo.
+struct ReorganizeKernel {
+    stride: usize,
     width: usize,
 }
 
@@ -75,6 +82,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         Box::new(TransposeKernel { order: integers(1)?, width })
     } else if let Some(order) = permutation(operation) {
         Box::new(TransposeKernel { order, width })
+    } else if let Some(reorganize) = operation.downcast_ref::<ReorgYolo>() {
+        Box::new(ReorganizeKernel { stride: usize::try_from(reorganize.attributes.stride).ok()?, width })
     } else if is_view(operation) {
         Box::new(ViewKernel { operation: Arc::clone(&context.node.operation), width })
     } else if let Some(concat) = operation.downcast_ref::<Concat>() {
@@ -121,6 +130,37 @@ fn output_nanoseconds(shapes: &StepShapes<'_>, width: usize) -> u64 {
 
 fn misfit() -> OpError {
     OpError::shape(Blame::Input(0), "the kernel does not fit the data")
+}
+
+impl ReorganizeKernel {
+    /// The result lies as the data do, each channel of them a place of a window of the data read as fewer, larger planes.
+    fn copy(&self, data: &Shape, output: &Shape) -> Option<StridedCopy> {
+        let [batch, channels, height, width] = data[..] else { return None };
+        let stride = self.stride;
+        let inner = channels.checked_div(stride.checked_mul(stride)?)?;
+        let fits = inner * stride * stride == channels && data.elements() == output.elements();
+        let wide = width.checked_mul(stride).filter(|_| fits && data.elements() > 0)?;
+        let plane = height * stride * wide;
+        let sizes = [batch, stride, stride, inner, height, width];
+        let strides = [channels * height * width, wide, 1, plane, stride * wide, stride].map(|step| step as isize);
+        StridedCopy::gather_strided(&sizes, &strides, 0, data.elements()).ok()
+    }
+}
+
+impl Kernel for ReorganizeKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!((shapes.inputs, shapes.outputs), ([data], [output]) if self.copy(data, output).is_some())
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        2 * output_nanoseconds(shapes, self.width)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let copy = self.copy(data.shape(), output.shape()).ok_or_else(misfit)?;
+        copy.run(self.width, data.bytes(), output.bytes_mut()).map_err(kernel_error)
+    }
 }
 
 impl ViewKernel {
