@@ -41,6 +41,9 @@ const SHARED: usize = usize::MAX;
 /// The same, where groups begin and end inside of blocks.
 const STRADDLING: usize = usize::MAX - 1;
 
+/// The same of positions that lie side by side, with every tap inside.
+const STRADDLING_BESIDE: usize = usize::MAX - 4;
+
 /// The same, where the positions of a blocked input lie side by side and every tap lies inside.
 pub(super) const SIDE_BY_SIDE: usize = usize::MAX - 2;
 
@@ -739,6 +742,9 @@ impl Job<'_> {
             // SAFETY: the tile lies inside the output, and everything it reads inside the slices that were checked.
             unsafe {
                 match (self.is_dense, self.view.stride[1]) {
+                    _ if !part.mixture.is_null() && self.lies_side_by_side(position, count) => {
+                        run_tile::<STRADDLING_BESIDE>(self.isa, count, blocks, call);
+                    }
                     _ if !part.mixture.is_null() => run_tile::<STRADDLING>(self.isa, count, blocks, call),
                     _ if self.shares_blocks => run_tile::<SHARED>(self.isa, count, blocks, call),
                     _ if self.lies_side_by_side(position, count) => {
@@ -912,7 +918,12 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
         unsafe {
             let sums = match STEP {
                 APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
-                STRADDLING => mixed::<S, POSITIONS, VECTORS>(s, &call),
+                // Blocks of several groups are computed one by one.
+                STRADDLING | STRADDLING_BESIDE if VECTORS > per_block => {
+                    debug_assert!(false, "several blocks of several groups");
+                    return;
+                }
+                STRADDLING | STRADDLING_BESIDE => mixed::<S, POSITIONS, VECTORS, STEP>(s, &call),
                 IN_LINE => in_line::<S, POSITIONS, VECTORS>(s, &call),
                 // With one vector of outputs each value read serves one product, so that the load ports set the pace:
                 // the addresses must come from one pointer, not from an array that lies on the stack.
@@ -1112,11 +1123,12 @@ unsafe fn beside<S: Simd, const POSITIONS: usize, const VECTORS: usize, const BE
     mut first: *const f32,
     mut sums: [[S::F; VECTORS]; POSITIONS],
 ) -> [[S::F; VECTORS]; POSITIONS] {
-    let mut channel = 0;
+    let (mut channel, mut lane) = (0, call.first_lane);
     while channel < call.channels {
-        let lanes = call.lanes.min(call.channels - channel);
+        let lanes = (call.lanes - lane).min(call.channels - channel);
         // One pointer that moves on: the others are at constant distances from it.
-        let mut place = first;
+        let mut place = first.wrapping_add(lane);
+        lane = 0;
         for _ in 0..lanes {
             prefetch_far(next);
             next = next.wrapping_add(call.next_step);
@@ -1167,7 +1179,7 @@ unsafe fn load_weights<S: Simd, const VECTORS: usize>(s: S, call: &Call, weights
 /// # Safety
 /// As of [`run_tile`].
 #[inline(always)]
-unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(
     s: S,
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
@@ -1183,7 +1195,10 @@ unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
                 weights: call.weights.add(group * call.weights_block),
                 ..*call
             };
-            let own = accumulate::<S, POSITIONS, VECTORS, STRADDLING>(s, &part);
+            let own = match STEP {
+                STRADDLING_BESIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &part),
+                _ => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &part),
+            };
             for vector in 0..VECTORS {
                 let lanes = s.bits(s.load(mixture.lanes.as_ptr().add(vector * S::LANES).cast()));
                 let mask = s.eq_i(lanes, s.splat_i(group as i32));
