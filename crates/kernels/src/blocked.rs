@@ -19,8 +19,8 @@ mod rows;
 mod transposed;
 
 pub use depthwise::{BlockedDepthwise, DepthwiseInput, blocked_depthwise};
+pub(crate) use direct::{AxisView, PlaneView, lanes_from, slopes_from};
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
-pub(crate) use direct::{DepthView, PlaneView, lanes_from, slopes_from};
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample, grid_sample};
 pub use levels::{ChannelLevels, blocked_fake_quantize};
 pub use mean_variance::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};

@@ -8,13 +8,13 @@ mod depthwise;
 mod patches;
 mod transposed;
 
-pub(crate) use transposed::{AxisPhase, PlanePhase};
+pub(crate) use transposed::PlanePhase;
 pub use transposed::{
     PackedTransposedConvolution, TransposedConvolutionGeometry, transposed_convolution,
     transposed_convolution_scratch_len,
 };
 
-use crate::blocked::{DepthView, PlaneView};
+use crate::blocked::{AxisView, PlaneView};
 use crate::epilogue::{Activation, Channelwise, Epilogue, Residual};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::gemm::{Block, Left, PackedA, Value, flops, plan_tasks};
@@ -158,8 +158,8 @@ impl ConvolutionGeometry {
     }
 
     /// The depth alone.
-    pub(crate) fn depth(&self) -> DepthView {
-        DepthView {
+    pub(crate) fn depth(&self) -> AxisView {
+        AxisView {
             input: self.input[0],
             output: self.output[0],
             taps: self.kernel[0],

@@ -17,7 +17,7 @@ pub use codes::{
     CodeLayout, CodePlanes, Dequantizer, Quantizer, blocked_quantize, dequantize, pad_rows, quantize, quantize_rows,
 };
 
-use crate::blocked::{BLOCK, PlaneView, blocked_len, lanes_from, slopes_from};
+use crate::blocked::{AxisView, BLOCK, PlaneView, blocked_len, lanes_from, slopes_from};
 use crate::convolution::{ConvolutionGeometry, volume};
 use crate::epilogue::Activation;
 use crate::error::{KernelError, check_exact, check_len, product, span};
@@ -372,16 +372,7 @@ pub fn quantized_convolution(
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
     let planes = CodePlanes::of_convolution(geometry, layout).ok_or_else(far)?;
     let [deep, high, wide] = planes.size();
-    let in_depth = [depth.input, depth.pad, depth.stride, depth.dilation, depth.taps];
-    let down = [view.input[0], view.pad[0], view.stride[0], view.dilation[0], weights.shape[2]];
-    let windows = [in_depth, down].map(|[input, pad, stride, dilation, taps]| Windows {
-        first: 0,
-        input,
-        pad,
-        stride,
-        dilation,
-        taps,
-    });
+    let down = view.axis(0, weights.shape[2]);
     (view.input, view.pad) = ([high, wide], [0, 0]);
     let (plane, positions) = (high * wide, view.output[0] * view.output[1]);
     let all = depth.output * positions;
@@ -401,7 +392,8 @@ pub fn quantized_convolution(
         part_bytes: [depth.stride * plane * weights.lanes, 0],
         deeper: depth.dilation * plane * weights.lanes,
         before: depth.pad * plane * weights.lanes,
-        windows: windows.map(Some),
+        windows: [Some(depth), Some(down)],
+        first_window: 0,
         volume: deep * plane,
         view,
         parts: [depth.output, 1],
@@ -455,6 +447,7 @@ pub fn quantized_product(
         deeper: 0,
         before: 0,
         windows: [None; 2],
+        first_window: 0,
         volume: rows,
         view,
         parts: [1, 1],
@@ -490,7 +483,9 @@ struct Job<'a> {
     /// Bytes by which the first tap of the first part lies before the input.
     before: usize,
     /// The windows in depth and down, where some may leave the input.
-    windows: [Option<Windows>; 2],
+    windows: [Option<AxisView>; 2],
+    /// The window in depth that those of the first plane are.
+    first_window: usize,
     /// Positions of the input from one run of lanes to the next.
     volume: usize,
     /// The planes of one part.
@@ -510,35 +505,6 @@ struct Job<'a> {
     /// Channels that are stored: whole blocks where the output has them.
     channels: usize,
     output: Target<'a>,
-}
-
-/// The windows of a convolution along one axis.
-#[derive(Debug, Clone, Copy)]
-struct Windows {
-    /// Where the first window is.
-    first: usize,
-    input: usize,
-    pad: usize,
-    stride: usize,
-    dilation: usize,
-    taps: usize,
-}
-
-impl Windows {
-    /// The taps from the first to the last that lie inside the input for one of the windows from one to another.
-    fn taps(&self, first: usize, last: usize) -> Range<usize> {
-        let (first, last) = (self.first + first * self.stride, self.first + last * self.stride);
-        let begin = self.pad.saturating_sub(last).div_ceil(self.dilation).min(self.taps);
-        let end = self.input.saturating_add(self.pad).saturating_sub(first).div_ceil(self.dilation);
-        begin..end.min(self.taps).max(begin)
-    }
-
-    /// The windows all of whose taps lie inside the input.
-    fn whole(&self) -> Range<usize> {
-        let reach = self.first + (self.taps - 1) * self.dilation;
-        let end = self.input.saturating_add(self.pad).checked_sub(reach);
-        self.pad.saturating_sub(self.first).div_ceil(self.stride)..end.map_or(0, |end| end.div_ceil(self.stride))
-    }
 }
 
 /// What is computed in one call: tiles of a part with the same taps.
@@ -602,9 +568,10 @@ impl Job<'_> {
             return even(self.positions);
         };
         // Where many taps lie beyond the input, tiles that lie in one row leave out more than their sizes lose.
-        let all = (down.taps * rows) as u64;
-        let inside: u64 = (0..rows).map(|row| down.taps(row, row).len() as u64).sum();
-        if (all - inside) * LEAST_LEFT_OUT >= all { in_row } else { even(self.positions) }
+        let whole = down.whole();
+        let padded = (0..rows).filter(|row| !whole.contains(row));
+        let left_out: usize = padded.map(|row| down.taps - down.inside(row).len()).sum();
+        if left_out as u64 * LEAST_LEFT_OUT >= (down.taps * rows) as u64 { in_row } else { even(self.positions) }
     }
 
     /// The calls, each of at most so many tiles, that compute a span of positions of some parts.
@@ -623,13 +590,13 @@ impl Job<'_> {
         });
         parts.flat_map(move |part| {
             let (whole, mut position, end) = (whole.clone(), span.start, span.end);
-            let in_depth = self.windows[0].map_or(0..deep, |in_depth| in_depth.taps(part / rows, part / rows));
+            let in_depth = self.windows[0].map_or(0..deep, |view| view.inside(self.first_window + part / rows));
             std::iter::from_fn(move || {
                 let last = (position + tile).min(end).checked_sub(1).filter(|_| position < end)?;
                 let is_whole = whole.start <= position && last < whole.end;
                 let tiles = if is_whole { (end.min(whole.end) - position) / tile } else { 1 };
                 let down = match &self.windows[1] {
-                    Some(down) if !is_whole => down.taps(position / width, last / width),
+                    Some(down) if !is_whole => down.inside_any(position / width, last / width),
                     _ => 0..high,
                 };
                 let tiles = tiles.clamp(1, most);
@@ -726,20 +693,23 @@ impl Job<'_> {
                 QuantizedResidual::Codes(codes, _) => Added::Codes(codes[offset..].as_ptr(), residual),
             };
             let group = block / self.group_blocks * self.group_bytes;
-            let first_row = (in_depth.start * high + down.start) * row_bytes;
-            let weights = self.weights.values.get(block * block_bytes + first_row..).unwrap_or_default();
-            let row = self.view.dilation[0] * self.view.input[1] * self.weights.lanes;
-            // The first tap lies inside the input, or there is none.
-            let place = part_of(self.part_bytes) + in_depth.start * self.deeper;
-            let place = place.saturating_sub(self.before) + down.start * row;
-            let first = image * self.image_bytes + group + place;
+            let quads = volume([in_depth.len(), down.len(), wide]) * groups * (self.weights.lanes / QUAD);
+            // Where no tap lies inside the input, nothing is read.
+            let (first, first_row) = if quads == 0 {
+                (0, 0)
+            } else {
+                let place = part_of(self.part_bytes) + in_depth.start * self.deeper - self.before;
+                let row = self.view.dilation[0] * self.view.input[1] * self.weights.lanes;
+                let first = image * self.image_bytes + group + place + down.start * row;
+                (first, (in_depth.start * high + down.start) * row_bytes)
+            };
             let tile = Tile {
-                input: self.input.get(first..).unwrap_or_default().as_ptr(),
+                input: self.input[first..].as_ptr(),
                 view: self.view,
                 walk: window.walk,
-                quads: volume([in_depth.len(), down.len(), wide]) * groups * (self.weights.lanes / QUAD),
+                quads,
                 lanes: self.weights.lanes,
-                weights: weights.as_ptr(),
+                weights: self.weights.values[block * block_bytes + first_row..].as_ptr(),
                 block_bytes,
                 start: &window.start,
                 scales: &scales,

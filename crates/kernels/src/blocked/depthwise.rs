@@ -319,9 +319,7 @@ impl Shared<'_> {
             }
         }
     }
-}
 
-impl Shared<'_> {
     /// Computes lines.
     ///
     /// # Safety

@@ -41,14 +41,14 @@ const SHARED: usize = usize::MAX;
 /// The same, where groups begin and end inside of blocks.
 const STRADDLING: usize = usize::MAX - 1;
 
-/// The same of positions that lie side by side, with every tap inside.
-const STRADDLING_BESIDE: usize = usize::MAX - 4;
-
 /// The same, where the positions of a blocked input lie side by side and every tap lies inside.
 pub(super) const SIDE_BY_SIDE: usize = usize::MAX - 2;
 
 /// The same, where the positions of a blocked input lie side by side and some taps in the padding.
 pub(super) const IN_LINE: usize = usize::MAX - 3;
+
+/// Both [`STRADDLING`] and [`SIDE_BY_SIDE`].
+const STRADDLING_BESIDE: usize = usize::MAX - 4;
 
 /// The narrowest lines of a blocked input with which tiles end.
 pub(super) const NARROWEST: usize = 12;
@@ -310,7 +310,7 @@ fn copy_patches(geometry: &ConvolutionGeometry, input: &[f32], output: &mut [f32
 /// of a depth of the size `deep`.
 fn pad_planes(
     view: &PlaneView,
-    depth: &DepthView,
+    depth: &AxisView,
     channels: usize,
     [deep, high, wide]: [usize; 3],
     input: &[f32],
@@ -394,7 +394,7 @@ pub fn blocked_convolution(
         // Taps along the depth are channels now, since the channels of a plane lie beside those of the next one.
         plane_step = inputs * covered[1] * covered[2];
         inputs *= depth.taps;
-        depth = DepthView { input: covered[0], taps: 1, pad: 0, ..depth };
+        depth = AxisView { input: covered[0], taps: 1, pad: 0, ..depth };
     }
     let (lanes, plane) = (if layout == BlockedInput::Plain { 1 } else { BLOCK }, view.input[0] * view.input[1]);
     let channel_step = if plane_step == 0 { depth.input * plane * lanes } else { plane };
@@ -535,6 +535,12 @@ pub(crate) struct PlaneView {
 }
 
 impl PlaneView {
+    /// One axis alone, of whose kernel there are so many taps.
+    pub(crate) fn axis(&self, axis: usize, taps: usize) -> AxisView {
+        let (input, output, stride) = (self.input[axis], self.output[axis], self.stride[axis]);
+        AxisView { input, output, taps, stride, dilation: self.dilation[axis], pad: self.pad[axis] }
+    }
+
     /// The input position of a tap, if inside.
     #[inline(always)]
     pub(crate) fn at(&self, axis: usize, output: usize, tap: usize) -> Option<usize> {
@@ -544,9 +550,9 @@ impl PlaneView {
     }
 }
 
-/// The depth of a geometry.
+/// One axis of a geometry.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DepthView {
+pub(crate) struct AxisView {
     pub(crate) input: usize,
     pub(crate) output: usize,
     pub(crate) taps: usize,
@@ -555,11 +561,28 @@ pub(crate) struct DepthView {
     pub(crate) pad: usize,
 }
 
-impl DepthView {
-    /// The taps of an output plane that lie inside the input.
-    fn inside(&self, output: usize) -> Range<usize> {
+impl AxisView {
+    /// The taps of an output position that lie inside the input.
+    pub(crate) fn inside(&self, output: usize) -> Range<usize> {
         let (first, end, _) = window(output * self.stride, self.taps, self.dilation, self.pad, self.input, 0);
         first..end
+    }
+
+    /// The taps from the first to the last that lie inside the input for one of the output positions from one to another.
+    pub(crate) fn inside_any(&self, first: usize, last: usize) -> Range<usize> {
+        let begin = self.inside(last).start;
+        begin..self.inside(first).end.max(begin)
+    }
+
+    /// The output positions all of whose taps lie inside the input; the end may lie beyond the output.
+    pub(crate) fn whole(&self) -> Range<usize> {
+        let end = (self.input + self.pad).saturating_sub((self.taps - 1) * self.dilation);
+        self.pad.div_ceil(self.stride)..end.div_ceil(self.stride)
+    }
+
+    /// The position of the input that a tap of an output position reads, which lies inside.
+    pub(crate) fn place(&self, output: usize, tap: usize) -> usize {
+        output * self.stride + tap * self.dilation - self.pad
     }
 }
 
@@ -577,7 +600,7 @@ struct Job<'a> {
     /// Elements from one plane to the next along the depth.
     plane_step: usize,
     view: PlaneView,
-    depth: DepthView,
+    depth: AxisView,
     /// Whether every tap lies inside a plain input.
     is_dense: bool,
     /// Whether tiles end with lines, so that neighbouring positions read at one distance.
@@ -666,7 +689,7 @@ impl Job<'_> {
                         starts: tap == inside.start,
                         ends: tap + 1 == inside.end,
                         channels: self.inputs,
-                        plane: z * self.depth.stride + tap * self.depth.dilation - self.depth.pad,
+                        plane: self.depth.place(z, tap),
                     },
                     _ => continue,
                 };

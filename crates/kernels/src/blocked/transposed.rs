@@ -328,20 +328,18 @@ impl Job<'_> {
         let [_, stride, _] = self.geometry.depth_steps();
         let depth = self.geometry.depth_phase(z % stride);
         let taps = self.geometry.depth_taps(depth.class);
-        let reaching = || depth.inside(z / stride).filter(|_| phase.taps != [0, 0]);
-        let passes = reaching().count();
-        let (cut, phase) = (&cut, &phase);
-        let pass = |number: usize, tap: Option<[usize; 2]>| {
-            let is_first_and_last = [number == 0, number + 1 >= passes];
-            let place = Pass { image, group, z, start, part, run, tap, is_first_and_last };
+        let position = z / stride + depth.first;
+        let inside = if phase.taps == [0, 0] { 0..0 } else { depth.view.inside(position) };
+        let pass = Pass { image, group, z, start, part, run, tap: None, starts: true, ends: true };
+        if inside.is_empty() {
             // SAFETY: the caller's promise.
-            unsafe { self.pass(phase, cut, &place) };
-        };
-        if passes == 0 {
-            pass(0, None);
+            unsafe { self.pass(&phase, &cut, &pass) };
         }
-        for (number, (tap, plane)) in reaching().enumerate() {
-            pass(number, Some([taps.reversed(tap), plane]));
+        for tap in inside.clone() {
+            let (starts, ends) = (tap == inside.start, tap + 1 == inside.end);
+            let tap = Some([taps.reversed(tap), depth.view.place(position, tap)]);
+            // SAFETY: the caller's promise.
+            unsafe { self.pass(&phase, &cut, &Pass { tap, starts, ends, ..pass }) };
         }
     }
 
@@ -350,11 +348,11 @@ impl Job<'_> {
     /// # Safety
     /// As of [`Job::run`].
     unsafe fn pass(&self, phase: &PlanePhase, cut: &Cut, pass: &Pass) {
-        let &Pass { image, group, part, run, tap, is_first_and_last: [is_first, is_last], .. } = pass;
+        let &Pass { image, group, part, run, tap, starts, ends, .. } = pass;
         let part_blocks = self.parts.of(part);
         let (block, blocks) = (group * self.per_group + part_blocks.start, part_blocks.len());
         let (mut bias, slopes) = lanes_of(self.epilogue, block * BLOCK);
-        if !is_first {
+        if !starts {
             bias.fill(0.0);
         }
         let [from_deep, _] = self.deep;
@@ -382,7 +380,7 @@ impl Job<'_> {
             weights: self.weights.values[weights..].as_ptr(),
             weights_block: steps * BLOCK,
             bias: bias.as_ptr(),
-            slopes: slopes.as_ref().filter(|_| is_last).map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
+            slopes: slopes.as_ref().filter(|_| ends).map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
             residual: std::ptr::null(),
             output: std::ptr::null_mut(),
             block_stride: 0,
@@ -390,11 +388,11 @@ impl Job<'_> {
             group_outputs: self.weights.channels[1] / self.weights.channels[0],
             mixture: std::ptr::null(),
             position: 0,
-            limits: if is_last { part_epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) },
+            limits: if ends { part_epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) },
             next,
             next_step,
         };
-        let unary = self.epilogue.activation.function().filter(|_| is_last);
+        let unary = self.epilogue.activation.function().filter(|_| ends);
         let mut sums = Sums([0.0; MOST_SUMS * BLOCK]);
         let [lines, columns] = cut.of(run);
         for line in lines {
@@ -426,7 +424,7 @@ impl Job<'_> {
         let first = (pass.image * self.blocks + block) * block_len + pass.z * plane_len;
         let target = self.output.pointer().wrapping_add(first);
         let residual = match self.epilogue.residual {
-            _ if !pass.is_first_and_last[0] => target.cast_const(),
+            _ if !pass.starts => target.cast_const(),
             Some(values) => values[first..].as_ptr(),
             None if self.epilogue.accumulates => target.cast_const(),
             None => std::ptr::null(),
@@ -513,6 +511,7 @@ impl Job<'_> {
 }
 
 /// One tap along the depth that is added to one plane.
+#[derive(Clone, Copy)]
 struct Pass {
     image: usize,
     group: usize,
@@ -524,7 +523,9 @@ struct Pass {
     run: usize,
     /// The tap and the plane of the input that it reads; `None` where nothing reaches the phase.
     tap: Option<[usize; 2]>,
-    is_first_and_last: [bool; 2],
+    /// Whether it is the first one of the plane, and the last one.
+    starts: bool,
+    ends: bool,
 }
 
 /// Neighbouring positions of a phase, of some output blocks of a plane.

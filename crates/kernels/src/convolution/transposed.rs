@@ -5,7 +5,7 @@
 
 use super::patches::{Axis, Patches};
 use super::{ConvolutionEpilogue, check_groups, check_positive, extent, has_depth, volume};
-use crate::blocked::PlaneView;
+use crate::blocked::{AxisView, PlaneView};
 use crate::epilogue::Epilogue;
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::gemm::{Block, Left, PackedA, Value, flops, plan_tasks};
@@ -121,13 +121,17 @@ impl TransposedConvolutionGeometry {
         let axes = [0, 1].map(|axis| self.axis_phase(axis + 1, start[axis]));
         let size = axes.map(|axis| axis.size);
         let class = axes[0].class * self.stride[2] + axes[1].class;
-        let is_reached = axes.iter().all(|axis| axis.taps > 0);
+        let is_reached = axes.iter().all(|axis| axis.view.taps > 0);
         let of_reached = |part: fn(&AxisPhase) -> usize| if is_reached { axes.each_ref().map(part) } else { [0; 2] };
-        let (taps, first, pad) =
-            (of_reached(|axis| axis.taps), of_reached(|axis| axis.first), of_reached(|axis| axis.pad));
-        let output = [size[0] + first[0], size[1] + first[1]];
-        let (input, dilation) = (axes.map(|axis| axis.input), axes.map(|axis| axis.dilation));
-        let view = PlaneView { batch: self.batch, input, output, stride: [1; 2], dilation, pad };
+        let (taps, first) = (of_reached(|axis| axis.view.taps), of_reached(|axis| axis.first));
+        let view = PlaneView {
+            batch: self.batch,
+            input: axes.map(|axis| axis.view.input),
+            output: [size[0] + first[0], size[1] + first[1]],
+            stride: [1; 2],
+            dilation: axes.map(|axis| axis.view.dilation),
+            pad: of_reached(|axis| axis.view.pad),
+        };
         PlanePhase { class, size, taps, first, view }
     }
 
@@ -159,7 +163,8 @@ impl TransposedConvolutionGeometry {
         let (pad, first) = (before.max(0).unsigned_abs(), before.min(0).unsigned_abs());
         let is_reached = taps > 0 && first < input;
         let [taps, pad, first] = if is_reached { [taps, pad, first] } else { [0; 3] };
-        AxisPhase { class, size: output, taps, first, pad, input, dilation }
+        let view = AxisView { input, output: output + first, taps, stride: 1, dilation, pad };
+        AxisPhase { class, size: output, first, view }
     }
 
     /// The number of distinct residues of `tap * dilation` that have taps, at most the taps; others only hold bias.
@@ -211,28 +216,10 @@ pub(crate) struct AxisPhase {
     pub(crate) class: usize,
     /// Its positions.
     pub(crate) size: usize,
-    /// Its taps; none where nothing reaches it.
-    pub(crate) taps: usize,
     /// The position of the convolution that is its first one.
     pub(crate) first: usize,
-    /// What lies before the input.
-    pub(crate) pad: usize,
-    /// Positions of the input.
-    pub(crate) input: usize,
-    /// How far apart taps are.
-    pub(crate) dilation: usize,
-}
-
-impl AxisPhase {
-    /// The taps in the order of the convolution that lie inside the input at a position of the phase, and the places of the
-    /// input there.
-    pub(crate) fn inside(&self, position: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let Self { taps, pad, input, dilation, .. } = *self;
-        let first = position + self.first;
-        (0..taps).filter_map(move |tap| {
-            (first + tap * dilation).checked_sub(pad).filter(|place| *place < input).map(|place| (tap, place))
-        })
-    }
+    /// The convolution, which has no taps where nothing reaches the phase.
+    pub(crate) view: AxisView,
 }
 
 impl Taps {

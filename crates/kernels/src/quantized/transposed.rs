@@ -1,12 +1,12 @@
 //! Transposed convolutions of codes: each phase is a convolution, whose positions are stored as far apart as the strides.
 
 use crate::blocked::{BLOCK, PlaneView, blocked_len};
-use crate::convolution::{AxisPhase, PlanePhase, TransposedConvolutionGeometry};
+use crate::convolution::{PlanePhase, TransposedConvolutionGeometry};
 use crate::error::{KernelError, check_exact, check_len};
 use crate::isa::Isa;
 use crate::parallel::nanoseconds_for_flops;
 
-use super::{CodePlanes, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling, Windows};
+use super::{CodePlanes, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling};
 
 /// The most phases.
 const MOST_PHASES: usize = 1 << 10;
@@ -95,25 +95,20 @@ pub fn quantized_transposed(
     let ([_, stride, _], [_, deep_stride, _]) = (weights.steps, weights.deep);
     let of_plane = stride[0] * stride[1];
     let phases = of_plane * deep_stride;
+    let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], BLOCK, &[], &[], [0, 0])?;
     for index in 0..phases {
         let start = [index / of_plane, index % of_plane / stride[1], index % stride[1]];
         let depth = geometry.depth_phase(start[0]);
-        let PlanePhase { class, size, mut taps, first, view } = geometry.plane_phase([start[1], start[2]]);
+        let PlanePhase { class, size, taps, first, view } = geometry.plane_phase([start[1], start[2]]);
         if size.contains(&0) || depth.size == 0 {
             continue;
         }
-        if depth.taps == 0 {
-            taps = [0; 2];
-        }
         // Nothing but the bias reaches a phase that has no taps inside of the input, whatever its class.
-        let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], BLOCK, &[], &[], [0, 0]);
-        let weights = if taps.contains(&0) { &empty? } else { &weights.classes[depth.class * of_plane + class] };
+        let is_reached = depth.view.taps > 0 && !taps.contains(&0);
+        let weights = if is_reached { &weights.classes[depth.class * of_plane + class] } else { &empty };
         // The input's place of the first window, which lies inside of the planes.
         let place = |axis: usize| before[axis] + first[axis] - view.pad[axis];
-        let first = (depth.first * high * wide) + place(0) * wide + place(1);
-        let begin = if taps.contains(&0) { 0 } else { first * BLOCK };
-        let AxisPhase { pad, input: from_deep, dilation, taps: deep_taps, first, .. } = depth;
-        let in_depth = Windows { first, input: from_deep, pad, stride: 1, dilation, taps: deep_taps };
+        let begin = if is_reached { ((depth.first * high + place(0)) * wide + place(1)) * BLOCK } else { 0 };
         let row = PlaneView { input: [high, wide], output: [1, size[1]], pad: [0, 0], ..view };
         let job = Job {
             isa,
@@ -124,10 +119,11 @@ pub fn quantized_transposed(
             image_bytes: inputs.next_multiple_of(BLOCK) * deep * high * wide,
             group_bytes: 0,
             group_blocks: usize::MAX,
-            part_bytes: if taps.contains(&0) { [0; 2] } else { [high * wide * BLOCK, wide * BLOCK] },
-            deeper: depth.dilation * high * wide * BLOCK,
-            before: depth.pad * high * wide * BLOCK,
-            windows: [(!taps.contains(&0)).then_some(in_depth), None],
+            part_bytes: [high * wide * BLOCK, wide * BLOCK],
+            deeper: depth.view.dilation * high * wide * BLOCK,
+            before: depth.view.pad * high * wide * BLOCK,
+            windows: [is_reached.then_some(depth.view), None],
+            first_window: depth.first,
             volume: deep * high * wide,
             view: row,
             parts: [depth.size, size[0]],

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use ovir_tensor::{Dim, ElementClass, PartialShape, Shape};
 
+use crate::common::movement::View;
 use crate::common::window::MAX_WINDOW_NUMBER;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -43,6 +44,19 @@ crate::attributes! {
 pub struct ReorgYolo {
     /// The attributes.
     pub attributes: ReorgYoloAttributes,
+}
+
+impl ReorgYolo {
+    /// Where the elements come from, if the channels of the data `[N, C, H, W]` are whole windows: the data are read as
+    /// `[N, C / stride^2, H * stride, W * stride]`, and each place of a window is a run of channels.
+    #[must_use]
+    pub fn view(&self, data: &Shape, output: Shape) -> Option<View> {
+        let [batch, channels, height, width] = data[..] else { return None };
+        let stride = usize::try_from(self.attributes.stride).ok()?;
+        let square = stride.checked_mul(stride).filter(|square| *square > 0 && channels.is_multiple_of(*square))?;
+        let split = [batch, channels / square, height, stride, width, stride];
+        Some(View::permuted(output, &split, &[0, 3, 5, 1, 2, 4]))
+    }
 }
 
 impl Operation for ReorgYolo {

@@ -31,13 +31,7 @@ struct TransposeKernel {
     width: usize,
 }
 
-/// ReorgYolo.
-struct ReorganizeKernel {
-    stride: usize,
-    width: usize,
-}
-
-/// DepthToSpace, SpaceToDepth and ShuffleChannels.
+/// DepthToSpace, SpaceToDepth, ReorgYolo and ShuffleChannels.
 struct ViewKernel {
     operation: Arc<dyn Operation>,
     width: usize,
@@ -82,8 +76,6 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         Box::new(TransposeKernel { order: integers(1)?, width })
     } else if let Some(order) = permutation(operation) {
         Box::new(TransposeKernel { order, width })
-    } else if let Some(reorganize) = operation.downcast_ref::<ReorgYolo>() {
-        Box::new(ReorganizeKernel { stride: usize::try_from(reorganize.attributes.stride).ok()?, width })
     } else if is_view(operation) {
         Box::new(ViewKernel { operation: Arc::clone(&context.node.operation), width })
     } else if let Some(concat) = operation.downcast_ref::<Concat>() {
@@ -120,6 +112,7 @@ fn permutation(operation: &dyn Operation) -> Option<SmallVec<[i64; 8]>> {
 fn is_view(operation: &dyn Operation) -> bool {
     operation.downcast_ref::<DepthToSpace>().is_some()
         || operation.downcast_ref::<SpaceToDepth>().is_some()
+        || operation.downcast_ref::<ReorgYolo>().is_some()
         || operation.downcast_ref::<ShuffleChannels>().is_some()
 }
 
@@ -130,37 +123,6 @@ fn output_nanoseconds(shapes: &StepShapes<'_>, width: usize) -> u64 {
 
 fn misfit() -> OpError {
     OpError::shape(Blame::Input(0), "the kernel does not fit the data")
-}
-
-impl ReorganizeKernel {
-    /// The result lies as the data do, each channel of them a place of a window of the data read as fewer, larger planes.
-    fn copy(&self, data: &Shape, output: &Shape) -> Option<StridedCopy> {
-        let [batch, channels, height, width] = data[..] else { return None };
-        let stride = self.stride;
-        let inner = channels.checked_div(stride.checked_mul(stride)?)?;
-        let fits = inner * stride * stride == channels && data.elements() == output.elements();
-        let wide = width.checked_mul(stride).filter(|_| fits && data.elements() > 0)?;
-        let plane = height * stride * wide;
-        let sizes = [batch, stride, stride, inner, height, width];
-        let strides = [channels * height * width, wide, 1, plane, stride * wide, stride].map(|step| step as isize);
-        StridedCopy::gather_strided(&sizes, &strides, 0, data.elements()).ok()
-    }
-}
-
-impl Kernel for ReorganizeKernel {
-    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        matches!((shapes.inputs, shapes.outputs), ([data], [output]) if self.copy(data, output).is_some())
-    }
-
-    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        2 * output_nanoseconds(shapes, self.width)
-    }
-
-    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
-        let ([data], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
-        let copy = self.copy(data.shape(), output.shape()).ok_or_else(misfit)?;
-        copy.run(self.width, data.bytes(), output.bytes_mut()).map_err(kernel_error)
-    }
 }
 
 impl ViewKernel {
@@ -174,6 +136,8 @@ impl ViewKernel {
             found.view(data, output.clone())
         } else if let Some(found) = operation.downcast_ref::<SpaceToDepth>() {
             found.view(data, output.clone())
+        } else if let Some(found) = operation.downcast_ref::<ReorgYolo>() {
+            found.view(data, output.clone())?
         } else {
             let found = operation.downcast_ref::<ShuffleChannels>()?;
             let axis = axis_of(found.attributes.axis, rank)?;

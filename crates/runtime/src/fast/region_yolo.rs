@@ -35,15 +35,6 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 }
 
 impl RegionKernel {
-    /// The channels of the data and the positions of a plane, where there is something to compute.
-    fn sizes(&self, shapes: &StepShapes<'_>) -> Option<[usize; 2]> {
-        let ([data], [output]) = (shapes.inputs, shapes.outputs) else { return None };
-        let [batch, channels, height, width] = data[..] else { return None };
-        let (wanted, plane) = (self.entries.checked_mul(self.regions)?, height * width);
-        let fits = wanted <= channels && output.elements() == batch * wanted * plane && output.elements() > 0;
-        fits.then_some([channels, plane])
-    }
-
     /// Applies the sigmoid and the softmax to one region.
     fn activate(&self, plane: usize, values: &mut [f32]) -> OpResult {
         let (shown, rest) = values.split_at_mut(self.coords * plane);
@@ -62,7 +53,10 @@ impl RegionKernel {
 
 impl Kernel for RegionKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        self.sizes(shapes).is_some()
+        let ([data], [output]) = (shapes.inputs, shapes.outputs) else { return false };
+        let [batch, channels, height, width] = data[..] else { return false };
+        let wanted = self.entries.saturating_mul(self.regions);
+        wanted <= channels && output.elements() == batch * wanted * height * width && output.elements() > 0
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {

@@ -174,6 +174,7 @@ pub(super) fn smallest_geometry(
 
 /// How a transposed convolution of so many spatial axes runs on blocks, if it can.
 fn blocked_way(geometry: &kernels::TransposedConvolutionGeometry, axes: usize, has_residual: bool) -> Option<Way> {
+    // Whether the data are deep is not told by a kernel that is not.
     if !has_residual && axes < 3 && NarrowTransposed::check(geometry).is_ok() {
         return Some(Way::Narrow);
     }
