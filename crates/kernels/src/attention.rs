@@ -9,6 +9,7 @@ use crate::gemm::{MOST_ROWS, MOST_TILE_ROWS, Small, Tile, Unpacked, panel_width,
 use crate::isa::Isa;
 use crate::math::exp_of_negative;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
+use crate::quantized::{CodedScores, ScoreRows};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::stream::prefetch_far;
 use crate::unary::{self, UnaryOp};
@@ -53,6 +54,29 @@ pub enum AttentionMask<'a> {
     Additive(&'a [f32], [usize; 4]),
     /// Nonzero where a key is visible; minus infinity is added elsewhere.
     Boolean(&'a [u8], [usize; 4]),
+}
+
+/// Queries and keys, whose rows lie as the geometry says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum QueriesAndKeys<'a> {
+    /// Values.
+    Values(&'a [f32], &'a [f32]),
+    /// Codes of one byte, and those that stand for zero. A step of the codes is part of the factor of the scores.
+    Codes(&'a [u8], &'a [u8], [u8; 2]),
+}
+
+impl QueriesAndKeys<'_> {
+    /// The numbers of elements.
+    fn lens(&self) -> [usize; 2] {
+        match self {
+            Self::Values(q, k) => [q.len(), k.len()],
+            Self::Codes(q, k, _) => [q.len(), k.len()],
+        }
+    }
+
+    fn are_codes(&self) -> bool {
+        matches!(self, Self::Codes(..))
+    }
 }
 
 /// Sizes and strides of one attention. Strides are `[batch, head, row]` in elements; columns are contiguous.
@@ -118,7 +142,14 @@ impl AttentionGeometry {
         }
     }
 
-    fn check(&self, q: usize, k: usize, v: usize, mask: &AttentionMask<'_>, output: usize) -> Result<(), KernelError> {
+    /// Whether queries and keys may be codes: rows have a multiple of four columns, and not so many that sums of products
+    /// could exceed their integers.
+    #[must_use]
+    pub fn takes_codes(&self) -> bool {
+        CodedScores::takes(self.depth)
+    }
+
+    fn check(&self, [q, k]: [usize; 2], v: usize, mask: &AttentionMask<'_>, output: usize) -> Result<(), KernelError> {
         if self.heads_per_key_head == 0 || !self.heads.is_multiple_of(self.heads_per_key_head) {
             return Err(KernelError::invalid("heads_per_key_head", "does not divide the heads"));
         }
@@ -159,13 +190,18 @@ impl AttentionGeometry {
 /// Elements of scratch that [`attention`] needs: keys and values in panels, where a task cannot keep those of its head
 /// to itself.
 #[must_use]
-pub fn attention_scratch_len(isa: Isa, geometry: &AttentionGeometry) -> usize {
-    let panels = Panels::of(isa, geometry);
-    if geometry.queries <= MOST_ROWS || panels.are_local() {
+pub fn attention_scratch_len(isa: Isa, geometry: &AttentionGeometry, are_codes: bool) -> usize {
+    let panels = Panels::of(isa, geometry, are_codes);
+    if are_few(geometry, are_codes) || panels.are_local() {
         return 0;
     }
     let key_heads = geometry.heads / geometry.heads_per_key_head.max(1);
     geometry.batch.saturating_mul(key_heads).saturating_mul(panels.len())
+}
+
+/// Whether keys and values are read where they lie.
+fn are_few(geometry: &AttentionGeometry, are_codes: bool) -> bool {
+    geometry.queries <= MOST_ROWS && !are_codes
 }
 
 /// Attention of all heads. A query that sees no key gives NaN, as the softmax of nothing does.
@@ -174,19 +210,23 @@ pub fn attention_scratch_len(isa: Isa, geometry: &AttentionGeometry) -> usize {
 /// its strides `[batch, head, row]`. With it, a query that sees no key gives zeros.
 ///
 /// # Errors
-/// A slice is shorter than the geometry needs, or rows of the result overlap.
+/// A slice is shorter than the geometry needs, rows of the result overlap, or queries and keys are codes where
+/// [`AttentionGeometry::takes_codes`] says no.
 pub fn attention(
     isa: Isa,
     geometry: &AttentionGeometry,
-    q: &[f32],
-    k: &[f32],
+    queries_and_keys: QueriesAndKeys<'_>,
     v: &[f32],
     mask: AttentionMask<'_>,
     sink: Option<(&[f32], [usize; 3])>,
     output: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    geometry.check(q.len(), k.len(), v.len(), &mask, output.len())?;
+    geometry.check(queries_and_keys.lens(), v.len(), &mask, output.len())?;
+    let are_codes = queries_and_keys.are_codes();
+    if are_codes && !geometry.takes_codes() {
+        return Err(KernelError::invalid("depth", "is no multiple of four, or too large for codes"));
+    }
     if let Some((values, strides)) = sink {
         let sizes = [geometry.batch, geometry.heads, geometry.queries];
         check_len("sink", values.len(), span("sink", &[0, 1, 2].map(|axis| (sizes[axis], strides[axis])))?)?;
@@ -195,22 +235,21 @@ pub fn attention(
     if batch == 0 || heads == 0 || queries == 0 || value_depth == 0 {
         return Ok(());
     }
-    let needed = attention_scratch_len(isa, geometry);
+    let needed = attention_scratch_len(isa, geometry, are_codes);
     check_len("scratch", scratch.len(), needed)?;
     let mask = match mask {
         // Exporters give a zero for no mask.
         AttentionMask::Additive([zero, ..], [0, 0, 0, 0]) if *zero == 0.0 => AttentionMask::None,
         mask => mask,
     };
-    let panels = Panels::of(isa, geometry);
-    let is_few = queries <= MOST_ROWS;
+    let panels = Panels::of(isa, geometry, are_codes);
     if needed > 0 {
         let work = panels.len() as u64 * (needed / panels.len()) as u64 / 2;
         let key_heads = heads / geometry.heads_per_key_head;
         parallel_chunks_mut(scratch.split_at_mut(needed).0, panels.len(), work, |index, target| {
             let key = (index / key_heads, index % key_heads);
             // SAFETY: lengths were checked, and the chunk has the length of the panels.
-            unsafe { panels.pack(geometry, from(k, 0), from(v, 0), key, target.as_mut_ptr()) };
+            unsafe { panels.pack(geometry, queries_and_keys, v, key, target.as_mut_ptr()) };
         });
     }
     let scratch = &*scratch;
@@ -219,14 +258,14 @@ pub fn attention(
     let tasks = queries.div_ceil(task_rows);
     let flops = crate::gemm::flops(batch * heads, queries, depth + value_depth, keys);
     let shared = SharedMut::new(output);
-    let task = |image, head| Task { isa, geometry, q, k, v, mask, sink, output: &shared, image, head };
-    if is_few {
+    let task = |image, head| Task { isa, geometry, queries_and_keys, v, mask, sink, output: &shared, image, head };
+    if let (true, QueriesAndKeys::Values(q, k)) = (are_few(geometry, are_codes), queries_and_keys) {
         let together = heads_together(geometry);
         let groups = heads.div_ceil(together);
         parallel_for(batch * groups, 1, nanoseconds_for_flops(flops), |range| {
             for index in range {
                 let (image, first) = (index / groups, index % groups * together);
-                let all = FewQueries { first: task(image, first), heads: together.min(heads - first) };
+                let all = FewQueries { first: task(image, first), q, k, heads: together.min(heads - first) };
                 // SAFETY: lengths were checked, and tasks own disjoint rows of the result.
                 unsafe { all.run() };
             }
@@ -256,8 +295,8 @@ fn heads_together(g: &AttentionGeometry) -> usize {
     (RUN / g.depth.max(1)).clamp(1, most / shared) * shared
 }
 
-/// Keys and values of one head in the form that the micro-kernel reads: keys turned, in panels of so many keys, and then
-/// panels of so many columns of the values.
+/// Keys and values of one head in the form that the micro-kernels read: keys turned, in panels of so many keys, or packed
+/// codes of keys, and then panels of so many columns of the values.
 #[derive(Debug, Clone, Copy)]
 struct Panels {
     isa: Isa,
@@ -267,9 +306,12 @@ struct Panels {
 }
 
 impl Panels {
-    fn of(isa: Isa, geometry: &AttentionGeometry) -> Panels {
+    fn of(isa: Isa, geometry: &AttentionGeometry, are_codes: bool) -> Panels {
         let width = panel_width(isa);
-        let keys = geometry.keys.next_multiple_of(width).saturating_mul(geometry.depth);
+        let keys = match are_codes {
+            true => CodedScores::packed_len(geometry.keys, geometry.depth),
+            false => geometry.keys.next_multiple_of(width).saturating_mul(geometry.depth),
+        };
         let values = geometry.value_depth.next_multiple_of(width).saturating_mul(geometry.keys);
         Panels { isa, width, keys, values }
     }
@@ -287,15 +329,31 @@ impl Panels {
     ///
     /// # Safety
     /// The lengths were checked, and `target` has room for [`Panels::len`] elements.
-    unsafe fn pack(&self, g: &AttentionGeometry, k: &[f32], v: &[f32], at: (usize, usize), target: *mut f32) {
+    unsafe fn pack(
+        &self,
+        g: &AttentionGeometry,
+        queries_and_keys: QueriesAndKeys<'_>,
+        v: &[f32],
+        at: (usize, usize),
+        target: *mut f32,
+    ) {
         let place = |strides: [usize; 3]| at.0 * strides[0] + at.1 * strides[1];
-        let (k, v) = (from(k, place(g.key_strides)), from(v, place(g.value_strides)));
-        let keys = Unpacked { values: k, columns: g.keys, row_stride: 1, column_stride: g.key_strides[2] };
+        let (key, v) = (place(g.key_strides), from(v, place(g.value_strides)));
         let values = Unpacked { values: v, columns: g.value_depth, row_stride: g.value_strides[2], column_stride: 1 };
         // SAFETY: the panels follow each other in the target, and the caller promised the rest.
         unsafe {
-            for column in (0..g.keys).step_by(self.width) {
-                keys.pack(self.isa, 0, g.depth, column, target.add(column * g.depth));
+            match queries_and_keys {
+                QueriesAndKeys::Values(_, k) => {
+                    let (values, column_stride) = (from(k, key), g.key_strides[2]);
+                    let keys = Unpacked { values, columns: g.keys, row_stride: 1, column_stride };
+                    for column in (0..g.keys).step_by(self.width) {
+                        keys.pack(self.isa, 0, g.depth, column, target.add(column * g.depth));
+                    }
+                }
+                QueriesAndKeys::Codes(_, k, zeros) => {
+                    let scores = CodedScores::new(self.isa, g.depth, zeros);
+                    scores.pack(from(k, key).as_ptr(), g.key_strides[2], g.keys, target);
+                }
             }
             for column in (0..g.value_depth).step_by(self.width) {
                 values.pack(self.isa, 0, g.keys, column, target.add(self.keys + column * g.keys));
@@ -308,8 +366,7 @@ impl Panels {
 struct Task<'a> {
     isa: Isa,
     geometry: &'a AttentionGeometry,
-    q: &'a [f32],
-    k: &'a [f32],
+    queries_and_keys: QueriesAndKeys<'a>,
     v: &'a [f32],
     mask: AttentionMask<'a>,
     sink: Option<(&'a [f32], [usize; 3])>,
@@ -349,7 +406,7 @@ impl Task<'_> {
         let packed = if panels.are_local() {
             let target = own.as_mut_ptr().cast::<f32>();
             // SAFETY: the array has room for the panels.
-            unsafe { panels.pack(g, self.k, self.v, (self.image, key_head), target) };
+            unsafe { panels.pack(g, self.queries_and_keys, self.v, (self.image, key_head), target) };
             target.cast_const()
         } else {
             let index = self.image * (g.heads / g.heads_per_key_head) + key_head;
@@ -369,40 +426,17 @@ impl Task<'_> {
     /// As of [`Task::run`]; `packed` has the panels, and `scores` has room for a tile.
     unsafe fn run_tile(&self, first: usize, count: usize, panels: &Panels, packed: *const f32, scores: *mut f32) {
         let g = self.geometry;
-        let query = self.image * g.query_strides[0] + self.head * g.query_strides[1] + first * g.query_strides[2];
         let target = self.clear(first, count);
         let mut progress = self.progress(first, count);
         let visible = self.visible(first + count);
         for start in (0..visible).step_by(KEYS) {
             let keys = KEYS.min(visible - start);
-            let product = Tile {
-                k: g.depth,
-                a: from(self.q, query).as_ptr(),
-                a_row: g.query_strides[2],
-                a_step: 1,
-                b: packed,
-                next: packed,
-                next_step: 0,
-                c: scores,
-                c_row: SCORES_ROW,
-                columns: panels.width,
-                accumulate: false,
-                row_bias: std::ptr::null(),
-                column_bias: std::ptr::null(),
-                residual: std::ptr::null(),
-                residual_row: 0,
-                limits: (f32::NEG_INFINITY, f32::INFINITY),
-            };
-            for column in (0..keys).step_by(panels.width) {
-                let b = packed.wrapping_add((start + column) * g.depth);
-                let columns = panels.width.min(keys - column);
-                // SAFETY: the panel, the queries and the scores have the rows and columns.
-                unsafe { run_tile(self.isa, count, Tile { b, c: scores.add(column), columns, ..product }) };
-            }
+            // SAFETY: the packed keys are those of the head, and the scores have room for the tile.
+            unsafe { self.score((first, count), start..start + keys, panels, packed, scores) };
             // SAFETY: the scores have been written, and the rows of the result are the task's own.
             unsafe { self.soften(first, count, start, keys, scores, &mut progress, target) };
-            let product =
-                Tile { k: keys, a: scores, a_row: SCORES_ROW, c_row: g.output_strides[2], accumulate: true, ..product };
+            let product = self.product(keys, (scores, SCORES_ROW), (target, g.output_strides[2]));
+            let product = Tile { accumulate: true, ..product };
             for column in (0..g.value_depth).step_by(panels.width) {
                 let b = packed.wrapping_add(panels.keys + column * g.keys + start * panels.width);
                 let columns = panels.width.min(g.value_depth - column);
@@ -412,6 +446,69 @@ impl Task<'_> {
         }
         // SAFETY: the rows are the task's own.
         unsafe { self.divide(count, &progress, target) };
+    }
+
+    /// Writes the scores of some queries and keys, which lack the factor and the mask.
+    ///
+    /// # Safety
+    /// As of [`Task::run_tile`].
+    unsafe fn score(
+        &self,
+        (first, count): (usize, usize),
+        keys: Range<usize>,
+        panels: &Panels,
+        packed: *const f32,
+        scores: *mut f32,
+    ) {
+        let g = self.geometry;
+        let [image, head, row] = g.query_strides;
+        let query = self.image * image + self.head * head + first * row;
+        match self.queries_and_keys {
+            QueriesAndKeys::Values(q, _) => {
+                let product = self.product(g.depth, (from(q, query).as_ptr(), row), (scores, SCORES_ROW));
+                for column in (0..keys.len()).step_by(panels.width) {
+                    let b = packed.wrapping_add((keys.start + column) * g.depth);
+                    let columns = panels.width.min(keys.len() - column);
+                    // SAFETY: the panel, the queries and the scores have the rows and columns.
+                    unsafe { run_tile(self.isa, count, Tile { b, c: scores.add(column), columns, ..product }) };
+                }
+            }
+            QueriesAndKeys::Codes(q, _, zeros) => {
+                let coded = CodedScores::new(self.isa, g.depth, zeros);
+                let rows = ScoreRows {
+                    queries: from(q, query).as_ptr(),
+                    query_row: row,
+                    keys: packed.wrapping_add(coded.place(keys.start)),
+                    count: keys.len(),
+                    to: scores,
+                    row: SCORES_ROW,
+                };
+                // SAFETY: the queries are those of the geometry, and a row has room for whole blocks of a tile's keys.
+                unsafe { coded.write(self.isa, count, rows) };
+            }
+        }
+    }
+
+    /// A product of so many steps, of rows that lie so far apart, without an epilogue.
+    fn product(&self, k: usize, (a, a_row): (*const f32, usize), (c, c_row): (*mut f32, usize)) -> Tile {
+        Tile {
+            k,
+            a,
+            a_row,
+            a_step: 1,
+            b: a,
+            next: a,
+            next_step: 0,
+            c,
+            c_row,
+            columns: 0,
+            accumulate: false,
+            row_bias: std::ptr::null(),
+            column_bias: std::ptr::null(),
+            residual: std::ptr::null(),
+            residual_row: 0,
+            limits: (f32::NEG_INFINITY, f32::INFINITY),
+        }
     }
 
     /// Where queries begin: with nothing, or with the sink, whose exponential is 1 while its score is the greatest.
@@ -543,6 +640,8 @@ impl Task<'_> {
 struct FewQueries<'a> {
     /// The task of the first head.
     first: Task<'a>,
+    q: &'a [f32],
+    k: &'a [f32],
     heads: usize,
 }
 
@@ -567,7 +666,7 @@ impl FewQueries<'_> {
         let visible = self.first.visible(count);
         let is_far = self.is_far(g.key_strides) || self.is_far(g.value_strides);
         let step = if is_far { FEW_KEYS } else { KEYS };
-        self.ask(self.first.k, g.key_strides, 0..step.min(visible));
+        self.ask(self.k, g.key_strides, 0..step.min(visible));
         for start in (0..visible).step_by(step) {
             let keys = step.min(visible - start);
             self.ask(self.first.v, g.value_strides, start..start + keys);
@@ -579,9 +678,9 @@ impl FewQueries<'_> {
                     m: rows,
                     k: g.depth,
                     n: keys,
-                    a: from(task.q, at(g.query_strides, task.head)).as_ptr(),
+                    a: from(self.q, at(g.query_strides, task.head)).as_ptr(),
                     a_row: g.query_strides[if count == 1 { 1 } else { 2 }],
-                    b: from(task.k, at(g.key_strides, task.key_head()) + start * g.key_strides[2]).as_ptr(),
+                    b: from(self.k, at(g.key_strides, task.key_head()) + start * g.key_strides[2]).as_ptr(),
                     b_row: 1,
                     b_column: g.key_strides[2],
                     c: scores,
@@ -600,7 +699,7 @@ impl FewQueries<'_> {
                 // SAFETY: the scores were written, and the rows of the result are the task's.
                 unsafe { head(index).soften(0, count, start, keys, scores, progress, targets[index]) };
             }
-            self.ask(self.first.k, g.key_strides, start + keys..visible.min(start + keys + step));
+            self.ask(self.k, g.key_strides, start + keys..visible.min(start + keys + step));
             for (index, rows) in self.products() {
                 let task = head(index);
                 let at = task.image * g.value_strides[0] + task.key_head() * g.value_strides[1];
@@ -826,7 +925,7 @@ unsafe fn scale_row<S: Simd>(s: S, pointer: *mut f32, len: usize, factor: f32) {
 }
 
 /// The slice from an offset on; empty where an operand without elements has strides nevertheless.
-fn from(values: &[f32], offset: usize) -> &[f32] {
+fn from<T>(values: &[T], offset: usize) -> &[T] {
     values.get(offset..).unwrap_or(&[])
 }
 
@@ -919,8 +1018,8 @@ mod tests {
                 let expected = reference(&g, [&q, &k, &v], &mask, sink);
                 for isa in Isa::available() {
                     let mut output = vec![f32::NAN; expected.len()];
-                    let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
-                    attention(isa, &g, &q, &k, &v, mask, sink, &mut output, &mut scratch).unwrap();
+                    let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, false)];
+                    attention(isa, &g, QueriesAndKeys::Values(&q, &k), &v, mask, sink, &mut output, &mut scratch).unwrap();
                     assert_close(&output, &expected, 40, &format!("{isa} {g:?}"));
                 }
             }
@@ -955,8 +1054,9 @@ mod tests {
                 for isa in Isa::available() {
                     let run = || {
                         let mut output = vec![f32::NAN; expected.len()];
-                        let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
-                        attention(isa, &g, &q, &k, &v, mask, None, &mut output, &mut scratch).unwrap();
+                        let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, false)];
+                        attention(isa, &g, QueriesAndKeys::Values(&q, &k), &v, mask, None, &mut output, &mut scratch)
+                            .unwrap();
                         output
                     };
                     let output = run();
@@ -965,6 +1065,68 @@ mod tests {
                 }
             }
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn codes(seed: u64) {
+            let mut random = Random::new(seed);
+            let shared = random.between(1, 2);
+            let heads = shared * random.between(1, 3);
+            let depth = 4 * random.between(1, 20);
+            let sizes = [random.between(1, 60), random.between(1, 300), depth, random.between(1, 70)];
+            let causal = [None, Some(0), Some(sizes[1] as isize - 1)][random.between(0, 2)];
+            let images = random.between(1, 2);
+            // Steps are such that scores are not too far from each other.
+            let scale = 1.0 / (4000.0 * (depth as f32).sqrt());
+            let dense = AttentionGeometry::dense([images, heads, shared], sizes, scale, causal);
+            let rows = |heads: usize, count: usize| [count * heads * depth, depth, heads * depth];
+            let swapped = AttentionGeometry {
+                query_strides: rows(heads, sizes[0]),
+                key_strides: rows(heads / shared, sizes[1]),
+                ..dense
+            };
+            let mut bytes = |len: usize| (0..len).map(|_| random.between(0, 255) as u8).collect::<Vec<_>>();
+            let (q, k) = (bytes(images * dense.query_strides[0]), bytes(images * dense.key_strides[0]));
+            let v = random.values(images * dense.value_strides[0]);
+            let additive = random.values(sizes[0] * sizes[1]);
+            let masks = [AttentionMask::None, AttentionMask::Additive(&additive, [0, 0, sizes[1], 1])];
+            let zeros = [[128, 128], [0, 0], [255, 255], [3, 200], [127, 128]][random.between(0, 4)];
+            let values = |codes: &[u8], zero: u8| -> Vec<f32> {
+                codes.iter().map(|code| f32::from(*code) - f32::from(zero)).collect()
+            };
+            let (q_values, k_values) = (values(&q, zeros[0]), values(&k, zeros[1]));
+            for (g, mask) in [dense, swapped].into_iter().zip(masks) {
+                let expected = reference(&g, [&q_values, &k_values, &v], &mask, None);
+                for isa in Isa::available() {
+                    let run = || {
+                        let mut output = vec![f32::NAN; expected.len()];
+                        let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, true)];
+                        let codes = QueriesAndKeys::Codes(&q, &k, zeros);
+                        attention(isa, &g, codes, &v, mask, None, &mut output, &mut scratch).unwrap();
+                        output
+                    };
+                    let output = run();
+                    assert_close(&output, &expected, 40, &format!("{isa} {g:?} {zeros:?}"));
+                    assert_eq!(output, in_pool(3, run));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_that_do_not_fit() {
+        let isa = crate::isa::detect();
+        let run = |depth: usize, k: &[u8]| {
+            let g = AttentionGeometry::dense([1, 1, 1], [1, 1, depth, 1], 1.0, None);
+            let mut scratch = vec![0.0; attention_scratch_len(isa, &g, true)];
+            let codes = QueriesAndKeys::Codes(&[1; 8], k, [0, 0]);
+            attention(isa, &g, codes, &[2.0], AttentionMask::None, None, &mut [0.0], &mut scratch)
+        };
+        assert_eq!(run(8, &[1; 8]), Ok(()));
+        assert_eq!(run(6, &[1; 8]).map_err(|error| error.argument), Err("depth"));
+        assert_eq!(run(8, &[1; 7]).map_err(|error| error.argument), Err("k"));
     }
 
     #[test]
@@ -976,21 +1138,40 @@ mod tests {
         let isa = crate::isa::detect();
         let run = || {
             let mut output = vec![0.0; q.len()];
-            let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g)];
-            attention(isa, &g, &q, &k, &v, AttentionMask::None, None, &mut output, &mut scratch).unwrap();
+            let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, false)];
+            attention(
+                isa,
+                &g,
+                QueriesAndKeys::Values(&q, &k),
+                &v,
+                AttentionMask::None,
+                None,
+                &mut output,
+                &mut scratch,
+            )
+            .unwrap();
             output
         };
         assert_eq!(run(), in_pool(3, run));
         let g = AttentionGeometry::dense([1, 1, 1], [2, 2, 1, 1], 1.0, Some(-1));
+        let ones = QueriesAndKeys::Values(&[1.0; 2], &[1.0; 2]);
         let mut output = [0.0; 2];
-        attention(isa, &g, &[1.0; 2], &[1.0; 2], &[3.0, 4.0], AttentionMask::None, None, &mut output, &mut []).unwrap();
+        attention(isa, &g, ones, &[3.0, 4.0], AttentionMask::None, None, &mut output, &mut []).unwrap();
         assert!(output[0].is_nan() && output[1] == 3.0);
-        assert!(
-            attention(isa, &g, &[1.0], &[1.0; 2], &[3.0; 2], AttentionMask::None, None, &mut output, &mut []).is_err()
-        );
+        let short = QueriesAndKeys::Values(&[1.0], &[1.0; 2]);
+        assert!(attention(isa, &g, short, &[3.0; 2], AttentionMask::None, None, &mut output, &mut []).is_err());
         let run = |sink, output: &mut [f32]| {
             let mask = AttentionMask::None;
-            attention(isa, &g, &[0.0; 2], &[1.0; 2], &[3.0, 4.0], mask, Some(sink), output, &mut [])
+            attention(
+                isa,
+                &g,
+                QueriesAndKeys::Values(&[0.0; 2], &[1.0; 2]),
+                &[3.0, 4.0],
+                mask,
+                Some(sink),
+                output,
+                &mut [],
+            )
         };
         run((&[0.0, f32::NEG_INFINITY][..], [0, 0, 1]), &mut output).unwrap();
         assert_eq!(output, [0.0, 3.0]);

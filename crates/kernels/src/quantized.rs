@@ -11,6 +11,7 @@ mod dots;
 mod dynamic;
 mod finish;
 mod recode;
+mod scores;
 mod transposed;
 
 pub use codes::{
@@ -35,6 +36,7 @@ use finish::{Added, AddingLanes, Buffer, Decoding, MOST_VALUES, StoreBuffer, loa
 pub use finish::{Decodings, Encodings};
 pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};
 pub use recode::{Recoding, recode};
+pub(crate) use scores::{CodedScores, ScoreRows};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 pub use transposed::{QuantizedTransposed, quantized_transposed};

@@ -2,9 +2,11 @@
 //!
 //! Where several heads of queries share one of keys and values, exporters repeat these by Unsqueeze, Broadcast and Reshape, which
 //! writes them several times over at every inference. They also turn `[batch, rows, heads, columns]` into what
-//! ScaledDotProductAttention takes, and its result back. The kernel reads and writes all of these where they lie.
+//! ScaledDotProductAttention takes, and its result back. The kernel reads and writes all of these where they lie. Of queries
+//! and keys that are codes of quantised values it takes the Decodes as well.
 
 use ovir_graph::{Model, NodeId, Source, Validated};
+use ovir_ops::codes::Decode;
 use ovir_ops::movement::broadcast::Broadcast;
 use ovir_tensor::ElementType;
 
@@ -51,17 +53,23 @@ impl Attention<'_> {
     /// The attention with the layers that it takes, in their order.
     fn chain(&self) -> Vec<NodeId> {
         let inputs = &self.validated.model().node(self.id).inputs;
-        let mut chain: Vec<NodeId> = self.transpose(inputs[0], self.id).into_iter().collect();
+        let decodes = [0, 1].map(|port| self.decode(inputs[port]));
+        let decodes = match decodes {
+            [Some(q), Some(k)] => [Some(q), Some(k), None],
+            _ => [None; 3],
+        };
+        let mut chain = self.ordered(inputs[0], self.id, decodes[0]);
         // Keys and values are repeated alike, or not at all.
         let repeats = [self.repetition(inputs[1]), self.repetition(inputs[2])];
         let is_shared = matches!(&repeats, [Some((_, of_keys)), Some((_, of_values))] if of_keys == of_values);
-        for (source, repeat) in inputs[1..3].iter().zip(repeats) {
-            let (source, reader, repeat) = match repeat.filter(|_| is_shared) {
-                Some((repeat, _)) => (self.first_input(repeat[0]), repeat[0], repeat.to_vec()),
-                None => (Some(*source), self.id, Vec::new()),
-            };
-            chain.extend(source.and_then(|source| self.transpose(source, reader)));
-            chain.extend(repeat);
+        for ((source, repeat), decode) in inputs[1..3].iter().zip(repeats).zip(&decodes[1..]) {
+            match repeat.filter(|_| is_shared) {
+                Some((repeat, _)) => {
+                    chain.extend(self.first_input(repeat[0]).and_then(|source| self.transpose(source, repeat[0])));
+                    chain.extend(repeat);
+                }
+                None => chain.extend(self.ordered(*source, self.id, *decode)),
+            }
         }
         chain.push(self.id);
         let reader = self.uses.only_reader(self.id).filter(|reader| self.swaps(*reader));
@@ -71,6 +79,21 @@ impl Attention<'_> {
 
     fn first_input(&self, node: NodeId) -> Option<Source> {
         self.validated.model().node(node).inputs.first().copied()
+    }
+
+    /// The Transpose of rows and heads, if there is one, and the Decode that give a value to `reader` alone.
+    fn ordered(&self, source: Source, reader: NodeId, decode: Option<NodeId>) -> Vec<NodeId> {
+        let transpose = match decode {
+            Some(decode) => self.first_input(decode).and_then(|codes| self.transpose(codes, decode)),
+            None => self.transpose(source, reader),
+        };
+        transpose.into_iter().chain(decode).collect()
+    }
+
+    /// The Decode that gives a value to the attention alone.
+    fn decode(&self, source: Source) -> Option<NodeId> {
+        let is_decode = self.validated.model().node(source.node).operation.downcast_ref::<Decode>().is_some();
+        (is_decode && self.uses.only_reader(source.node) == Some(self.id)).then_some(source.node)
     }
 
     /// The Transpose of rows and heads that gives a value to `reader` alone.

@@ -3,7 +3,8 @@
 //! A FakeQuantize is an Encode, from values to codes, and a Decode, from codes to values. The layer that makes a value may
 //! take the Encode, each of its readers a Decode of its own (`fuse_epilogue`, `fuse_elementwise`), and layers that only move
 //! values, or choose among them, move codes as well: a Decode goes behind them, and an Encode before them. It is done
-//! where some reader computes with codes: convolutions and products of bytes, and depthwise convolutions.
+//! where some reader computes with codes: convolutions and products of bytes, depthwise convolutions, and attentions, whose
+//! scores are products of the codes of queries and keys.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -37,6 +38,12 @@ pub const FEWEST_SCALED_ELEMENTS: usize = 8;
 
 /// Sums of more products of bytes could exceed i32.
 pub const MOST_BYTE_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
+
+/// The codes of a row of queries or keys are a multiple of so many.
+const QUAD: usize = 4;
+
+/// Sums of more products of unsigned bytes could exceed i32.
+const MOST_CODE_DEPTH: usize = (i32::MAX as usize) / (255 * 255);
 
 /// The most taps of a depthwise convolution of codes.
 pub const MOST_CODE_TAPS: usize = 225;
@@ -229,7 +236,7 @@ impl Analysis<'_> {
     /// Whether a layer computes with codes of a value, or passes them on to one that does.
     fn takes(&self, reader: NodeId, value: Source, levels: &Levels, wanted: &HashSet<Source>) -> bool {
         let node = self.validated.model().node(reader);
-        if takes_codes(self.validated, self.uses, reader, value, levels) {
+        if takes_codes(self.validated, self.uses, reader, value, levels) || self.is_scored(reader, value) {
             return true;
         }
         if let Some(coding) = self.codings.get(&reader) {
@@ -244,6 +251,25 @@ impl Analysis<'_> {
             || (are_whole || moved(self.validated.model().node(value.node)).is_some())
                 && is_function(node)
                 && self.is_cheaper_as_codes(value)
+    }
+
+    /// Whether a layer is an attention that multiplies codes of a value, which are those of its queries or keys.
+    fn is_scored(&self, reader: NodeId, value: Source) -> bool {
+        let node = self.validated.model().node(reader);
+        let [q, k, rest @ ..] = &node.inputs[..] else { return false };
+        let has_codes = |source: &Source| {
+            let facts = self.validated.inference().get(*source);
+            let depth = facts.shape.dims().filter(|dims| dims.len() == 4).and_then(|dims| dims[3].get());
+            let zero = self.levels.get(source).and_then(zero_code);
+            zero.is_some_and(|zero| (0..=255).contains(&zero))
+                && depth.is_some_and(|depth| depth.is_multiple_of(QUAD) && (QUAD..=MOST_CODE_DEPTH).contains(&depth))
+        };
+        node.is("ScaledDotProductAttention")
+            && (*q == value || *k == value)
+            && q != k
+            && !rest.contains(&value)
+            && has_codes(q)
+            && has_codes(k)
     }
 
     /// Whether a layer adds a value to what a product of bytes gives.

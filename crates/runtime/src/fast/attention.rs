@@ -1,8 +1,10 @@
-//! ScaledDotProductAttention, f32, alone or with layers that order and repeat its operands.
+//! ScaledDotProductAttention, f32, alone or with layers that order and repeat its operands. Queries and keys may be codes of
+//! quantised values.
 
-use ovir_kernels::attention::{AttentionGeometry, AttentionMask, attention, attention_scratch_len};
+use ovir_kernels::attention::{AttentionGeometry, AttentionMask, QueriesAndKeys, attention, attention_scratch_len};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
+use ovir_ops::codes::{Decode, Levels};
 use ovir_ops::fused::{Fused, Stage, StageInput};
 use ovir_ops::rows::ROWS_FIRST;
 use ovir_ops::sequence::scaled_dot_product_attention::ScaledDotProductAttention;
@@ -39,6 +41,14 @@ struct Operand {
     port: usize,
     order: Order,
     repetition: Option<Repetition>,
+    codes: Option<Codes>,
+}
+
+/// What codes of one byte stand for: so many steps as they are above the code of zero.
+#[derive(Debug, Clone, Copy)]
+struct Codes {
+    zero: u8,
+    step: f32,
 }
 
 /// Heads that are repeated for their neighbours.
@@ -59,9 +69,18 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     };
     let operation = operation.downcast_ref::<ScaledDotProductAttention>()?;
     let type_of = |port: &usize| context.inputs.get(*port).map(|facts| facts.element_type);
+    let [q, k, v] = &kernel.operands;
+    let are_codes = q.codes.is_some();
+    if k.codes.is_some() != are_codes || v.codes.is_some() {
+        return None;
+    }
+    let of_scores = if are_codes { ElementType::U8 } else { ElementType::F32 };
+    if [q, k].into_iter().any(|operand| type_of(&operand.port) != Some(of_scores)) {
+        return None;
+    }
     kernel.others.iter_mut().for_each(|port| *port = port.filter(|port| *port < context.inputs.len()));
     let [mask, scale, sink] = &kernel.others;
-    let values = kernel.operands.iter().map(|operand| &operand.port).chain(scale).chain(sink);
+    let values = [&kernel.operands[2].port].into_iter().chain(scale).chain(sink);
     if !values.map(type_of).all(|element_type| element_type == Some(ElementType::F32)) {
         return None;
     }
@@ -79,7 +98,7 @@ fn of_ports() -> AttentionKernel {
         isa: isa::detect(),
         causal: false,
         mask_type: None,
-        operands: [0, 1, 2].map(|port| Operand { port, order: PLAIN, repetition: None }),
+        operands: [0, 1, 2].map(|port| Operand::plain(port)),
         others: [Some(3), Some(4), Some(5)],
         order: PLAIN,
     }
@@ -108,7 +127,7 @@ fn of_stages<'a>(stages: &'a [Stage], context: &mut ClaimContext<'_>) -> Option<
 /// What an operand is made of.
 fn operand(stages: &[Stage], input: StageInput, context: &mut ClaimContext<'_>) -> Option<Operand> {
     let index = match input {
-        StageInput::Outside(port) => return Some(Operand { port, order: PLAIN, repetition: None }),
+        StageInput::Outside(port) => return Some(Operand::plain(port)),
         StageInput::Stage(index) => index,
     };
     let stage = stages.get(index)?;
@@ -116,6 +135,10 @@ fn operand(stages: &[Stage], input: StageInput, context: &mut ClaimContext<'_>) 
     let order = match &*stage.type_name {
         "FromRows" => ROWS_FIRST,
         "Transpose" => swapped(stage, context)?,
+        "Decode" => {
+            let codes = Codes::of(&stage.operation.downcast_ref::<Decode>()?.levels);
+            return Some(Operand { codes: Some(codes?), ..operand(stages, first, context)? });
+        }
         "Reshape" => {
             let StageInput::Stage(broadcast) = first else { return None };
             let broadcast = stages.get(broadcast).filter(|stage| stage.type_name == "Broadcast")?;
@@ -129,7 +152,7 @@ fn operand(stages: &[Stage], input: StageInput, context: &mut ClaimContext<'_>) 
         _ => return None,
     };
     match first {
-        StageInput::Outside(port) => Some(Operand { port, order, repetition: None }),
+        StageInput::Outside(port) => Some(Operand { order, ..Operand::plain(port) }),
         StageInput::Stage(_) => None,
     }
 }
@@ -139,6 +162,23 @@ fn swapped(stage: &Stage, context: &mut ClaimContext<'_>) -> Option<Order> {
     let order = (context.constant)(stage.outside(1).filter(|_| stage.type_name == "Transpose")?)?;
     let order = integers_of_view(order.view())?;
     (order[..] == ovir_optimize::ROWS_AND_HEADS).then_some(SWAPPED)
+}
+
+impl Operand {
+    /// An input as it is.
+    fn plain(port: usize) -> Operand {
+        Operand { port, order: PLAIN, repetition: None, codes: None }
+    }
+}
+
+impl Codes {
+    /// The code of zero and the step of levels of whole tensors, if one is zero.
+    fn of(levels: &Levels) -> Option<Codes> {
+        let [low, high] = levels.whole()?.map(f64::from);
+        let step = (high - low) / f64::from(levels.last);
+        let zero = (-low / step).round();
+        (0.0..=255.0).contains(&zero).then_some(Codes { zero: zero as u8, step: step as f32 })
+    }
 }
 
 impl Repetition {
@@ -272,7 +312,24 @@ impl AttentionKernel {
             },
             ..dense
         };
-        Some((geometry, mask))
+        (!self.are_codes() || geometry.takes_codes()).then_some((geometry, mask))
+    }
+
+    fn are_codes(&self) -> bool {
+        self.operands[0].codes.is_some()
+    }
+
+    /// Queries and keys, and the factor that the steps of codes bring.
+    fn queries_and_keys<'a>(&self, inputs: &'a [TensorView<'_>]) -> OpResult<(QueriesAndKeys<'a>, f32)> {
+        let view = |operand: &Operand| inputs.get(operand.port).ok_or_else(misfit);
+        let [q, k, _] = &self.operands;
+        let (queries, keys) = (view(q)?, view(k)?);
+        Ok(match (q.codes, k.codes) {
+            (Some(q), Some(k)) => {
+                (QueriesAndKeys::Codes(queries.slice()?, keys.slice()?, [q.zero, k.zero]), q.step * k.step)
+            }
+            _ => (QueriesAndKeys::Values(queries.slice()?, keys.slice()?), 1.0),
+        })
     }
 }
 
@@ -283,7 +340,8 @@ impl Kernel for AttentionKernel {
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
         let geometry = shapes.outputs.first().and_then(|output| self.geometry(shapes.inputs, output));
-        geometry.map_or(0, |(g, _)| attention_scratch_len(self.isa, &g).saturating_mul(size_of::<f32>()))
+        geometry
+            .map_or(0, |(g, _)| attention_scratch_len(self.isa, &g, self.are_codes()).saturating_mul(size_of::<f32>()))
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -317,10 +375,9 @@ impl Kernel for AttentionKernel {
             (Some(mask), Some(_)) => AttentionMask::Additive(mask.slice::<f32>()?, strides),
             _ => AttentionMask::None,
         };
-        let values =
-            |operand: &Operand| io.inputs.get(operand.port).ok_or_else(misfit)?.slice::<f32>().map_err(OpError::from);
-        let [q, k, v] = &self.operands;
-        let (q, k, v) = (values(q)?, values(k)?, values(v)?);
+        let v = io.inputs.get(self.operands[2].port).ok_or_else(misfit)?.slice::<f32>()?;
+        let (queries_and_keys, step) = self.queries_and_keys(io.inputs)?;
+        geometry.scale *= step;
         let sink = match sink {
             Some(sink) => {
                 let logical = self.logical(output.shape()).ok_or_else(misfit)?;
@@ -332,6 +389,6 @@ impl Kernel for AttentionKernel {
         };
         let [output] = io.outputs else { return Ok(()) };
         let (target, scratch) = (output.slice_mut::<f32>()?, scratch_f32(io.scratch));
-        attention(self.isa, &geometry, q, k, v, mask, sink, target, scratch).map_err(kernel_error)
+        attention(self.isa, &geometry, queries_and_keys, v, mask, sink, target, scratch).map_err(kernel_error)
     }
 }

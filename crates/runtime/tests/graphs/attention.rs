@@ -97,6 +97,48 @@ fn operands_are_read_where_they_lie() {
     }
 }
 
+/// Queries and keys that FakeQuantize has made codes of, in front of what orders them or behind it.
+#[test]
+fn codes_of_queries_and_keys() {
+    let symmetric = (-1.0, 1.0 - 2.0 / 256.0);
+    for (limits, is_swapped, has_codes) in [
+        ([symmetric, symmetric], true, true),
+        ([symmetric, (-0.5, 0.5 - 1.0 / 256.0)], false, true),
+        ([(0.0, 1.0), (-0.2, 0.82)], true, true),
+        // Zero is no code of the keys.
+        ([symmetric, (-0.5, 0.6)], true, false),
+        ([symmetric, (0.25, 1.0)], false, false),
+    ] {
+        let mut text = Text::default();
+        let heads = 3;
+        let all = heads * COLUMNS;
+        let [q, k, v] = [0, 1, 2].map(|_| text.parameter("f32", &format!("?,?,{all}")));
+        let coded = |text: &mut Text, x: Value, (low, high): (f32, f32)| match is_swapped {
+            true => {
+                let x = text.quantize(x, low, high);
+                text.heads(x, heads)
+            }
+            false => {
+                let x = text.heads(x, heads);
+                text.quantize(x, low, high)
+            }
+        };
+        let (q, k, v) = (coded(&mut text, q, limits[0]), coded(&mut text, k, limits[1]), text.heads(v, heads));
+        let end = text.attention(&[q, k, v], false);
+        let end = text.joined(end);
+        text.layer("Result", "", &[end], "");
+        for [batch, queries, keys] in [[1, 1, 5], [2, 3, 70], [1, 40, 300], [3, 17, 17]] {
+            let given = [queries, keys, keys].map(|rows| values(&[batch, rows, all], rows));
+            let (actual, entries) = text.run(&given, false);
+            compare(&text.unoptimised(&given), &actual, &format!("{limits:?} {batch} {queries} {keys}"));
+            let count = |kind: &str| entries.iter().filter(|entry| entry.type_name == kind).count();
+            assert_eq!(count("Encode"), if has_codes { 2 } else { 0 }, "{entries:?}");
+            assert_eq!(count("Decode"), 0, "{entries:?}");
+            assert!(entries.iter().any(|entry| entry.type_name == "Fused" && entry.is_kernel), "{entries:?}");
+        }
+    }
+}
+
 /// A decoder's attention as exporters write it: `heads` heads, each repeated, picked by `beam_idx` or not.
 fn decoder(heads: usize, repeats: usize, has_beams: bool) -> Text {
     let mut text = Text::default();

@@ -9,7 +9,7 @@ const PLANE: &str = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_e
 const STEP: &str = "strides=\"2,2\" dilations=\"1,1\" pads_begin=\"3,3\" pads_end=\"3,3\" auto_pad=\"explicit\"";
 
 impl Text {
-    fn quantize(&mut self, x: Value, low: f32, high: f32) -> Value {
+    pub fn quantize(&mut self, x: Value, low: f32, high: f32) -> Value {
         // Exporters share constants between the limits of input and output.
         let (low, high) = (self.floats(&[], |_| low), self.floats(&[], |_| high));
         let data = "levels=\"256\" auto_broadcast=\"numpy\"";
