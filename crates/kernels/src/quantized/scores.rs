@@ -8,6 +8,9 @@ use crate::simd::Simd;
 /// What is taken from the code of a key so that it becomes a signed byte.
 const MIDDLE: i32 = 128;
 
+/// What makes four codes signed bytes.
+const SIGNS: u32 = 0x8080_8080;
+
 /// Queries and keys as codes of one byte, and the scores that they give.
 ///
 /// The code of a key is taken for a signed byte, which lacks `MIDDLE - zero` of what the code stands for; the sum of what
@@ -84,14 +87,13 @@ impl CodedScores {
             }
             for lane in 0..BLOCK.min(count - first) {
                 let key = keys.wrapping_add((first + lane) * row);
-                let mut sum = 0;
+                // SAFETY: the key is readable.
+                let sum = unsafe { sum_of_codes(key, self.depth) } - MIDDLE * self.depth as i32;
                 for quad in 0..self.depth / QUAD {
                     // SAFETY: the codes of the key are readable, and the block has a place for each four of them.
                     unsafe {
-                        let bytes = key.add(quad * QUAD).cast::<[u8; QUAD]>().read();
-                        let signed = bytes.map(|code| code ^ 128);
-                        sum += signed.iter().map(|code| i32::from(code.cast_signed())).sum::<i32>();
-                        codes.add(quad * BLOCK + lane).write(u32::from_ne_bytes(signed));
+                        let codes_of_key = key.add(quad * QUAD).cast::<u32>().read_unaligned();
+                        codes.add(quad * BLOCK + lane).write(codes_of_key ^ SIGNS);
                     }
                 }
                 // SAFETY: the block has a place for each of its keys.
@@ -120,10 +122,8 @@ impl CodedScores {
             let lacking = MIDDLE - self.zeros[1];
             if lacking != 0 {
                 for (index, start) in tile.starts.iter_mut().enumerate().take(count) {
-                    let query = tile.rows.queries.wrapping_add(index * rows.query_row);
                     // SAFETY: the query is readable.
-                    let codes = unsafe { std::slice::from_raw_parts(query, self.depth) };
-                    let sum: i32 = codes.iter().map(|code| i32::from(*code)).sum();
+                    let sum = unsafe { sum_of_codes(tile.rows.queries.add(index * rows.query_row), self.depth) };
                     *start = lacking * (sum - self.depth as i32 * self.zeros[0]);
                 }
             }
@@ -136,6 +136,14 @@ impl CodedScores {
             }
         }
     }
+}
+
+/// # Safety
+/// There are so many codes.
+unsafe fn sum_of_codes(codes: *const u8, count: usize) -> i32 {
+    // SAFETY: the caller's promise.
+    let codes = unsafe { std::slice::from_raw_parts(codes, count) };
+    codes.iter().map(|code| i32::from(*code)).sum()
 }
 
 /// The most queries of a tile on any tier.

@@ -98,7 +98,7 @@ fn of_ports() -> AttentionKernel {
         isa: isa::detect(),
         causal: false,
         mask_type: None,
-        operands: [0, 1, 2].map(|port| Operand::plain(port)),
+        operands: [0, 1, 2].map(Operand::plain),
         others: [Some(3), Some(4), Some(5)],
         order: PLAIN,
     }
