@@ -18,6 +18,7 @@ mod fuse_scatter;
 mod grow_states;
 mod lift_activations;
 mod promote_halves;
+mod sink_transposes;
 mod split_quantizers;
 mod trace;
 
@@ -63,6 +64,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_indices", run: drop_indices::run },
     // Before the elementwise groups, which would take Transposes for values that are read elsewhere.
     Pass { name: "absorb_transposes", run: absorb_transposes::run },
+    // Before the quantisers are split, which shall move codes of what is split already.
+    Pass { name: "sink_transposes", run: sink_transposes::run },
     // Before the epilogues, which hide convolutions in fused layers.
     Pass { name: "fold_pads", run: fold_pads::run },
     // Before the epilogues, which take the biases that it leaves.

@@ -139,6 +139,53 @@ fn codes_of_queries_and_keys() {
     }
 }
 
+/// Queries, keys and values of one product, as vision transformers have them.
+#[test]
+fn heads_of_one_product() {
+    let heads = 2;
+    for (order, axis, scale, is_quantised, is_moved) in [
+        ([2, 0, 3, 1, 4], 0, false, false, true),
+        ([2, 0, 3, 1, 4], -5, true, false, true),
+        ([2, 0, 3, 1, 4], 0, false, true, true),
+        ([0, 3, 2, 1, 4], 2, true, true, true),
+        // Rows and heads change their places no further.
+        ([2, 0, 1, 3, 4], 0, false, false, false),
+    ] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("?,?,{}", 3 * heads * COLUMNS));
+        let pattern = text.integers(&[0, 0, 3, heads as i64, COLUMNS as i64]);
+        let x = text.layer("Reshape", "special_zero=\"true\"", &[x, pattern], "FP32");
+        let order_of = text.integers(&order);
+        let x = text.layer("Transpose", "", &[x, order_of], "FP32");
+        let split = text.constant("i64", &[], &i64::to_le_bytes(axis));
+        let parts = text.layer_of("Split", "num_splits=\"3\"", &[x, split], "FP32", 3);
+        let axes = text.integers(&[axis]);
+        let mut operands = Vec::new();
+        for port in 0..3 {
+            let mut part = Value(parts.0, parts.1 + port);
+            if is_quantised && port < 2 {
+                part = text.quantize(part, -1.0, 1.0 - 2.0 / 256.0);
+            }
+            part = text.layer("Squeeze", "", &[part, axes], "FP32");
+            if scale && port == 0 {
+                let factor = text.floats(&[], |_| 0.7);
+                part = text.binary("Multiply", part, factor);
+            }
+            operands.push(part);
+        }
+        let end = text.attention(&operands, false);
+        let end = text.joined(end);
+        text.layer("Result", "", &[end], "");
+        for [batch, rows] in [[1, 1], [2, 30], [1, 65]] {
+            let given = [values(&[batch, rows, 3 * heads * COLUMNS], rows)];
+            let (actual, entries) = text.run(&given, false);
+            compare(&text.unoptimised(&given), &actual, &format!("{order:?} {axis} {batch} {rows}"));
+            let count = |kind: &str| entries.iter().filter(|entry| entry.type_name == kind).count();
+            assert_eq!(count("Transpose"), usize::from(!is_moved), "{entries:?}");
+        }
+    }
+}
+
 /// A decoder's attention as exporters write it: `heads` heads, each repeated, picked by `beam_idx` or not.
 fn decoder(heads: usize, repeats: usize, has_beams: bool) -> Text {
     let mut text = Text::default();
