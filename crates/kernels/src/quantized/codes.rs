@@ -83,7 +83,7 @@ pub(crate) unsafe fn store_codes<S: Simd>(s: S, to: *mut u8, codes: S::I, count:
 /// The layout of the codes of a convolution's input, whose planes are [`CodePlanes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeLayout {
-    /// `[N, D, H, W, 4]`: up to four channels side by side, the others anything.
+    /// `[N, D, H, W, 4]`: up to four channels side by side.
     Quads,
     /// `[N, ceil(C / 16), D, H, W, 16]`.
     Blocks,
@@ -351,10 +351,11 @@ impl CodePlanes {
                 dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
             }
             CodeLayout::Quads => {
-                for channel in 0..channels {
-                    let source = &input[(planes * channels + channel) * positions + place..][..codes.len() / QUAD];
-                    quantize_channel(isa, quantizer, source, &mut codes[channel..]);
+                let mut sources = [&[][..]; QUAD];
+                for (channel, source) in sources.iter_mut().enumerate().take(channels) {
+                    *source = &input[(planes * channels + channel) * positions + place..][..codes.len() / QUAD];
                 }
+                dispatch(isa, Quads { quantizer: *quantizer, inputs: &sources[..channels.min(QUAD)], output: codes });
             }
         })
     }
@@ -373,11 +374,11 @@ impl CodePlanes {
                 codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
             }
             CodeLayout::Quads => {
-                for channel in 0..channels {
-                    let source = &input[(planes * channels + channel) * positions + place..][..codes.len() / QUAD];
-                    for (quad, code) in codes.chunks_exact_mut(QUAD).zip(source) {
-                        quad[channel] = *code;
-                    }
+                let (quads, _) = codes.as_chunks_mut::<QUAD>();
+                quads.fill([0; QUAD]);
+                for channel in 0..channels.min(QUAD) {
+                    let source = &input[(planes * channels + channel) * positions + place..][..quads.len()];
+                    quads.iter_mut().zip(source).for_each(|(quad, code)| quad[channel] = *code);
                 }
             }
         })
@@ -450,18 +451,6 @@ impl CodePlanes {
     }
 }
 
-/// Writes the codes of one channel of quads, whose other channels stay as they are.
-fn quantize_channel(isa: Isa, quantizer: &Quantizer, input: &[f32], output: &mut [u8]) {
-    let mut codes = [0u8; 256];
-    for (part, values) in input.chunks(codes.len()).enumerate() {
-        let codes = &mut codes[..values.len()];
-        dispatch(isa, Line { quantizer: *quantizer, input: values, output: codes });
-        for (place, code) in output[part * 256 * QUAD..].iter_mut().step_by(QUAD).zip(codes) {
-            *place = *code;
-        }
-    }
-}
-
 /// Writes the codes of a matrix with its rows filled up to whole quads with zeros.
 ///
 /// # Errors
@@ -524,6 +513,37 @@ impl Kernel for Line<'_> {
             let count = S::LANES.min(len - at);
             // SAFETY: so many values lie in both slices.
             unsafe { store_codes(s, to.add(at), exact.codes(s, s.load_first(from.add(at), count)), count) };
+            at += count;
+        }
+    }
+}
+
+/// Codes of up to four channels side by side; those that are lacking are zero.
+struct Quads<'a> {
+    quantizer: Quantizer,
+    inputs: &'a [&'a [f32]],
+    output: &'a mut [u8],
+}
+
+impl Kernel for Quads<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Quantizer { low, high, steps } = self.quantizer;
+        let exact = Exact::new(s, s.splat(low), s.splat(high), steps);
+        let quads = self.output.len() / QUAD;
+        let len = self.inputs.iter().fold(quads, |len, input| len.min(input.len()));
+        let mut at = 0;
+        while at < len {
+            let count = S::LANES.min(len - at);
+            let mut quad = s.splat_i(0);
+            for input in self.inputs.iter().rev() {
+                // SAFETY: so many values lie in the slice.
+                let codes = exact.codes(s, unsafe { s.load_first(input.as_ptr().add(at), count) });
+                quad = s.or_i(s.shl::<8>(quad), codes);
+            }
+            // SAFETY: so many quads lie in the slice.
+            unsafe { s.store_first(self.output.as_mut_ptr().add(at * QUAD).cast(), s.from_bits(quad), count) };
             at += count;
         }
     }
