@@ -32,7 +32,7 @@ pub use bf16::{Bf16Epilogue, Bf16Weights, bf16_convolution, bf16_product, has_bf
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
 use dots::{DotKernel, Dots, MOST_POSITIONS, bf16_tile_size, dispatch_bf16, dispatch_dots, lowered_by, tile_size};
 pub use dynamic::{DynamicRows, DynamicWeights, dynamic_product};
-use finish::{Added, AddingLanes, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
+use finish::{Added, AddingLanes, BUFFERED_TILES, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
 pub use finish::{Decodings, Encodings};
 pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};
 pub use recode::{Recoding, recode};
@@ -628,7 +628,7 @@ impl Job<'_> {
         let scales = lanes_from(self.scaling.scales, channel);
         let bias = self.epilogue.bias.map_or([0.0; 2 * BLOCK], |bias| lanes_from(bias, channel));
         let slopes = slopes_from(self.epilogue.activation, channel);
-        let (mut buffer, function) = (Buffer([0.0; MOST_VALUES]), self.epilogue.activation.function());
+        let (mut buffer, function) = (Buffer([0.0; BUFFERED_TILES * MOST_VALUES]), self.epilogue.activation.function());
         let target = self.output.lanes(channel);
         let residual = match &self.epilogue.residual {
             QuantizedResidual::Codes(_, dequantizer) => Decoding::new(dequantizer),
@@ -656,8 +656,9 @@ impl Job<'_> {
         let next_bytes = volume([deep, high, wide]) * self.weights.bytes_of(inputs) / QUAD * next_step;
         let groups = self.weights.bytes_of(inputs) / self.weights.lanes;
         let mut window: Option<Window> = None;
-        // A function is applied to one tile after the other.
-        let most = if function.is_none() { usize::MAX } else { 1 };
+        // A function is applied to a few tiles at a time, which are in a near cache then.
+        let most = if function.is_none() { usize::MAX } else { BUFFERED_TILES };
+        let buffer_row = blocks * BLOCK;
         for Call { part, position, tiles: together, taps } in self.calls(parts, span.clone(), [tile, most]) {
             let window = match &mut window {
                 Some(window) if window.taps == taps => window,
@@ -681,7 +682,7 @@ impl Job<'_> {
                 TargetLanes::Values(output) => (Stored::Values(output.wrapping_add(offset)), strides),
                 // A function is applied to values before they become codes.
                 TargetLanes::Codes(..) if function.is_some() => {
-                    (Stored::Values(buffer.0.as_mut_ptr()), [2 * BLOCK, BLOCK])
+                    (Stored::Values(buffer.0.as_mut_ptr()), [buffer_row, BLOCK])
                 }
                 TargetLanes::Codes(output, encoding) => {
                     let output = output.wrapping_add(offset);
@@ -720,6 +721,7 @@ impl Job<'_> {
                 added,
                 adding: adding.as_ref(),
                 slopes: slopes.as_ref(),
+                is_plain: is_direct && slopes.is_none(),
                 limits,
                 stored,
                 strides,
@@ -742,12 +744,12 @@ impl Job<'_> {
             if let Some(op) = function {
                 let channels = tile.channels.min(blocks * BLOCK);
                 // SAFETY: the tile lies in the output.
-                unsafe { self.apply(op, &mut buffer, &target, [count, channels], offset) };
+                unsafe { self.apply(op, (&mut buffer, buffer_row), &target, [count * together, channels], offset) };
             }
         }
     }
 
-    /// Applies a function to the values of a tile of so many positions and channels: in the buffer, from where their codes go
+    /// Applies a function to the values of tiles of so many positions and channels: in the buffer, from where their codes go
     /// to the output, or in the output.
     ///
     /// # Safety
@@ -755,7 +757,7 @@ impl Job<'_> {
     unsafe fn apply(
         &self,
         op: UnaryOp,
-        buffer: &mut Buffer,
+        (buffer, row): (&mut Buffer, usize),
         target: &TargetLanes<{ 2 * BLOCK }>,
         [positions, channels]: [usize; 2],
         offset: usize,
@@ -770,13 +772,14 @@ impl Job<'_> {
                 }
             }
             TargetLanes::Codes(output, encoding) => {
-                let line = &mut buffer.0[..2 * BLOCK * positions];
+                let line = &mut buffer.0[..row * positions];
                 let (values, count) = (line.as_mut_ptr(), line.len());
                 // SAFETY: the values lie in the buffer.
                 unsafe { unary::apply(self.isa, op, values, values, count) };
                 let store = StoreBuffer {
                     buffer,
                     positions,
+                    row,
                     channels,
                     encoding,
                     output: output.wrapping_add(offset),
@@ -808,6 +811,8 @@ struct Tile<'a> {
     /// All of this together, where codes of sums are stored to which codes are added.
     adding: Option<&'a AddingLanes<{ 2 * BLOCK }>>,
     slopes: Option<&'a [f32; 2 * BLOCK]>,
+    /// Whether sums are scaled, shifted and limited, and nothing else.
+    is_plain: bool,
     limits: (f32, f32),
     stored: Stored<'a, { 2 * BLOCK }>,
     /// Elements from one position to the next and from one block to the next, of what is added.
@@ -921,6 +926,11 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
                             _ => std::ptr::null(),
                         };
                         self.finish_added(d, &self.values(d, &sums), added, codes, lanes);
+                    }
+                    (Stored::Values(values), _)
+                        if tile.is_plain && tile.channels >= VECTORS * <D::S as Simd>::LANES =>
+                    {
+                        self.finish_values(d, &sums, values);
                     }
                     _ => self.finish(d, &self.values(d, &sums), &added, &stored),
                 }
@@ -1058,6 +1068,54 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
             let code = parameters.codes(s, d.value(sums[VECTOR]));
             // SAFETY: the caller's promise.
             unsafe { s.store_u8(to.wrapping_add(position * strides[0]), code) };
+        }
+    }
+
+    /// Stores the values of sums of whole vectors, to which nothing is added.
+    ///
+    /// # Safety
+    /// The values lead to what the tile's geometry asks for.
+    #[inline(always)]
+    unsafe fn finish_values<D: Dots>(&self, d: D, sums: &Sums<D, POSITIONS, VECTORS>, values: *mut f32) {
+        const { assert!(matches!(VECTORS, 1 | 2 | 4), "a tile has so many vectors") };
+        // Vectors that the compiler knows stay in registers, those of a loop do not.
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.vector_values::<D, 0>(d, sums, values);
+            if VECTORS > 1 {
+                self.vector_values::<D, 1>(d, sums, values);
+            }
+            if VECTORS > 2 {
+                self.vector_values::<D, 2>(d, sums, values);
+                self.vector_values::<D, 3>(d, sums, values);
+            }
+        }
+    }
+
+    /// Stores the values of one vector of all positions.
+    ///
+    /// # Safety
+    /// As [`Self::finish_values`], and there is such a vector.
+    #[inline(always)]
+    unsafe fn vector_values<D: Dots, const VECTOR: usize>(
+        &self,
+        d: D,
+        sums: &Sums<D, POSITIONS, VECTORS>,
+        values: *mut f32,
+    ) {
+        let (tile, s) = (self.0, d.simd());
+        let lanes = <D::S as Simd>::LANES;
+        let (per_block, strides) = (BLOCK / lanes, tile.stored_strides);
+        let (low, high) = (s.splat(tile.limits.0), s.splat(tile.limits.1));
+        let to = values.wrapping_add(VECTOR / per_block * strides[1] + VECTOR % per_block * lanes);
+        // SAFETY: the parameters have a value for each lane of two blocks, and the rest is the caller's promise.
+        unsafe {
+            let scale = s.load(tile.scales.as_ptr().add(VECTOR * lanes));
+            let bias = s.load(tile.bias.as_ptr().add(VECTOR * lanes));
+            for (position, sums) in sums.iter().enumerate() {
+                let value = s.fma(d.value(sums[VECTOR]), scale, bias);
+                s.store(to.wrapping_add(position * strides[0]), s.min(high, s.max(low, value)));
+            }
         }
     }
 

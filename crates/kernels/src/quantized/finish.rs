@@ -407,15 +407,20 @@ pub(super) unsafe fn load_codes<S: Simd>(s: S, from: *const u8, count: usize) ->
 /// The most values of a tile.
 pub(super) const MOST_VALUES: usize = 2 * BLOCK * MOST_POSITIONS;
 
-/// The values of a tile that a function is applied to before they become codes, position by position, with `2 * BLOCK`
-/// places for the channels of each.
+/// Tiles that a function is applied to together.
+pub(super) const BUFFERED_TILES: usize = 4;
+
+/// The values of some tiles that a function is applied to before they become codes, position by position, with places for
+/// the channels of whole blocks.
 #[repr(align(64))]
-pub(super) struct Buffer(pub(super) [f32; MOST_VALUES]);
+pub(super) struct Buffer(pub(super) [f32; BUFFERED_TILES * MOST_VALUES]);
 
 /// Stores the codes of the values in a buffer.
 pub(super) struct StoreBuffer<'a> {
     pub buffer: &'a Buffer,
     pub positions: usize,
+    /// Values from one position to the next.
+    pub row: usize,
     /// Channels that are stored, from the tile's first on.
     pub channels: usize,
     pub encoding: &'a EncodingLanes<{ 2 * BLOCK }>,
@@ -430,19 +435,17 @@ impl Kernel for StoreBuffer<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let [position_stride, block_stride] = self.strides;
-        for position in 0..self.positions {
-            let mut channel = 0;
-            while channel < self.channels {
-                let count = (self.channels - channel).min(S::LANES);
+        for channel in (0..self.channels).step_by(S::LANES) {
+            let count = (self.channels - channel).min(S::LANES);
+            let encoding = self.encoding.at(s, channel);
+            for position in 0..self.positions {
                 let place = channel / BLOCK * block_stride + position * position_stride + channel % BLOCK;
-                let values = &self.buffer.0[position * 2 * BLOCK + channel..][..S::LANES];
+                let values = &self.buffer.0[position * self.row + channel..][..S::LANES];
                 // SAFETY: the slice has a vector, and who makes this has checked that the tile lies in the output.
                 unsafe {
-                    let encoding = self.encoding.at(s, channel);
                     let value = encoding.limit(s, s.load(values.as_ptr()));
                     store_codes(s, self.output.add(place), encoding.codes(s, value), count);
                 }
-                channel += S::LANES;
             }
         }
     }
