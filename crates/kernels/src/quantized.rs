@@ -721,7 +721,6 @@ impl Job<'_> {
                 added,
                 adding: adding.as_ref(),
                 slopes: slopes.as_ref(),
-                is_plain: is_direct && slopes.is_none(),
                 limits,
                 stored,
                 strides,
@@ -811,8 +810,6 @@ struct Tile<'a> {
     /// All of this together, where codes of sums are stored to which codes are added.
     adding: Option<&'a AddingLanes<{ 2 * BLOCK }>>,
     slopes: Option<&'a [f32; 2 * BLOCK]>,
-    /// Whether sums are scaled, shifted and limited, and nothing else.
-    is_plain: bool,
     limits: (f32, f32),
     stored: Stored<'a, { 2 * BLOCK }>,
     /// Elements from one position to the next and from one block to the next, of what is added.
@@ -898,6 +895,8 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
     unsafe fn run<D: Dots>(self, d: D) {
         let tile = self.0;
         let blocks = (VECTORS * <D::S as Simd>::LANES).div_ceil(BLOCK);
+        // Sums are scaled, shifted and limited, and nothing else.
+        let is_plain = tile.inner.is_none() && tile.slopes.is_none() && matches!(tile.added, Added::Nothing);
         for index in 0..tile.count {
             let at = index * POSITIONS;
             let (added, stored) =
@@ -927,9 +926,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
                         };
                         self.finish_added(d, &self.values(d, &sums), added, codes, lanes);
                     }
-                    (Stored::Values(values), _)
-                        if tile.is_plain && tile.channels >= VECTORS * <D::S as Simd>::LANES =>
-                    {
+                    (Stored::Values(values), _) if is_plain && tile.channels >= VECTORS * <D::S as Simd>::LANES => {
                         self.finish_values(d, &sums, values);
                     }
                     _ => self.finish(d, &self.values(d, &sums), &added, &stored),

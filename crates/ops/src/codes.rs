@@ -36,6 +36,14 @@ impl Levels {
         }
     }
 
+    /// The distance between levels of a whole tensor, and the level of zero, which need not be one of them nor an integer.
+    #[must_use]
+    pub fn step_and_zero(&self) -> Option<[f64; 2]> {
+        let [low, high] = self.whole()?.map(f64::from);
+        let step = (high - low) / f64::from(self.last);
+        Some([step, -low / step])
+    }
+
     /// The limits of a channel.
     fn limits(&self, channel: usize) -> [f32; 2] {
         [&self.low, &self.high].map(|limits| limits.get(channel).or(limits.first()).copied().unwrap_or_default())

@@ -375,8 +375,7 @@ pub(crate) fn is_depthwise(validated: &Validated, uses: &Uses, id: NodeId) -> bo
 
 /// The code of zero of levels of whole tensors, if it is an integer.
 fn zero_code(levels: &Levels) -> Option<i64> {
-    let [low, high] = levels.whole()?.map(f64::from);
-    let zero = -low / ((high - low) / f64::from(levels.last));
+    let [_, zero] = levels.step_and_zero()?;
     ((zero - zero.round()).abs() < 1e-3 && zero.abs() < 1e6).then_some(zero.round() as i64)
 }
 

@@ -174,9 +174,8 @@ impl Operand {
 impl Codes {
     /// The code of zero and the step of levels of whole tensors, if one is zero.
     fn of(levels: &Levels) -> Option<Codes> {
-        let [low, high] = levels.whole()?.map(f64::from);
-        let step = (high - low) / f64::from(levels.last);
-        let zero = (-low / step).round();
+        let [step, zero] = levels.step_and_zero()?;
+        let zero = zero.round();
         (0.0..=255.0).contains(&zero).then_some(Codes { zero: zero as u8, step: step as f32 })
     }
 }

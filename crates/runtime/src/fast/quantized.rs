@@ -273,9 +273,8 @@ fn common<T: Send + Sync + 'static>(
         Some(levels) => Some(encodings_of(levels)?),
         None => None,
     };
-    let Dequantizer { low: output_low, high: output_high, steps } = dequantizer_of(to)?;
-    let step = (f64::from(output_high) - f64::from(output_low)) / f64::from(steps);
-    let zero = (-f64::from(output_low) / step).round() as i32;
+    let [step, zero] = to.step_and_zero()?;
+    let zero = zero.round() as i32;
     let stored = (context.stored)(weights_port)?;
     if stored.zero.is_some() || stored.codes.element_type() != ElementType::I8 {
         return None;
