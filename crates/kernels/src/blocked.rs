@@ -3,9 +3,9 @@
 //! A blocked tensor of shape `[N, C, H, W]` is stored as `[N, ceil(C / 16), H, W, 16]`, and one with a depth as
 //! `[N, ceil(C / 16), D, H, W, 16]`. Lanes beyond the last channel
 //! hold anything and are never used; [`to_plain`] drops them. Elementwise kernels therefore run over a blocked tensor
-//! as over a plain one, and concatenation along channels is a concatenation of blocks where all inputs but the last
-//! have multiples of sixteen channels. The layout is the same for every tier.
+//! as over a plain one. The layout is the same for every tier.
 
+mod channels;
 mod depthwise;
 mod direct;
 mod grid;
@@ -18,6 +18,7 @@ mod regions;
 mod rows;
 mod transposed;
 
+pub use channels::{ChannelRange, blocked_channels};
 pub use depthwise::{BlockedDepthwise, DepthwiseInput, blocked_depthwise};
 pub(crate) use direct::{AxisView, PlaneView, lanes_from, slopes_from};
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, DepthwiseInput, MOST_NARROW, NarrowConvolution,
-    blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise, blocked_max_codes, blocked_pad,
-    blocked_pooling, narrow_convolution,
+    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, ChannelRange, DepthwiseInput, MOST_NARROW,
+    NarrowConvolution, blocked_channels, blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise,
+    blocked_max_codes, blocked_pad, blocked_pooling, narrow_convolution,
 };
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
-use ovir_kernels::movement::{concat_part, split_part};
+use ovir_kernels::movement::concat_part;
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
 use ovir_kernels::pooling::PoolingKind;
 use ovir_kernels::quantized::{Decodings, Encodings, QuantizedOutput};
@@ -19,16 +19,17 @@ use ovir_kernels::reduce::{ReduceOp, reduce};
 use ovir_ops::movement::{
     concat::Concat,
     pad::{Pad, PadMode},
+    slice::Slice,
     split::Split,
     variadic_split::VariadicSplit,
 };
 use ovir_ops::{Blame, OpError, OpResult, ValueFacts};
-use ovir_tensor::{ElementType, PartialShape, Shape, SmallVec, Tensor};
+use ovir_tensor::{ElementType, NativeElement, PartialShape, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
 use crate::layout::{Layout, Reorder, nominal_elements, physical_shape, sizes, write_blocked, write_plain};
 
 use super::convolution::{Form, kernel_geometry, smallest_data};
-use super::layout::axis_of;
+use super::layout::{around, axis_of};
 use super::parts::{EpilogueParts, Parts, QuantizedData, QuantizedParts, floats, kernel_error, scratch_f32};
 use super::quantized::{decodings_of, encodings_of};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes, Stored};
@@ -821,60 +822,106 @@ impl Kernel for ReductionKernel {
 
 // Layers along channels.
 
+/// Concatenations, splits and slices. Along channels they may straddle blocks.
 fn channel_candidate(
     node: &Node,
     inputs: &[&ValueFacts],
     outputs: &[ValueFacts],
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
-    let is_whole = |facts: &ValueFacts| {
-        is_movable(facts) && channels_of(&facts.shape).is_some_and(|count| count.is_multiple_of(BLOCK))
-    };
     let rank = outputs.first()?.shape.rank()?;
     if let Some(concat) = node.operation.downcast_ref::<Concat>() {
-        let (last, rest) = inputs.split_last()?;
-        let is_whole = axis_of(concat.attributes.axis, rank) == Some(1)
-            && is_movable(last)
-            && rest.iter().all(|facts| is_whole(facts))
-            && !(0..inputs.len()).any(is_constant);
-        return is_whole.then(|| Candidate::carrier(SmallVec::from_elem(Layout::Blocked, inputs.len())));
+        axis_of(concat.attributes.axis, rank)?;
+        let are_values = inputs.iter().all(|facts| is_movable(facts)) && !(0..inputs.len()).any(is_constant);
+        return are_values.then(|| Candidate::carrier(SmallVec::from_elem(Layout::Blocked, inputs.len())));
     }
+    first_channel(node, inputs)?;
+    let are_values = is_movable(inputs.first()?) && outputs.iter().all(is_movable);
+    (are_values && (1..inputs.len()).all(is_constant)).then(|| Candidate::of_first(inputs.len()))
+}
+
+/// The first channel of the data that the outputs of a Split or a Slice have, if they take channels apart and nothing else.
+fn first_channel(node: &Node, inputs: &[&ValueFacts]) -> Option<usize> {
+    let integers = |port: usize| inputs.get(port).and_then(|facts| facts.integers());
+    let shape = &inputs.first()?.shape;
+    let rank = shape.rank()?;
     if node.operation.downcast_ref::<Split>().is_some() || node.operation.downcast_ref::<VariadicSplit>().is_some() {
-        let axis = axis_of(*inputs.get(1)?.integers()?.first()?, rank)?;
-        let (last, rest) = outputs.split_last()?;
-        let is_whole = axis == 1
-            && is_movable(inputs.first()?)
-            && is_movable(last)
-            && rest.iter().all(is_whole)
-            && (1..inputs.len()).all(is_constant);
-        return is_whole.then(|| Candidate::of_first(inputs.len()));
+        return (axis_of(*integers(1)?.first()?, rank)? == 1).then_some(0);
     }
-    None
+    node.operation.downcast_ref::<Slice>()?;
+    let (starts, stops, steps) = (integers(1)?, integers(2)?, integers(3)?);
+    let axes = if inputs.len() > 4 { integers(4)? } else { (0..starts.len() as i64).collect() };
+    let mut first = 0;
+    for (((start, stop), step), axis) in starts.iter().zip(&stops).zip(&steps).zip(&axes) {
+        (*step == 1).then_some(())?;
+        let axis = axis_of(*axis, rank)?;
+        if axis == 1 {
+            let channels = i64::try_from(channels_of(shape)?).ok()?;
+            let from_front = if *start < 0 { start.checked_add(channels)? } else { *start };
+            first = usize::try_from(from_front.clamp(0, channels)).ok()?;
+        } else {
+            let end = shape.dims()?.get(axis)?.get().and_then(|size| i64::try_from(size).ok()).unwrap_or(i64::MAX);
+            (*start == 0 && *stop >= end).then_some(())?;
+        }
+    }
+    Some(first)
 }
 
 fn claim_channels(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let is_concat = context.node.operation.downcast_ref::<Concat>().is_some();
-    let kernel: Box<dyn Kernel> = if is_concat { Box::new(ConcatKernel) } else { Box::new(SplitKernel) };
+    let rank = context.outputs.first()?.shape.rank()?;
+    let kernel: Box<dyn Kernel> = match context.node.operation.downcast_ref::<Concat>() {
+        Some(concat) => Box::new(ConcatKernel { axis: axis_of(concat.attributes.axis, rank)? }),
+        None => Box::new(SplitKernel { first: first_channel(context.node, &context.inputs)? }),
+    };
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
 }
 
 /// Concat of blocks.
-struct ConcatKernel;
+struct ConcatKernel {
+    axis: usize,
+}
 
-/// Split into blocks.
-struct SplitKernel;
-
-/// Images, blocks and the bytes of one block.
-fn blocks(shape: &Shape, element_type: ElementType) -> OpResult<[usize; 3]> {
-    let [batch, channels, positions] = sizes(shape).ok_or_else(misfit)?;
-    let bytes = element_type.storage_bytes(positions * BLOCK).ok_or_else(misfit)?;
-    Ok([batch, channels.div_ceil(BLOCK), bytes])
+/// Parts of channels, one after the other.
+struct SplitKernel {
+    /// The first channel that is taken.
+    first: usize,
 }
 
 /// The estimated nanoseconds that one core takes to write the outputs of a layer that only moves values.
 pub(super) fn moved_nanoseconds(shapes: &StepShapes<'_>) -> u64 {
     let elements: usize = shapes.outputs.iter().map(|s| s.elements()).sum();
     nanoseconds_for_bytes(elements.saturating_mul(8))
+}
+
+impl ConcatKernel {
+    fn channels<T: NativeElement + Copy + Send + Sync>(
+        inputs: &[TensorView<'_>],
+        output: &mut TensorViewMut<'_>,
+    ) -> OpResult {
+        let [batch, _, positions] = sizes(output.shape()).ok_or_else(misfit)?;
+        let mut parts: SmallVec<[ChannelRange<'_, T>; 8]> = SmallVec::new();
+        for input in inputs {
+            let [_, channels, _] = sizes(input.shape()).ok_or_else(misfit)?;
+            parts.push(ChannelRange { values: input.slice()?, channels, range: 0..channels });
+        }
+        blocked_channels(batch, positions, &parts, output.slice_mut()?).map_err(kernel_error)
+    }
+
+    /// Along an axis that is not that of the channels.
+    fn others(&self, inputs: &[TensorView<'_>], output: &mut TensorViewMut<'_>) -> OpResult {
+        let element_type = output.element_type();
+        let around_axis = |shape: &Shape| around(&physical_shape(Layout::Blocked, shape), self.axis).ok_or_else(misfit);
+        let [outer, whole, inner] = around_axis(output.shape())?;
+        let bytes = element_type.storage_bytes(inner).ok_or_else(misfit)?;
+        let mut start = 0;
+        for input in inputs {
+            let [_, part, _] = around_axis(input.shape())?;
+            let target = output.bytes_mut();
+            concat_part(outer, bytes, part, whole, start, input.bytes(), target).map_err(kernel_error)?;
+            start += part;
+        }
+        Ok(())
+    }
 }
 
 impl Kernel for ConcatKernel {
@@ -884,13 +931,24 @@ impl Kernel for ConcatKernel {
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
-        let [batch, whole, bytes] = blocks(output.shape(), output.element_type())?;
-        let target = output.bytes_mut();
-        let mut start = 0;
-        for input in io.inputs {
-            let [_, part, _] = blocks(input.shape(), input.element_type())?;
-            concat_part(batch, bytes, part, whole, start, input.bytes(), target).map_err(kernel_error)?;
-            start += part;
+        match (self.axis, output.element_type()) {
+            (1, ElementType::U8) => Self::channels::<u8>(io.inputs, output),
+            (1, _) => Self::channels::<f32>(io.inputs, output),
+            _ => self.others(io.inputs, output),
+        }
+    }
+}
+
+impl SplitKernel {
+    fn split<T: NativeElement + Copy + Send + Sync>(&self, io: StepIo<'_, '_>) -> OpResult {
+        let data = io.inputs.first().ok_or_else(misfit)?;
+        let [batch, channels, positions] = sizes(data.shape()).ok_or_else(misfit)?;
+        let mut first = self.first;
+        for output in io.outputs {
+            let [_, count, _] = sizes(output.shape()).ok_or_else(misfit)?;
+            let part = ChannelRange::<T> { values: data.slice()?, channels, range: first..first + count };
+            blocked_channels(batch, positions, &[part], output.slice_mut()?).map_err(kernel_error)?;
+            first += count;
         }
         Ok(())
     }
@@ -902,15 +960,10 @@ impl Kernel for SplitKernel {
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
-        let data = &io.inputs[0];
-        let [batch, whole, bytes] = blocks(data.shape(), data.element_type())?;
-        let mut start = 0;
-        for output in io.outputs {
-            let [_, part, _] = blocks(output.shape(), output.element_type())?;
-            split_part(batch, bytes, whole, part, start, data.bytes(), output.bytes_mut()).map_err(kernel_error)?;
-            start += part;
+        match io.inputs.first().map(|data| data.element_type()) {
+            Some(ElementType::U8) => self.split::<u8>(io),
+            _ => self.split::<f32>(io),
         }
-        Ok(())
     }
 }
 
