@@ -6,9 +6,11 @@
 mod absorb_transposes;
 mod chain;
 mod count_booleans;
+mod drop_identities;
 mod drop_indices;
 mod fold_pads;
 mod fold_scales;
+mod fold_shapes;
 mod fuse_attention;
 mod fuse_elementwise;
 mod fuse_epilogue;
@@ -58,6 +60,10 @@ struct Pass {
 static PASSES: &[Pass] = &[
     // Before everything else, because it tells what values are.
     Pass { name: "count_booleans", run: count_booleans::run },
+    // Before the passes that look at who reads a value: its shape alone keeps none of them from anything.
+    Pass { name: "fold_shapes", run: fold_shapes::run },
+    // Before the passes that look for layers side by side.
+    Pass { name: "drop_identities", run: drop_identities::run },
     // Early, because all other passes and the kernels know f32 only.
     Pass { name: "promote_halves", run: promote_halves::run },
     // Anywhere: it depends on readers only.

@@ -334,6 +334,47 @@ fn narrow_networks() {
     }
 }
 
+/// Concatenations, splits and slices whose channels straddle blocks, concatenations along other axes, and layers that give
+/// what they read, between convolutions: nothing of it leaves the blocks.
+#[test]
+fn channels_that_straddle_blocks() {
+    for declared in ["2,3,12,9", "?,3,?,?"] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", declared);
+        let stem = text.convolution(x, &[24, 3, 3, 3], PLANE);
+        let cheap = text.convolution(stem, &[24, 1, 1, 3, 3], PLANE);
+        let joined = text.layer("Concat", "axis=\"1\"", &[stem, cheap, stem], "FP32");
+        let slice = |text: &mut Text, x: Value, start: i64, stop: i64, axis: i64| {
+            let [start, stop, step, axis] = [start, stop, 1, axis].map(|value| text.integers(&[value]));
+            text.layer("Slice", "", &[x, start, stop, step, axis], "FP32")
+        };
+        let part = slice(&mut text, joined, 5, -7, 1);
+        let whole = slice(&mut text, part, 0, i64::MAX, -1);
+        let axis = text.integers(&[1]);
+        let halves = text.layer_of("Split", "num_splits=\"2\"", &[whole, axis], "FP32", 2);
+        let sum = text.binary("Add", halves, Value(halves.0, halves.1 + 1));
+        let sum = text.unary("ReLU", sum);
+        let wide = text.layer("Concat", "axis=\"3\"", &[sum, sum], "FP32");
+        let wide = text.layer("Concat", "axis=\"0\"", &[wide, wide, wide], "FP32");
+        let last = text.convolution(wide, &[20, 30, 1, 1], POINT);
+        text.layer("Result", "", &[last], "");
+        let shapes: &[[usize; 4]] =
+            if declared.contains('?') { &[[1, 3, 7, 5], [2, 3, 1, 1]] } else { &[[2, 3, 12, 9]] };
+        for shape in shapes {
+            let (expected, _) = text.run(&[image(shape)], true);
+            let (actual, entries) = text.run(&[image(shape)], false);
+            compare(&expected, &actual, &format!("{declared} {shape:?}"));
+            let reorders = entries.iter().filter(|entry| entry.type_name == "Reorder").count();
+            assert_eq!(reorders, 1, "{declared} {shape:?}");
+            // The one of whole lines is gone where the shape is known.
+            let slices = entries.iter().filter(|entry| entry.type_name == "Slice").count();
+            assert_eq!(slices, if declared.contains('?') { 2 } else { 1 });
+            let slow = entries.iter().find(|entry| !entry.is_kernel);
+            assert!(slow.is_none(), "{declared} {shape:?}: {} ran by its reference", slow.unwrap().type_name);
+        }
+    }
+}
+
 /// Means of regions, as many as the data says, behind a convolution and of a plain value.
 #[test]
 fn regions_of_maps() {
