@@ -129,7 +129,7 @@ mod tests {
 
     /// A plain value of `[batch, channels, positions]` and its blocks, whose lanes beyond the last channel are not zero.
     fn value(random: &mut Random, batch: usize, channels: usize, positions: usize) -> (Vec<f32>, Vec<f32>) {
-        let plain = random.floats(batch * channels * positions);
+        let plain = random.values(batch * channels * positions);
         let mut blocked = vec![0.0; blocked_len(batch, channels, positions)];
         from_plain(batch, channels, positions, &plain, &mut blocked).unwrap();
         for (index, element) in blocked.iter_mut().enumerate() {
@@ -144,6 +144,7 @@ mod tests {
     #[test]
     fn parts_of_any_size_lie_side_by_side() {
         let mut random = Random::new(5);
+        let (ones, middles) = (vec![(1, 0..1); 20], vec![(3, 1..2); 16]);
         let cases: [&[(usize, Range<usize>)]; 9] = [
             &[(16, 0..16), (32, 0..32)],
             &[(24, 0..24), (24, 0..24)],
@@ -152,8 +153,8 @@ mod tests {
             &[(40, 8..16)],
             &[(40, 16..40)],
             &[(33, 20..33), (5, 5..5), (19, 1..18)],
-            &[(1, 0..1); 20],
-            &[(3, 1..2); 16],
+            &ones,
+            &middles,
         ];
         for parts in cases {
             for (batch, positions) in [(1, 1), (2, 5), (1, 49), (3, 16)] {
