@@ -126,6 +126,7 @@ mod tests {
     use crate::blocked::{codes_from_plain, codes_to_plain, from_plain, to_plain};
     use crate::testing::Random;
     use pretty_assertions::assert_eq;
+    use std::array::from_fn;
 
     /// A plain value of `[batch, channels, positions]` and its blocks, whose lanes beyond the last channel are not zero.
     fn value(random: &mut Random, batch: usize, channels: usize, positions: usize) -> (Vec<f32>, Vec<f32>) {
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn parts_of_any_size_lie_side_by_side() {
         let mut random = Random::new(5);
-        let (ones, middles) = (vec![(1, 0..1); 20], vec![(3, 1..2); 16]);
+        let (ones, middles): ([_; 20], [_; 16]) = (from_fn(|_| (1, 0..1)), from_fn(|_| (3, 1..2)));
         let cases: [&[(usize, Range<usize>)]; 9] = [
             &[(16, 0..16), (32, 0..32)],
             &[(24, 0..24), (24, 0..24)],
@@ -215,9 +216,9 @@ mod tests {
 
     #[test]
     fn parts_that_do_not_fit_are_errors() {
-        let values = vec![0.0f32; 32];
+        let values = [0.0f32; 32];
         let part = |range| [ChannelRange { values: &values[..], channels: 20, range }];
-        let mut output = vec![0.0; 32];
+        let mut output = [0.0; 32];
         assert!(blocked_channels(1, 1, &part(0..21), &mut output).is_err());
         assert!(blocked_channels(1, 2, &part(0..20), &mut output).is_err());
         assert!(blocked_channels(1, 1, &part(0..10), &mut output).is_err());

@@ -871,7 +871,7 @@ fn claim_channels(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let rank = context.outputs.first()?.shape.rank()?;
     let kernel: Box<dyn Kernel> = match context.node.operation.downcast_ref::<Concat>() {
         Some(concat) => Box::new(ConcatKernel { axis: axis_of(concat.attributes.axis, rank)? }),
-        None => Box::new(SplitKernel { first: first_channel(context.node, &context.inputs)? }),
+        None => Box::new(SplitKernel { first: first_channel(context.node, context.inputs)? }),
     };
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
 }
