@@ -17,6 +17,9 @@ pub struct ChannelRange<'a, T> {
     pub range: Range<usize>,
 }
 
+/// The positions that a thread writes at once, enough that finding out what they consist of costs nothing beside them.
+const PIECE: usize = 256;
+
 /// Lanes of one block that go to lanes of another.
 #[derive(Clone, Copy)]
 struct Lanes<'a, T> {
@@ -51,7 +54,8 @@ pub fn blocked_channels<T: Copy + Send + Sync>(
     }
     let blocks = channels.div_ceil(BLOCK);
     let work = nanoseconds_for_bytes(size_of_val(output).saturating_mul(2));
-    parallel_chunks_mut(output, BLOCK, work, |mut first, mut rest| {
+    parallel_chunks_mut(output, PIECE * BLOCK, work, |index, mut rest| {
+        let mut first = index * PIECE;
         while !rest.is_empty() {
             let (plane, position) = (first / positions, first % positions);
             let count = (positions - position).min(rest.len() / BLOCK);
@@ -158,7 +162,7 @@ mod tests {
             &middles,
         ];
         for parts in cases {
-            for (batch, positions) in [(1, 1), (2, 5), (1, 49), (3, 16)] {
+            for (batch, positions) in [(1, 1), (2, 5), (1, 49), (3, 16), (1, PIECE + 1), (2, 2 * PIECE - 3)] {
                 let values: Vec<_> =
                     parts.iter().map(|(count, _)| value(&mut random, batch, *count, positions)).collect();
                 let total = parts.iter().map(|(_, range)| range.len()).sum();
