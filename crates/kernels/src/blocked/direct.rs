@@ -65,6 +65,10 @@ pub(super) const SHORTEST_TASK: u64 = 400_000;
 /// The floating-point operations of a task of a large layer.
 pub(super) const LONGEST_TASK: u64 = 2_500_000;
 
+/// The bytes of the input that a band of positions reads: with the weights of a part and the lines that are stored, they stay in
+/// a second cache of half a megabyte, the smallest one that is usual.
+const BAND_BYTES: usize = 160 << 10;
+
 /// Shorter windows are read where they lie.
 const SHORTEST_PATCH: usize = 32;
 
@@ -420,6 +424,7 @@ pub fn blocked_convolution(
         is_dense,
         ends_with_lines,
         shares_blocks,
+        groups,
         group_outputs,
         inputs,
         taps,
@@ -439,20 +444,27 @@ pub fn blocked_convolution(
     let task_flops = (geometry.flops() / TASKS).clamp(SHORTEST_TASK, longest) as usize;
     let run = (task_flops / tile_flops.max(1)).clamp(1, tiles);
     let run = tiles.div_ceil(tiles.div_ceil(run));
-    let runs = tiles.div_ceil(run);
     // Small planes are computed several at a time.
     let planes = (task_flops / tile_flops.saturating_mul(tiles).max(1)).clamp(1, depth.output);
     let planes = depth.output.div_ceil(depth.output.div_ceil(planes));
     let layers = depth.output.div_ceil(planes);
-    let count = view.batch * groups * parts.count * layers * runs;
+    // What all parts read of a band of positions stays in the cache from one part to the next.
+    let band = job.band(tiles, parts.count).next_multiple_of(run);
+    let (bands, runs) = (tiles.div_ceil(band), band / run);
+    let count = view.batch * groups * bands * parts.count * layers * runs;
     parallel_for(count, 1, nanoseconds_for_flops(geometry.flops()), |range| {
         for task in range {
             let (rest, run_index) = (task / runs, task % runs);
             let (rest, layer) = (rest / layers, rest % layers);
             let (rest, part) = (rest / parts.count, rest % parts.count);
+            let (rest, band_index) = (rest / bands, rest % bands);
             let (image, group) = (rest / groups, rest % groups);
             let blocks = parts.of(part);
-            let span_of_task = run_index * run * tile..positions.min((run_index + 1) * run * tile);
+            let first_tile = band_index * band + run_index * run;
+            if first_tile >= tiles.min((band_index + 1) * band) {
+                continue;
+            }
+            let span_of_task = first_tile * tile..positions.min((first_tile + run) * tile);
             let planes_of_task = layer * planes..depth.output.min((layer + 1) * planes);
             let tile = parts.tile(span, blocks.len());
             let first = group * job.per_group + blocks.start;
@@ -607,6 +619,8 @@ struct Job<'a> {
     ends_with_lines: bool,
     /// Whether several groups lie in one block.
     shares_blocks: bool,
+    /// Groups, or blocks of groups, that tasks have one of.
+    groups: usize,
     /// Output channels of one group.
     group_outputs: usize,
     /// Input channels of one group.
@@ -794,6 +808,17 @@ impl Job<'_> {
 }
 
 impl Job<'_> {
+    /// The tiles of a band, of which a plane has so many. Where a group's input is too large for the cache, and it costs less to
+    /// read the weights once for each band than the input once for each part, what a band reads is small enough.
+    fn band(&self, tiles: usize, parts: usize) -> usize {
+        let input = self.view.input[0] * self.view.input[1] * self.inputs * size_of::<f32>();
+        let bands = input.div_ceil(BAND_BYTES).clamp(1, tiles);
+        let weights = self.weights.bytes() / self.groups.max(1);
+        let (by_band, by_part) = (bands.saturating_mul(weights), parts.saturating_mul(input));
+        let pays = self.depth.taps == 1 && self.depth.output == 1 && by_band.saturating_add(input) < by_part;
+        if pays { tiles.div_ceil(bands) } else { tiles }
+    }
+
     /// Whether the positions of a tile lie side by side in a blocked input, with every tap inside.
     fn lies_side_by_side(&self, position: usize, count: usize) -> bool {
         let view = &self.view;

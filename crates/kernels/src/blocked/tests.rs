@@ -494,6 +494,24 @@ fn misfitting_rows_are_errors() {
 }
 
 /// A kernel of one tap reads padding too, where that lies behind the planes only.
+/// Inputs that are cut into bands, whose last one is shorter, with weights that are small beside them.
+#[test]
+fn bands_of_large_inputs() {
+    let mut random = Random::new(31);
+    for (groups, inputs, outputs, size, kernel, stride) in [
+        (1, 64, 96, 31, 1, 1),
+        (1, 48, 80, 37, 3, 1),
+        (1, 48, 96, 45, 3, 2),
+        (2, 64, 256, 39, 1, 1),
+        (6, 60, 96, 90, 1, 1),
+    ] {
+        let (kernel, stride, pad) = ([1, kernel, kernel], [1, stride, stride], [0, kernel / 2, kernel / 2]);
+        let size = [1, size, size + 2];
+        let geometry = ConvolutionGeometry::new(1, groups, inputs, outputs, size, kernel, stride, [1; 3], pad, pad);
+        check(&mut random, &geometry.unwrap(), Some(BlockedInput::Blocked));
+    }
+}
+
 #[test]
 fn points_padded_behind() {
     let mut random = Random::new(5);
