@@ -30,7 +30,10 @@ use crate::stream::{prefetch_far, prefetch_near, prefetch_tile};
 use crate::unary::{self, UnaryOp};
 pub use bf16::{Bf16Epilogue, Bf16Weights, bf16_convolution, bf16_product, has_bf16, round_rows};
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
-use dots::{DotKernel, Dots, MOST_POSITIONS, bf16_tile_size, dispatch_bf16, dispatch_dots, lowered_by, tile_size};
+use dots::{
+    DotKernel, Dots, MOST_POSITIONS, bf16_tile_size, dispatch_bf16, dispatch_dots, dispatch_words, lowered_by,
+    prefers_words, tile_size, words_tile_size,
+};
 pub use dynamic::{DynamicRows, DynamicWeights, dynamic_product};
 use finish::{Added, AddingLanes, BUFFERED_TILES, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
 pub use finish::{Decodings, Encodings};
@@ -50,8 +53,41 @@ const LINE_BYTES: usize = 64;
 /// Tiles lie in rows where at least one of so many taps lies beyond the input.
 const LEAST_LEFT_OUT: u64 = 25;
 
+/// The products of a code from which on its widening is worth its time.
+const LEAST_PRODUCTS: usize = 64;
+
 /// The most products that i32 surely holds the sum of.
 pub const MOST_TERMS: usize = (i32::MAX as usize) / (255 * 128) - 1;
+
+/// What a channel is at a position of the data, and of the constant operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Element {
+    /// A code.
+    Byte,
+    /// A code in two bytes.
+    Word,
+    /// A value.
+    Bf16,
+}
+
+impl Element {
+    const fn bytes(self) -> usize {
+        match self {
+            Element::Byte => 1,
+            Element::Word | Element::Bf16 => 2,
+        }
+    }
+
+    /// The sum of the signed codes in a quad of bytes.
+    fn sum_of(self, quad: [i8; QUAD]) -> i32 {
+        let [a, b, c, d] = quad.map(i8::cast_unsigned);
+        match self {
+            Element::Byte => quad.map(i32::from).iter().sum(),
+            Element::Word => [[a, b], [c, d]].map(|word| i32::from(i16::from_le_bytes(word))).iter().sum(),
+            Element::Bf16 => 0,
+        }
+    }
+}
 
 /// Signed codes of a convolution's or a product's constant operand, packed once for every tier.
 #[derive(Debug, Clone)]
@@ -60,8 +96,7 @@ pub struct QuantizedWeights {
     shape: [usize; 5],
     /// Bytes that lie side by side in the data.
     lanes: usize,
-    /// Bytes of a channel.
-    element: usize,
+    element: Element,
     /// `[output block, tap, quad of channels, 16 output channels, 4 channels]`.
     values: Packed<i8>,
     /// The sums of the codes of each output channel in each row of taps: `[output block, tap deep, tap down, 16 output
@@ -88,7 +123,8 @@ impl QuantizedWeights {
         let (taps, inputs) = (deep * high * wide, inputs / groups);
         let shape = [outputs, deep, high, wide, merged];
         if merged == inputs {
-            return Self::pack(shape, layout.lanes(), codes, &taps_in_order(taps), [inputs * taps, taps]);
+            let (order, strides) = (taps_in_order(taps), [inputs * taps, taps]);
+            return Self::pack(shape, layout.element(), layout.lanes(), codes, &order, strides);
         }
         // An output channel sees the other groups of its block through zeros.
         let of_output = product("codes", &[merged, taps])?;
@@ -98,7 +134,7 @@ impl QuantizedWeights {
             let first = output / inputs * inputs % merged * taps;
             target[first..first + own].copy_from_slice(codes);
         }
-        Self::pack(shape, layout.lanes(), &spread, &taps_in_order(taps), [of_output, taps])
+        Self::pack(shape, layout.element(), layout.lanes(), &spread, &taps_in_order(taps), [of_output, taps])
     }
 
     /// Packs the codes of a matrix of `k` rows and `n` columns, which lie so far apart along both.
@@ -111,12 +147,14 @@ impl QuantizedWeights {
         [row_stride, column_stride]: [usize; 2],
     ) -> Result<Self, KernelError> {
         check_len("codes", codes.len(), span("codes", &[(k, row_stride), (n, column_stride)])?)?;
-        Self::pack([n, 1, 1, 1, k], k.next_multiple_of(QUAD), codes, &[0], [column_stride, row_stride])
+        let run = k.next_multiple_of(QUAD);
+        Self::pack([n, 1, 1, 1, k], Element::Byte, run, codes, &[0], [column_stride, row_stride])
     }
 
     fn pack(
         shape: [usize; 5],
-        lanes: usize,
+        element: Element,
+        run: usize,
         codes: &[i8],
         taps: &[usize],
         strides: [usize; 2],
@@ -125,17 +163,22 @@ impl QuantizedWeights {
         if inputs == 0 || (deep * high * wide).saturating_mul(inputs) > MOST_TERMS {
             return Err(KernelError::invalid("codes", "there is nothing to sum, or sums could exceed their integers"));
         }
-        let values = pack_quads(shape, lanes, codes, taps, strides, |code| [code])?;
+        let values = match element {
+            Element::Byte => pack_quads(shape, run, codes, taps, strides, |code| [code])?,
+            Element::Word => {
+                let word = |code: i8| i16::from(code).to_le_bytes().map(u8::cast_signed);
+                pack_quads(shape, run, codes, taps, strides, word)?
+            }
+            Element::Bf16 => return Err(KernelError::invalid("layout", "is that of bf16")),
+        };
         let sums = vec![0; product("codes", &[shape[0].next_multiple_of(BLOCK), deep, high])?];
-        let mut weights = Self { shape, lanes, element: 1, values, sums };
+        let mut weights = Self { shape, lanes: run * element.bytes(), element, values, sums };
         let rows = weights.values.chunks_exact(weights.row_bytes().max(1));
         for (row, sums) in rows.zip(weights.sums.chunks_exact_mut(BLOCK)) {
             let (quads, _) = row.as_chunks::<QUAD>();
             for line in quads.chunks_exact(BLOCK) {
                 for (sum, quad) in sums.iter_mut().zip(line) {
-                    for code in quad {
-                        *sum += i32::from(*code);
-                    }
+                    *sum += element.sum_of(*quad);
                 }
             }
         }
@@ -145,7 +188,8 @@ impl QuantizedWeights {
     /// How the data lie.
     fn layout(&self) -> CodeLayout {
         match (self.element, self.lanes) {
-            (2, _) => CodeLayout::Halves,
+            (Element::Bf16, _) => CodeLayout::Halves,
+            (Element::Word, _) => CodeLayout::Words,
             (_, QUAD) => CodeLayout::Quads,
             _ => CodeLayout::Blocks,
         }
@@ -183,7 +227,7 @@ impl QuantizedWeights {
 
     /// Bytes of so many channels at one position.
     fn bytes_of(&self, channels: usize) -> usize {
-        channels.next_multiple_of(self.lanes / self.element) * self.element
+        channels.next_multiple_of(self.lanes / self.element.bytes()) * self.element.bytes()
     }
 }
 
@@ -198,10 +242,23 @@ fn merged_groups(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<[
     let are_blocks = of_group.iter().all(|channels| channels.is_multiple_of(BLOCK));
     let are_parts = of_group[0] == of_group[1] && of_group[1] > 0 && BLOCK.is_multiple_of(of_group[1]);
     match layout {
-        CodeLayout::Blocks | CodeLayout::Halves if are_blocks => Some([groups, of_group[1]]),
+        CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves if are_blocks => Some([groups, of_group[1]]),
         CodeLayout::Blocks if are_parts => Some([inputs.div_ceil(BLOCK), BLOCK]),
         _ => None,
     }
+}
+
+/// Whether a convolution of codes runs faster from [`CodeLayout::Words`] than from [`CodeLayout::Blocks`]: where the machine
+/// multiplies words faster, and each code is multiplied often enough to be worth its widening.
+#[must_use]
+pub fn takes_words(isa: Isa, geometry: &ConvolutionGeometry) -> bool {
+    let ([groups, outputs, _, high, wide], view, depth) =
+        (geometry.channels_and_kernel(), geometry.plane(), geometry.depth());
+    let products = (outputs / groups).saturating_mul(volume([depth.taps, high, wide]));
+    let steps = volume([depth.stride, view.stride[0], view.stride[1]]);
+    prefers_words(isa)
+        && merged_groups(geometry, CodeLayout::Words).is_some()
+        && products / steps.max(1) >= LEAST_PRODUCTS
 }
 
 /// Where the taps of a window lie one after the other.
@@ -353,7 +410,8 @@ pub(crate) enum TargetLanes<const LANES: usize> {
 /// are indexed by channel.
 ///
 /// # Errors
-/// A slice has the wrong length, or the weights were packed for another shape.
+/// A slice has the wrong length, the weights were packed for another shape, or the machine has no products of
+/// words.
 pub fn quantized_convolution(
     isa: Isa,
     geometry: &ConvolutionGeometry,
@@ -365,6 +423,9 @@ pub fn quantized_convolution(
 ) -> Result<(), KernelError> {
     let (mut view, depth) = (geometry.plane(), geometry.depth());
     let ([_, outputs, _, high, wide], layout) = (geometry.channels_and_kernel(), weights.layout());
+    if layout == CodeLayout::Words && !prefers_words(isa) {
+        return Err(KernelError::invalid("isa", "has no products of words"));
+    }
     let merged = merged_groups(geometry, layout);
     let Some([groups, inputs]) =
         merged.filter(|[_, inputs]| weights.shape == [outputs, depth.taps, high, wide, *inputs])
@@ -533,7 +594,11 @@ impl Job<'_> {
         if self.positions == 0 || of_image == 0 || self.view.batch == 0 || blocks == 0 {
             return;
         }
-        let (most, together) = if self.weights.element == 2 { bf16_tile_size() } else { tile_size(self.isa) };
+        let (most, together) = match self.weights.element {
+            Element::Byte => tile_size(self.isa),
+            Element::Word => words_tile_size(),
+            Element::Bf16 => bf16_tile_size(),
+        };
         let tile = self.tile(most);
         // Blocks that are computed together read the same group.
         let is_shared = self.group_blocks >= blocks || self.group_blocks.is_multiple_of(together);
@@ -736,8 +801,9 @@ impl Job<'_> {
             // checked.
             unsafe {
                 match self.weights.element {
-                    2 => dispatch_bf16(count, blocks, &tile),
-                    _ => dispatch_dots(self.isa, count, blocks, &tile),
+                    Element::Byte => dispatch_dots(self.isa, count, blocks, &tile),
+                    Element::Word => dispatch_words(count, &tile),
+                    Element::Bf16 => dispatch_bf16(count, blocks, &tile),
                 }
             }
             if let Some(op) = function {

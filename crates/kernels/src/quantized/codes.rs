@@ -9,11 +9,14 @@ use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::stream;
 
-use super::QUAD;
 use super::finish::{Encoding, EncodingLanes, Encodings, load_codes};
+use super::{Element, QUAD};
 
 /// Elements that a parallel chunk of a quantisation covers at least.
 const CHUNK: usize = 1 << 14;
+
+/// Codes that are made before they are widened.
+const WORDS_AT_ONCE: usize = 512;
 
 /// From f32 to codes: the nearest of `steps + 1` levels between the limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,6 +90,8 @@ pub enum CodeLayout {
     Quads,
     /// `[N, ceil(C / 16), D, H, W, 16]`.
     Blocks,
+    /// The same, each code in two bytes, the lower one first.
+    Words,
     /// The same of bf16.
     Halves,
 }
@@ -95,13 +100,17 @@ impl CodeLayout {
     pub(super) fn lanes(self) -> usize {
         match self {
             CodeLayout::Quads => QUAD,
-            CodeLayout::Blocks | CodeLayout::Halves => BLOCK,
+            CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => BLOCK,
         }
     }
 
-    /// Bytes of a channel.
-    fn element(self) -> usize {
-        if self == CodeLayout::Halves { 2 } else { 1 }
+    /// What a channel is.
+    pub(super) fn element(self) -> Element {
+        match self {
+            CodeLayout::Quads | CodeLayout::Blocks => Element::Byte,
+            CodeLayout::Words => Element::Word,
+            CodeLayout::Halves => Element::Bf16,
+        }
     }
 }
 
@@ -297,7 +306,7 @@ impl CodePlanes {
         let planes = Self { layout, batch, channels, input, before, size: if is_inside { input } else { covered } };
         let fits = layout != CodeLayout::Quads || channels <= QUAD;
         let lanes = channels.next_multiple_of(layout.lanes());
-        let sizes = [batch, lanes, layout.element(), planes.size[0], planes.size[1], planes.size[2]];
+        let sizes = [batch, lanes, layout.element().bytes(), planes.size[0], planes.size[1], planes.size[2]];
         let len = sizes.iter().try_fold(1usize, |total, size| total.checked_mul(*size));
         (fits && len.is_some()).then_some(planes)
     }
@@ -305,7 +314,10 @@ impl CodePlanes {
     /// Bytes of the codes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.batch * self.channels.next_multiple_of(self.layout.lanes()) * self.layout.element() * volume(self.size)
+        self.batch
+            * self.channels.next_multiple_of(self.layout.lanes())
+            * self.layout.element().bytes()
+            * volume(self.size)
     }
 
     /// Whether there are none.
@@ -317,7 +329,7 @@ impl CodePlanes {
     /// Whether codes of the input are read as they are.
     #[must_use]
     pub fn are_input(&self) -> bool {
-        self.layout != CodeLayout::Quads && self.before == [0; 3] && self.size == self.input
+        self.layout == CodeLayout::Blocks && self.before == [0; 3] && self.size == self.input
     }
 
     /// What lies before the input.
@@ -330,7 +342,7 @@ impl CodePlanes {
         self.size
     }
 
-    /// Writes the codes of values. `input` is plain for [`CodeLayout::Quads`] and blocked for [`CodeLayout::Blocks`].
+    /// Writes the codes of values. `input` is plain for [`CodeLayout::Quads`] and blocked for the others.
     ///
     /// # Errors
     /// A slice has the wrong length.
@@ -350,6 +362,15 @@ impl CodePlanes {
                 let source = &input[(planes * positions + place) * BLOCK..][..codes.len()];
                 dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
             }
+            CodeLayout::Words => {
+                let source = &input[(planes * positions + place) * BLOCK..][..codes.len() / 2];
+                let mut bytes = [0; WORDS_AT_ONCE];
+                for (source, codes) in source.chunks(WORDS_AT_ONCE).zip(codes.chunks_mut(2 * WORDS_AT_ONCE)) {
+                    let bytes = &mut bytes[..source.len()];
+                    dispatch(isa, Line { quantizer: *quantizer, input: source, output: bytes });
+                    widen(bytes, codes);
+                }
+            }
             CodeLayout::Quads => {
                 let mut sources = [&[][..]; QUAD];
                 for (channel, source) in sources.iter_mut().enumerate().take(channels) {
@@ -360,8 +381,8 @@ impl CodePlanes {
         })
     }
 
-    /// Writes what a convolution reads of codes of its input, which are plain for [`CodeLayout::Quads`] and blocked for
-    /// [`CodeLayout::Blocks`].
+    /// Writes what a convolution reads of codes of its input, which are plain for [`CodeLayout::Quads`] and blocked for the
+    /// others.
     ///
     /// # Errors
     /// A slice has the wrong length.
@@ -373,6 +394,7 @@ impl CodePlanes {
             CodeLayout::Blocks | CodeLayout::Halves => {
                 codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
             }
+            CodeLayout::Words => widen(&input[(planes * positions + place) * BLOCK..][..codes.len() / 2], codes),
             CodeLayout::Quads => {
                 let (quads, _) = codes.as_chunks_mut::<QUAD>();
                 quads.fill([0; QUAD]);
@@ -390,7 +412,7 @@ impl CodePlanes {
         let wanted = match self.layout {
             CodeLayout::Halves => return Err(KernelError::invalid("layout", "is that of bf16")),
             CodeLayout::Quads => product("input", &[self.batch, self.channels, positions])?,
-            CodeLayout::Blocks => blocked_len(self.batch, self.channels, positions),
+            CodeLayout::Blocks | CodeLayout::Words => blocked_len(self.batch, self.channels, positions),
         };
         check_exact("input", len, wanted)
     }
@@ -425,7 +447,12 @@ impl CodePlanes {
         write: impl Fn(usize, usize, &mut [u8]) + Sync,
     ) -> Result<(), KernelError> {
         check_exact("output", output.len(), self.len())?;
-        let (channels, lanes) = (self.layout.lanes(), self.layout.lanes() * self.layout.element());
+        let (channels, element) = (self.layout.lanes(), self.layout.element());
+        let lanes = channels * element.bytes();
+        let fill = |codes: &mut [u8]| match element {
+            Element::Word => codes.as_chunks_mut().0.fill([zero, 0]),
+            Element::Byte | Element::Bf16 => codes.fill(zero),
+        };
         let ([deep, high, wide], [_, rows, columns]) = (self.size, self.input);
         let blocks = self.batch * self.channels.div_ceil(channels);
         let line = wide * lanes;
@@ -438,17 +465,23 @@ impl CodePlanes {
                 // SAFETY: lines are disjoint.
                 let codes = unsafe { shared.slice(index * line..(index + 1) * line) };
                 let (Some(plane), Some(row)) = (at(0), at(1)) else {
-                    codes.fill(zero);
+                    fill(codes);
                     continue;
                 };
-                codes[..inside.start * lanes].fill(zero);
-                codes[inside.end * lanes..].fill(zero);
+                fill(&mut codes[..inside.start * lanes]);
+                fill(&mut codes[inside.end * lanes..]);
                 let codes = &mut codes[inside.start * lanes..inside.end * lanes];
                 write(index / high / deep, (plane * rows + row) * columns, codes);
             }
         });
         Ok(())
     }
+}
+
+/// Writes each code as two bytes.
+fn widen(codes: &[u8], words: &mut [u8]) {
+    let (words, _) = words.as_chunks_mut();
+    words.iter_mut().zip(codes).for_each(|(word, code)| *word = [*code, 0]);
 }
 
 /// Writes the codes of a matrix with its rows filled up to whole quads with zeros.

@@ -101,6 +101,43 @@ pub(super) unsafe fn dispatch_dots(isa: Isa, positions: usize, blocks: usize, ti
     }
 }
 
+/// Whether a machine multiplies codes that were widened to two bytes faster than those of one: it has no instruction that sums
+/// products of bytes exactly, so that each tile would take the bytes of its data apart anew.
+pub(super) fn prefers_words(isa: Isa) -> bool {
+    match isa.tier() {
+        Tier::Avx2 => true,
+        Tier::Avx512 => !has_vnni(),
+        Tier::Portable | Tier::Neon => false,
+    }
+}
+
+/// The most positions of a tile of pairs of words, and the blocks that it computes together.
+pub(super) fn words_tile_size() -> (usize, usize) {
+    (6, 1)
+}
+
+/// Runs a tile of pairs of words.
+///
+/// # Safety
+/// The tile's pointers cover what its geometry asks for, and [`prefers_words`] holds.
+pub(super) unsafe fn dispatch_words(positions: usize, tile: &Tile<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        macro_rules! call {
+            ($($positions:literal)*) => {
+                match positions {
+                    // SAFETY: the caller's promise; the tiers that prefer words have the instructions of AVX2.
+                    $($positions => unsafe { x86::run_words(Fixed::<$positions, 2>(tile)) },)*
+                    _ => debug_assert!(false, "no tile of {positions} positions"),
+                }
+            };
+        }
+        call!(1 2 3 4 5 6);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    debug_assert!(false, "no instruction for {positions} positions of {} channels", tile.channels);
+}
+
 /// The most positions of a tile of pairs of bf16, and the blocks that it computes together.
 pub(super) fn bf16_tile_size() -> (usize, usize) {
     (MOST_POSITIONS, 2)
@@ -240,6 +277,10 @@ pub(super) mod x86 {
     #[derive(Clone, Copy)]
     struct Pairs(Avx2);
 
+    /// Products of two words, which hold codes or weights each.
+    #[derive(Clone, Copy)]
+    struct Words(Avx2);
+
     /// Products of two bf16. A value is the proof of the instruction.
     #[derive(Clone, Copy)]
     struct Bf16(Avx512);
@@ -286,6 +327,14 @@ pub(super) mod x86 {
     pub(in crate::quantized) unsafe fn run_avx2<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Pairs(Avx2::assume())) };
+    }
+
+    /// # Safety
+    /// The machine has the instructions of the AVX2 tier, and as of the kernel.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(in crate::quantized) unsafe fn run_words<K: DotKernel>(kernel: K) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(Words(Avx2::assume())) };
     }
 
     /// The low and the high nibbles of all bytes.
@@ -372,6 +421,40 @@ pub(super) mod x86 {
         }
     }
 
+    impl Dots for Words {
+        type S = Avx2;
+        type Left = __m256i;
+        type Right = __m256i;
+
+        #[inline(always)]
+        fn simd(self) -> Avx2 {
+            self.0
+        }
+        #[inline(always)]
+        unsafe fn left(self, pointer: *const u8) -> __m256i {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe { _mm256_castps_si256(_mm256_broadcast_ss(&pointer.cast::<f32>().read_unaligned())) }
+        }
+        #[inline(always)]
+        unsafe fn right(self, pointer: *const i8) -> __m256i {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe { _mm256_loadu_si256(pointer.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn nibbles(self, pointer: *const i8) -> [__m256i; 2] {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe {
+                let (bytes, low) = (_mm256_loadu_si256(pointer.cast()), _mm256_set1_epi8(15));
+                [_mm256_and_si256(bytes, low), _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low)]
+            }
+        }
+        #[inline(always)]
+        fn dot(self, sum: __m256i, left: __m256i, right: __m256i) -> __m256i {
+            // SAFETY: a value of this type exists only where the machine supports the instructions.
+            unsafe { _mm256_add_epi32(sum, _mm256_madd_epi16(left, right)) }
+        }
+    }
+
     impl Dots for Pairs {
         type S = Avx2;
         /// The even and the odd bytes, widened.
@@ -386,10 +469,9 @@ pub(super) mod x86 {
         unsafe fn left(self, pointer: *const u8) -> [__m256i; 2] {
             // SAFETY: the caller's promise, and the proof of the instructions.
             unsafe {
-                let bytes = pointer.cast::<u32>().read_unaligned();
-                let even = (bytes & 0x00ff_00ff) as i32;
-                let odd = (bytes >> 8 & 0x00ff_00ff) as i32;
-                [_mm256_set1_epi32(even), _mm256_set1_epi32(odd)]
+                // A load that spreads costs the units that multiply nothing, taking the bytes apart in one of them little.
+                let bytes = _mm256_castps_si256(_mm256_broadcast_ss(&pointer.cast::<f32>().read_unaligned()));
+                [_mm256_and_si256(bytes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16::<8>(bytes)]
             }
         }
         #[inline(always)]

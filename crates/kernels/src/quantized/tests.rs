@@ -115,7 +115,11 @@ proptest! {
         let quantizer = Quantizer { low: -1.0, high: 1.0, steps: 255.0 };
         let values: Vec<f32> = random.values(2 * inputs * plane);
         let zero = random.between(0, 255) as i32;
-        let layout = if inputs <= 4 && random.between(0, 1) == 0 { CodeLayout::Quads } else { CodeLayout::Blocks };
+        let layout = match random.between(0, 1) == 0 {
+            true if inputs <= 4 => CodeLayout::Quads,
+            true if groups != 5 => CodeLayout::Words,
+            _ => CodeLayout::Blocks,
+        };
         let plain: Vec<u8> = values.iter().map(|value| code(&quantizer, *value)).collect();
         let weights = codes(&mut random, geometry.weights_len());
         let (mut scales, mut bias) = (random.values(outputs), random.values(outputs));
@@ -170,10 +174,10 @@ proptest! {
             },
             activation,
         };
-        for isa in Isa::available() {
+        for isa in Isa::available().filter(|isa| layout != CodeLayout::Words || prefers_words(*isa)) {
             let source = match layout {
                 CodeLayout::Quads => values.clone(),
-                CodeLayout::Blocks | CodeLayout::Halves => {
+                CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => {
                     let mut blocked = vec![0.0; blocked_len(2, inputs, plane)];
                     from_plain(2, inputs, plane, &values, &mut blocked).unwrap();
                     blocked
@@ -324,6 +328,33 @@ proptest! {
             prop_assert!(plain.iter().zip(&residual).zip(&sums).all(|((a, b), sum)| a + f32::from(*b) == *sum));
         }
     }
+}
+
+#[test]
+fn words_are_for_machines_that_multiply_them_and_for_codes_that_are_multiplied_often() {
+    let of = |outputs: usize, groups: usize, kernel: usize, stride: usize| {
+        let (kernel, stride, pad) = ([1, kernel, kernel], [1, stride, stride], [0, kernel / 2, kernel / 2]);
+        ConvolutionGeometry::new(1, groups, 32, outputs, [1, 8, 8], kernel, stride, [1; 3], pad, pad).unwrap()
+    };
+    for isa in Isa::available() {
+        let takes = |geometry: ConvolutionGeometry| takes_words(isa, &geometry);
+        assert_eq!(takes(of(64, 1, 1, 1)), prefers_words(isa), "{isa}");
+        assert_eq!(takes(of(32, 2, 3, 1)), prefers_words(isa), "{isa}");
+        // Too few outputs, too many codes that are left out, groups that share blocks.
+        assert!(!takes(of(48, 1, 1, 1)) && !takes(of(64, 1, 1, 2)) && !takes(of(32, 4, 3, 1)), "{isa}");
+        let geometry = of(64, 1, 1, 1);
+        let weights = vec![1; geometry.weights_len()];
+        let packed = QuantizedWeights::of_convolution(&geometry, CodeLayout::Words, &weights).unwrap();
+        let planes = CodePlanes::of_convolution(&geometry, CodeLayout::Words).unwrap();
+        assert!(!planes.are_input());
+        let (mut words, mut output) = (vec![0; planes.len()], vec![0.0; 64 * 64]);
+        planes.pad(0, &[255; 32 * 64], &mut words).unwrap();
+        let (scaling, target) = (Scaling { zero: 0, scales: &[1.0; 64] }, QuantizedOutput::Values(&mut output));
+        let done = quantized_convolution(isa, &geometry, &packed, &scaling, &words, target, &Default::default());
+        assert_eq!(done.is_ok(), prefers_words(isa), "{isa}");
+        assert!(done.is_err() || output.iter().all(|sum| *sum == 32.0 * 255.0), "{isa}");
+    }
+    assert!(!prefers_words(Isa::portable()));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::error::{KernelError, check_exact, check_len};
 use crate::isa::Isa;
 use crate::parallel::nanoseconds_for_flops;
 
-use super::{CodePlanes, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling};
+use super::{CodePlanes, Element, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling};
 
 /// The most phases.
 const MOST_PHASES: usize = 1 << 10;
@@ -53,6 +53,7 @@ impl QuantizedTransposed {
             let of_output = deep * high * wide;
             QuantizedWeights::pack(
                 shape,
+                Element::Byte,
                 BLOCK,
                 codes,
                 &places.collect::<Vec<usize>>(),
@@ -95,7 +96,7 @@ pub fn quantized_transposed(
     let ([_, stride, _], [_, deep_stride, _]) = (weights.steps, weights.deep);
     let of_plane = stride[0] * stride[1];
     let phases = of_plane * deep_stride;
-    let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], BLOCK, &[], &[], [0, 0])?;
+    let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], Element::Byte, BLOCK, &[], &[], [0, 0])?;
     for index in 0..phases {
         let start = [index / of_plane, index % of_plane / stride[1], index % stride[1]];
         let depth = geometry.depth_phase(start[0]);

@@ -13,7 +13,7 @@ use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
 use ovir_kernels::quantized::{
     CodeLayout, CodePlanes, Decodings, Dequantizer, Encodings, MOST_TERMS, QuantizedEpilogue, QuantizedOutput,
     QuantizedResidual, QuantizedTransposed, QuantizedWeights, Quantizer, Scaling, blocked_quantize, dequantize,
-    pad_rows, quantize, quantize_rows, quantized_convolution, quantized_product, quantized_transposed,
+    pad_rows, quantize, quantize_rows, quantized_convolution, quantized_product, quantized_transposed, takes_words,
 };
 use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::convolution::{
@@ -180,7 +180,7 @@ pub(crate) fn claim_decode(context: &mut ClaimContext<'_>) -> Option<Claim> {
 
 /// Claims convolutions on blocks.
 pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    let (found, layout) = convolution_data(context.node, context.inputs)?;
+    let (found, mut layout) = convolution_data(context.node, context.inputs)?;
     let parts = &found.parts;
     if parts.root.downcast_ref::<ConvolutionBackpropData>().is_some() {
         return claim_transposed(context, &found);
@@ -190,6 +190,9 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let outputs = form.output_channels(&filter)?;
     let taps = filter.elements() / outputs.max(1);
     let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter)?, &filter).ok()?).ok()?;
+    if layout == CodeLayout::Blocks && takes_words(isa::detect(), &geometry) {
+        layout = CodeLayout::Words;
+    }
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     let format = format!("quantised convolution {filter} {layout:?}");
     let matrix = Matrix { k: taps, n: outputs, columns: outputs, is_transposed: true };
