@@ -97,7 +97,7 @@ pub struct QuantizedWeights {
     /// Bytes that lie side by side in the data.
     lanes: usize,
     element: Element,
-    /// `[output block, tap, quad of channels, 16 output channels, 4 channels]`.
+    /// `[output block, tap, quad of bytes, 16 output channels, 4 bytes]`: four channels that are bytes, or two that are words.
     values: Packed<i8>,
     /// The sums of the codes of each output channel in each row of taps: `[output block, tap deep, tap down, 16 output
     /// channels]`.

@@ -493,7 +493,6 @@ fn misfitting_rows_are_errors() {
     assert!(to_rows(0, 4, 4, &[], &mut []).is_ok());
 }
 
-/// A kernel of one tap reads padding too, where that lies behind the planes only.
 /// Inputs that are cut into bands, whose last one is shorter, with weights that are small beside them.
 #[test]
 fn bands_of_large_inputs() {
@@ -512,6 +511,7 @@ fn bands_of_large_inputs() {
     }
 }
 
+/// A kernel of one tap reads padding too, where that lies behind the planes only.
 #[test]
 fn points_padded_behind() {
     let mut random = Random::new(5);
