@@ -69,6 +69,12 @@ pub(super) const LONGEST_TASK: u64 = 2_500_000;
 /// a second cache of half a megabyte, the smallest one that is usual.
 const BAND_BYTES: usize = 160 << 10;
 
+/// Up to how many products of vectors a step has that is repeated without counting.
+const SHORT_STEP: usize = 12;
+
+/// The most positions of tiles that are computed by one call, so that a function finds their values in the first cache.
+const LONGEST_RUN: usize = 96;
+
 /// Shorter windows are read where they lie.
 const SHORTEST_PATCH: usize = 32;
 
@@ -732,16 +738,25 @@ impl Job<'_> {
         let first_tile = (pass.tap * self.depth.output + pass.z) * tiles;
         let mut position = span.start;
         while position < span.end {
-            let mut count = tile.min(span.end - position);
-            if self.ends_with_lines {
-                count = count.min(self.view.output[1] - position % self.view.output[1]);
-            }
+            let left = match self.ends_with_lines {
+                true => (span.end - position).min(self.view.output[1] - position % self.view.output[1]),
+                false => span.end - position,
+            };
+            let mut count = tile.min(left);
             if count > ANY_POSITIONS && count % 2 == 1 {
                 count = count.div_ceil(2);
             }
+            // Tiles that follow each other and read in the same way are computed by one call.
+            let step = self.step(part, position, count);
+            let most = (left / count).min((LONGEST_RUN / count).max(1));
+            let of_run = (1..most).take_while(|tile| match step {
+                SIDE_BY_SIDE => self.lies_side_by_side(position, (tile + 1) * count),
+                _ => self.step(part, position + tile * count, count) == step,
+            });
+            let of_run = 1 + of_run.count();
             let offset = part.target + (pass.z * self.positions + position) * BLOCK;
             let next = first_next + (first_tile + position / tile) * steps * next_step;
-            let (next, next_step) = match next + steps * next_step <= self.weights.values.len() {
+            let (next, next_step) = match next + of_run * steps * next_step <= self.weights.values.len() {
                 true => (self.weights.values[next..].as_ptr(), next_step),
                 false => (self.weights.values[weights..].as_ptr(), 0),
             };
@@ -772,42 +787,50 @@ impl Job<'_> {
                 group_outputs: self.group_outputs,
                 mixture: part.mixture,
                 position,
+                tiles: of_run,
                 limits,
                 next,
                 next_step,
+                next_tile: steps * next_step,
             };
-            // SAFETY: the tile lies inside the output, and everything it reads inside the slices that were checked.
+            // SAFETY: the tiles lie inside the output, and everything they read inside the slices that were checked.
             unsafe {
-                match (self.is_dense, self.view.stride[1]) {
-                    _ if !part.mixture.is_null() && self.lies_side_by_side(position, count) => {
-                        run_tile::<STRADDLING_BESIDE>(self.isa, count, blocks, call);
-                    }
-                    _ if !part.mixture.is_null() => run_tile::<STRADDLING>(self.isa, count, blocks, call),
-                    _ if self.shares_blocks => run_tile::<SHARED>(self.isa, count, blocks, call),
-                    _ if self.lies_side_by_side(position, count) => {
-                        run_tile::<SIDE_BY_SIDE>(self.isa, count, blocks, call);
-                    }
-                    _ if self.layout == BlockedInput::Blocked && self.ends_with_lines => {
-                        run_tile::<IN_LINE>(self.isa, count, blocks, call);
-                    }
-                    (true, 1) => run_tile::<1>(self.isa, count, blocks, call),
-                    (true, 2) => run_tile::<2>(self.isa, count, blocks, call),
-                    _ => run_tile::<APART>(self.isa, count, blocks, call),
+                match step {
+                    STRADDLING_BESIDE => run_tiles::<STRADDLING_BESIDE>(self.isa, count, blocks, call),
+                    STRADDLING => run_tiles::<STRADDLING>(self.isa, count, blocks, call),
+                    SHARED => run_tiles::<SHARED>(self.isa, count, blocks, call),
+                    SIDE_BY_SIDE => run_tiles::<SIDE_BY_SIDE>(self.isa, count, blocks, call),
+                    IN_LINE => run_tiles::<IN_LINE>(self.isa, count, blocks, call),
+                    1 => run_tiles::<1>(self.isa, count, blocks, call),
+                    2 => run_tiles::<2>(self.isa, count, blocks, call),
+                    _ => run_tiles::<APART>(self.isa, count, blocks, call),
                 }
             }
+            let count = of_run * count;
             if let Some(op) = self.epilogue.activation.function().filter(|_| pass.ends) {
                 for block in 0..blocks {
                     let line = call.output.wrapping_add(block * block_stride);
-                    // SAFETY: the tile's lines lie in the output.
+                    // SAFETY: the lines of the tiles lie in the output.
                     unsafe { unary::apply(self.isa, op, line, line, count * BLOCK) };
                 }
             }
             position += count;
         }
     }
-}
 
-impl Job<'_> {
+    /// How a tile at a position reads: one of the constants, or how far apart in a line of a plain input.
+    fn step(&self, part: &Part, position: usize, count: usize) -> usize {
+        match (part.mixture.is_null(), self.lies_side_by_side(position, count)) {
+            (false, true) => STRADDLING_BESIDE,
+            (false, false) => STRADDLING,
+            _ if self.shares_blocks => SHARED,
+            (true, true) => SIDE_BY_SIDE,
+            _ if self.layout == BlockedInput::Blocked && self.ends_with_lines => IN_LINE,
+            _ if self.is_dense && self.view.stride[1] <= 2 => self.view.stride[1],
+            _ => APART,
+        }
+    }
+
     /// The tiles of a band, of which a plane has so many. Where a group's input is too large for the cache, and it costs less to
     /// read the weights once for each band than the input once for each part, what a band reads is small enough.
     fn band(&self, tiles: usize, parts: usize) -> usize {
@@ -909,23 +932,28 @@ pub(super) struct Call {
     /// The groups of the block, if they straddle blocks.
     pub(super) mixture: *const Mixture,
     pub(super) position: usize,
+    /// How many tiles are computed, one behind the other.
+    pub(super) tiles: usize,
     pub(super) limits: (f32, f32),
     /// Weights of the next task, of which each step asks for some: where they begin for this tile.
     pub(super) next: *const f32,
     /// Elements from one step's to the next step's.
     pub(super) next_step: usize,
+    /// Elements from one tile's to the next tile's.
+    pub(super) next_tile: usize,
 }
 
 /// A tile with its number of positions and output blocks known to the compiler; `VECTORS` is the number of vectors
 /// that hold those blocks.
 struct Fixed<const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(Call);
 
-/// Computes a tile. Where `STEP` is none of the constants, the tile lies in one line of a plain input, neighbouring positions
-/// read that far apart, and every tap lies inside.
+/// Computes tiles one behind the other. Where `STEP` is none of the constants, each lies in one line of a plain input,
+/// neighbouring positions read that far apart, and every tap lies inside. Where it is [`SIDE_BY_SIDE`], all tiles do, in
+/// one line or in lines that follow each other without a gap.
 ///
 /// # Safety
 /// The call's pointers cover what the geometry asks for.
-pub(super) unsafe fn run_tile<const STEP: usize>(isa: Isa, positions: usize, blocks: usize, call: Call) {
+pub(super) unsafe fn run_tiles<const STEP: usize>(isa: Isa, positions: usize, blocks: usize, call: Call) {
     macro_rules! call {
         ($vectors:literal: $($positions:literal)*) => {
             match positions {
@@ -954,47 +982,61 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let call = self.0;
+        let mut call = self.0;
         let per_block = BLOCK / S::LANES;
         if POSITIONS * VECTORS > MOST_SUMS || VECTORS > MOST_BLOCKS * per_block {
             return;
         }
-        let line = |block: usize| block * call.block_stride;
-        prefetch_tile::<_, POSITIONS>(call.output, BLOCK, VECTORS / per_block, line);
-        prefetch_tile::<_, POSITIONS>(call.residual, BLOCK, VECTORS / per_block, line);
-        // SAFETY: `run_tile` was promised that the pointers cover what the geometry asks for.
-        unsafe {
-            let sums = match STEP {
-                APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
-                // Blocks of several groups are computed one by one.
-                STRADDLING | STRADDLING_BESIDE if VECTORS > per_block => {
-                    debug_assert!(false, "several blocks of several groups");
-                    return;
-                }
-                STRADDLING | STRADDLING_BESIDE => mixed::<S, POSITIONS, VECTORS, STEP>(s, &call),
-                IN_LINE => in_line::<S, POSITIONS, VECTORS>(s, &call),
-                // With one vector of outputs each value read serves one product, so that the load ports set the pace:
-                // the addresses must come from one pointer, not from an array that lies on the stack.
-                SIDE_BY_SIDE if VECTORS == 1 => side_by_side::<S, POSITIONS, VECTORS>(s, &call),
-                SIDE_BY_SIDE => {
-                    let view = &call.view;
-                    let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
-                    let first = ((y - view.pad[0]) * view.input[1] + x - view.pad[1]) * BLOCK;
-                    let pointers = std::array::from_fn(|position| call.input.add(first + position * BLOCK));
-                    let sums = [[s.splat(0.0); VECTORS]; POSITIONS];
-                    interior::<S, POSITIONS, VECTORS, STEP>(s, &call, &pointers, sums)
-                }
-                _ => along_line::<S, POSITIONS, VECTORS, STEP>(s, &call),
-            };
-            finish(s, &call, sums);
+        // Where tiles lie side by side, so does what they read.
+        let mut first = match STEP {
+            SIDE_BY_SIDE => call.first_place(),
+            _ => call.input,
+        };
+        for _ in 0..call.tiles {
+            let line = |block: usize| block * call.block_stride;
+            prefetch_tile::<_, POSITIONS>(call.output, BLOCK, VECTORS / per_block, line);
+            prefetch_tile::<_, POSITIONS>(call.residual, BLOCK, VECTORS / per_block, line);
+            // SAFETY: `run_tiles` was promised that the pointers cover what the geometry asks for.
+            unsafe {
+                let sums = match STEP {
+                    APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
+                    // Blocks of several groups are computed one by one.
+                    STRADDLING | STRADDLING_BESIDE if VECTORS > per_block => {
+                        debug_assert!(false, "several blocks of several groups");
+                        return;
+                    }
+                    STRADDLING | STRADDLING_BESIDE => mixed::<S, POSITIONS, VECTORS, STEP>(s, &call),
+                    IN_LINE => in_line::<S, POSITIONS, VECTORS>(s, &call),
+                    SIDE_BY_SIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &call, first),
+                    _ => along_line::<S, POSITIONS, VECTORS, STEP>(s, &call),
+                };
+                finish(s, &call, sums);
+            }
+            first = first.wrapping_add(POSITIONS * BLOCK);
+            call.position += POSITIONS;
+            call.output = call.output.wrapping_add(POSITIONS * BLOCK);
+            call.next = call.next.wrapping_add(call.next_tile);
+            if !call.residual.is_null() {
+                call.residual = call.residual.wrapping_add(POSITIONS * BLOCK);
+            }
         }
+    }
+}
+
+impl Call {
+    /// Where the first position reads by the first tap, which lies inside of a blocked input.
+    #[inline(always)]
+    fn first_place(&self) -> *const f32 {
+        let view = &self.view;
+        let (y, x) = (self.position / view.output[1], self.position % view.output[1]);
+        self.input.wrapping_add(((y - view.pad[0]) * view.input[1] + x - view.pad[1]) * BLOCK)
     }
 }
 
 /// The sums of a tile in one line of a plain input, whose positions read `STEP` elements apart.
 ///
 /// # Safety
-/// As of [`run_tile`].
+/// As of [`run_tiles`].
 #[inline(always)]
 unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(
     s: S,
@@ -1029,18 +1071,18 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
     }
 }
 
-/// The sums of a tile of a blocked input whose positions lie side by side, with every tap inside.
+/// The sums of a tile of a blocked input whose positions lie side by side, with every tap inside; the first one reads `line`
+/// by the first tap.
 ///
 /// # Safety
-/// As of [`run_tile`].
+/// As of [`run_tiles`].
 #[inline(always)]
 unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     s: S,
     call: &Call,
+    mut line: *const f32,
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let view = &call.view;
-    let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
-    let mut line = call.input.wrapping_add(((y - view.pad[0]) * view.input[1] + x - view.pad[1]) * BLOCK);
     let mut own = (call.weights, call.next);
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for _ in 0..call.taps[0] {
@@ -1060,7 +1102,7 @@ unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
 /// of them are left out, and those that do for the first or the last one take the others.
 ///
 /// # Safety
-/// As of [`run_tile`].
+/// As of [`run_tiles`].
 #[inline(always)]
 unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     s: S,
@@ -1117,7 +1159,7 @@ fn next_tap(call: &Call, (weights, next): (*const f32, *const f32)) -> (*const f
 /// output line `y`, and its first position reads the column `start` by the first tap.
 ///
 /// # Safety
-/// As of [`run_tile`].
+/// As of [`run_tiles`].
 #[inline(always)]
 unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     s: S,
@@ -1177,20 +1219,38 @@ unsafe fn beside<S: Simd, const POSITIONS: usize, const VECTORS: usize, const BE
         // One pointer that moves on: the others are at constant distances from it.
         let mut place = first.wrapping_add(lane);
         lane = 0;
-        for _ in 0..lanes {
-            prefetch_far(next);
-            next = next.wrapping_add(call.next_step);
-            // SAFETY: the caller's promise.
-            unsafe {
-                let right = load_weights::<S, VECTORS>(s, call, weights);
-                for position in BEFORE..POSITIONS - AFTER {
-                    let left = s.splat(*place.wrapping_add(position * BLOCK));
-                    for vector in 0..VECTORS {
-                        sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
+        let mut left = lanes;
+        macro_rules! step {
+            ($ahead:literal) => {
+                prefetch_far(next);
+                next = next.wrapping_add(call.next_step);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let right = load_weights::<S, VECTORS>(s, call, weights.add($ahead * BLOCK));
+                    for position in BEFORE..POSITIONS - AFTER {
+                        let left = s.splat(*place.wrapping_add(position * BLOCK + $ahead));
+                        for vector in 0..VECTORS {
+                            sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
+                        }
                     }
                 }
-                weights = weights.add(BLOCK);
+            };
+        }
+        // Where a step has few products, counting steps would take a good part of the time.
+        if POSITIONS * VECTORS <= SHORT_STEP {
+            while left >= 4 {
+                step!(0);
+                step!(1);
+                step!(2);
+                step!(3);
+                weights = weights.wrapping_add(4 * BLOCK);
+                place = place.wrapping_add(4);
+                left -= 4;
             }
+        }
+        for _ in 0..left {
+            step!(0);
+            weights = weights.wrapping_add(BLOCK);
             place = place.wrapping_add(1);
         }
         first = first.wrapping_add(call.channel_step);
@@ -1225,7 +1285,7 @@ unsafe fn load_weights<S: Simd, const VECTORS: usize>(s: S, call: &Call, weights
 /// channels that a lane has nothing to do with stay out of it, even where they are no numbers.
 ///
 /// # Safety
-/// As of [`run_tile`].
+/// As of [`run_tiles`].
 #[inline(always)]
 unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(
     s: S,
@@ -1244,7 +1304,7 @@ unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STE
                 ..*call
             };
             let own = match STEP {
-                STRADDLING_BESIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &part),
+                STRADDLING_BESIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &part, part.first_place()),
                 _ => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &part),
             };
             for vector in 0..VECTORS {
@@ -1262,7 +1322,7 @@ unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STE
 /// The sums of all products.
 ///
 /// # Safety
-/// As of [`run_tile`].
+/// As of [`run_tiles`].
 #[inline(always)]
 unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STEP: usize>(
     s: S,
@@ -1490,7 +1550,7 @@ unsafe fn step_shared<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
 /// limits and stores.
 ///
 /// # Safety
-/// As of [`run_tile`].
+/// As of [`run_tiles`].
 #[inline(always)]
 unsafe fn finish<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     s: S,

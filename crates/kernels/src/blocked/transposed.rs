@@ -7,7 +7,7 @@
 
 use super::direct::{
     ANY_POSITIONS, APART, Call, IN_LINE, LONGEST_TASK, MOST_SUMS, NARROWEST, Parts, SHORTEST_TASK, SIDE_BY_SIDE, TASKS,
-    lanes_of, run_tile,
+    lanes_of, run_tiles,
 };
 use super::narrow::{Line, MOST_NARROW};
 use super::{BLOCK, blocked_len};
@@ -391,6 +391,8 @@ impl Job<'_> {
             limits: if ends { part_epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) },
             next,
             next_step,
+            next_tile: 0,
+            tiles: 1,
         };
         let unary = self.epilogue.activation.function().filter(|_| ends);
         let mut sums = Sums([0.0; MOST_SUMS * BLOCK]);
@@ -461,12 +463,12 @@ impl Job<'_> {
         // SAFETY: the tile lies inside the output or the sums, and everything it reads inside the slices that were checked.
         unsafe {
             match () {
-                () if call.channels == 0 => run_tile::<APART>(self.isa, count, blocks, call),
+                () if call.channels == 0 => run_tiles::<APART>(self.isa, count, blocks, call),
                 () if cut.is_pointwise || tile.is_inside(at) => {
-                    run_tile::<SIDE_BY_SIDE>(self.isa, count, blocks, call);
+                    run_tiles::<SIDE_BY_SIDE>(self.isa, count, blocks, call);
                 }
-                () if cut.ends_with_lines => run_tile::<IN_LINE>(self.isa, count, blocks, call),
-                () => run_tile::<APART>(self.isa, count, blocks, call),
+                () if cut.ends_with_lines => run_tiles::<IN_LINE>(self.isa, count, blocks, call),
+                () => run_tiles::<APART>(self.isa, count, blocks, call),
             }
         }
         if let Some(op) = unary {
