@@ -150,6 +150,8 @@ impl BroadcastGeometry {
 
 /// An element type with arithmetic.
 pub trait Number: Copy + PartialEq + PartialOrd + Send + Sync + Default + 'static {
+    /// One.
+    const ONE: Self;
     /// Whether the value is not zero.
     fn truth(self) -> bool {
         self != Self::default()
@@ -179,6 +181,7 @@ pub trait Number: Copy + PartialEq + PartialOrd + Send + Sync + Default + 'stati
 macro_rules! floats {
     ($($type:ty: $remainder:expr),*) => {
         $(impl Number for $type {
+            const ONE: Self = 1.0;
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self + other }
             #[inline(always)]
@@ -190,9 +193,15 @@ macro_rules! floats {
             #[inline(always)]
             fn floor_over(self, other: Self) -> Self { (self / other).floor() }
             #[inline(always)]
-            fn greater(self, other: Self) -> Self { if self >= other || self.is_nan() { self } else { other } }
+            fn greater(self, other: Self) -> Self {
+                let greater = if other > self { other } else { self };
+                if other.is_nan() { self + other } else { greater }
+            }
             #[inline(always)]
-            fn lesser(self, other: Self) -> Self { if self <= other || self.is_nan() { self } else { other } }
+            fn lesser(self, other: Self) -> Self {
+                let lesser = if other < self { other } else { self };
+                if other.is_nan() { self + other } else { lesser }
+            }
             #[inline(always)]
             fn power(self, other: Self) -> Self { self.powf(other) }
             #[inline(always)]
@@ -262,6 +271,7 @@ macro_rules! quotient {
 macro_rules! integers {
     ($($type:ty: |$a:ident, $b:ident| $quotient:expr;)*) => {
         $(impl Number for $type {
+            const ONE: Self = 1;
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
             #[inline(always)]
@@ -503,6 +513,8 @@ macro_rules! functions {
     };
 }
 
+// Where the result replaces an operand, compilers make of a choice between the operand and another value a store of some lanes
+// only, which takes some processors (those of AMD without AVX-512) ten times as long. So what is chosen is never the operand.
 functions! { binary_functions, T,
     Add => |a, b| a.plus(b);
     Sub => |a, b| a.minus(b);
@@ -515,7 +527,7 @@ functions! { binary_functions, T,
     SquaredDifference => |a, b| { let d = a.minus(b); d.times(d) };
     Mod => |a, b| a.remainder(b);
     FloorMod => |a, b| a.floor_remainder(b);
-    PRelu => |a, b| if a < T::default() { a.times(b) } else { a };
+    PRelu => |a, b| a.times(if a < T::default() { b } else { T::ONE });
 }
 
 functions! { compare_functions, u8,
