@@ -32,6 +32,9 @@ pub(super) const MOST_BLOCKS: usize = 3;
 /// The most sums of a tile, in vectors.
 pub(super) const MOST_SUMS: usize = 28;
 
+/// The most positions of a tile of half a block: the first channels of one whose other half has none.
+const HALF_POSITIONS: usize = 12;
+
 /// How far apart neighbouring positions of a tile read, where that is a matter of the geometry.
 pub(super) const APART: usize = 0;
 
@@ -52,6 +55,9 @@ const STRADDLING_BESIDE: usize = usize::MAX - 4;
 
 /// The narrowest lines of a blocked input with which tiles end.
 pub(super) const NARROWEST: usize = 12;
+
+/// The channels of half a block.
+const HALF_BLOCK: usize = BLOCK / 2;
 
 /// How many input channels before their turn weights are asked for: those of a layer seldom lie in the first cache.
 const AHEAD: usize = 12;
@@ -416,10 +422,17 @@ pub fn blocked_convolution(
     let groups = if shares_blocks || is_straddling { outputs.div_ceil(BLOCK) } else { groups };
     let ends_with_lines = layout == BlockedInput::Plain
         || (taps != [1, 1] && view.stride[1] == 1 && view.output[1] >= NARROWEST && !shares_blocks && !is_straddling);
+    // Where a vector is half a block, channels that would fill the other half alone are not computed.
+    let is_halved = isa.tier() == Tier::Avx2
+        && groups == 1
+        && !shares_blocks
+        && !is_straddling
+        && matches!(outputs % BLOCK, 1..=HALF_BLOCK);
     let job = Job {
         isa,
         weights,
         layout,
+        is_halved,
         epilogue,
         input,
         image_step: input.len() / view.batch.max(1),
@@ -441,8 +454,9 @@ pub fn blocked_convolution(
     };
     let span = if ends_with_lines { view.output[1] } else { positions };
     let parts = Parts::new(isa, job.per_group);
-    let tile = parts.tile(span, parts.of(0).len());
-    let tile_flops = 2 * tile * parts.of(0).len() * BLOCK * inputs * depth.taps * taps[0] * taps[1];
+    let (tile, channels) =
+        (job.tile(&parts, 0, span), if job.is_half(0) { HALF_BLOCK } else { parts.of(0).len() * BLOCK });
+    let tile_flops = 2 * tile * channels * inputs * depth.taps * taps[0] * taps[1];
     let tiles = positions.div_ceil(tile);
     // Enough tasks to share evenly, each far longer than what it takes to hand it out.
     // With a depth they are longer, so that the weights of one tap along it serve several tiles.
@@ -472,7 +486,7 @@ pub fn blocked_convolution(
             }
             let span_of_task = first_tile * tile..positions.min((first_tile + run) * tile);
             let planes_of_task = layer * planes..depth.output.min((layer + 1) * planes);
-            let tile = parts.tile(span, blocks.len());
+            let tile = job.tile(&parts, part, span);
             let first = group * job.per_group + blocks.start;
             // SAFETY: lengths were checked, and tasks write disjoint parts of the output.
             unsafe { job.run(image, group, first, blocks.len(), planes_of_task, span_of_task, tile) };
@@ -623,6 +637,8 @@ struct Job<'a> {
     is_dense: bool,
     /// Whether tiles end with lines, so that neighbouring positions read at one distance.
     ends_with_lines: bool,
+    /// Whether only half of the last block is computed.
+    is_halved: bool,
     /// Whether several groups lie in one block.
     shares_blocks: bool,
     /// Groups, or blocks of groups, that tasks have one of.
@@ -684,6 +700,7 @@ impl Job<'_> {
         let (bias, slopes) = lanes_of(self.epilogue, channel);
         let part = Part {
             blocks,
+            is_half: self.is_half(block),
             tile,
             lanes,
             source: image * self.image_step + input_block * self.channel_step,
@@ -778,6 +795,7 @@ impl Job<'_> {
                 channel_step: self.channel_step,
                 weights: self.weights.values[weights..].as_ptr(),
                 weights_block: part.block_weights,
+                is_half: part.is_half,
                 bias: if pass.ends { part.bias } else { NO_BIAS.as_ptr() },
                 slopes: if pass.ends { part.slopes } else { std::ptr::null() },
                 residual,
@@ -815,6 +833,20 @@ impl Job<'_> {
                 }
             }
             position += count;
+        }
+    }
+
+    /// Whether only half of a block is computed.
+    fn is_half(&self, block: usize) -> bool {
+        self.is_halved && block + 1 == self.blocks
+    }
+
+    /// The positions of a tile of a part, of which a span has some.
+    fn tile(&self, parts: &Parts, part: usize, span: usize) -> usize {
+        let blocks = parts.of(part);
+        match self.is_half(blocks.start) {
+            true => span.div_ceil(span.div_ceil(HALF_POSITIONS)),
+            false => parts.tile(span, blocks.len()),
         }
     }
 
@@ -869,6 +901,8 @@ impl Job<'_> {
 struct Part {
     /// Output blocks.
     blocks: usize,
+    /// Whether only half of the block is computed.
+    is_half: bool,
     /// Positions of a tile.
     tile: usize,
     lanes: usize,
@@ -920,6 +954,8 @@ pub(super) struct Call {
     pub(super) weights: *const f32,
     /// Elements from the weights of one output block, or of one straddling group, to those of the next.
     pub(super) weights_block: usize,
+    /// Whether only half of the block is computed; the other half becomes zero.
+    pub(super) is_half: bool,
     pub(super) bias: *const f32,
     pub(super) slopes: *const f32,
     pub(super) residual: *const f32,
@@ -966,6 +1002,8 @@ pub(super) unsafe fn run_tiles<const STEP: usize>(isa: Isa, positions: usize, bl
         #[cfg(target_arch = "aarch64")]
         (Tier::Neon, _) => call!(4: 1 2 3 4 5 6),
         #[cfg(target_arch = "x86_64")]
+        (Tier::Avx2, _) if call.is_half => call!(1: 1 2 3 4 5 6 7 8 9 10 11 12),
+        #[cfg(target_arch = "x86_64")]
         (Tier::Avx2, _) => call!(2: 1 2 3 4 5 6),
         #[cfg(target_arch = "x86_64")]
         (Tier::Avx512, 1) => call!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 16 18 20 22 24 26 28),
@@ -994,8 +1032,9 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
         };
         for _ in 0..call.tiles {
             let line = |block: usize| block * call.block_stride;
-            prefetch_tile::<_, POSITIONS>(call.output, BLOCK, VECTORS / per_block, line);
-            prefetch_tile::<_, POSITIONS>(call.residual, BLOCK, VECTORS / per_block, line);
+            let blocks = VECTORS.div_ceil(per_block);
+            prefetch_tile::<_, POSITIONS>(call.output, BLOCK, blocks, line);
+            prefetch_tile::<_, POSITIONS>(call.residual, BLOCK, blocks, line);
             // SAFETY: `run_tiles` was promised that the pointers cover what the geometry asks for.
             unsafe {
                 let sums = match STEP {
@@ -1575,6 +1614,10 @@ unsafe fn finish<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
                 }
                 s.store(call.output.add(place), s.min(high, s.max(low, sum)));
             }
+        }
+        for vector in VECTORS..per_block {
+            // SAFETY: the place lies in the block.
+            unsafe { s.store(call.output.add(position * BLOCK + vector * S::LANES), s.splat(0.0)) };
         }
     }
 }

@@ -379,6 +379,7 @@ impl Job<'_> {
             channel_step: from_deep * self.plane * BLOCK,
             weights: self.weights.values[weights..].as_ptr(),
             weights_block: steps * BLOCK,
+            is_half: false,
             bias: bias.as_ptr(),
             slopes: slopes.as_ref().filter(|_| ends).map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
             residual: std::ptr::null(),
