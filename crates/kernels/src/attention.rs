@@ -437,11 +437,11 @@ impl Task<'_> {
             unsafe { self.soften(first, count, start, keys, scores, &mut progress, target) };
             let product = self.product(keys, (scores, SCORES_ROW), (target, g.output_strides[2]));
             let product = Tile { accumulate: true, ..product };
-            for column in (0..g.value_depth).step_by(panels.width) {
-                let b = packed.wrapping_add(panels.keys + column * g.keys + start * panels.width);
-                let columns = panels.width.min(g.value_depth - column);
-                // SAFETY: the panel, the weights and the rows of the result have the rows and columns.
-                unsafe { run_tile(self.isa, count, Tile { b, c: target.add(column), columns, ..product }) };
+            if g.value_depth > 0 {
+                let b = packed.wrapping_add(panels.keys + start * panels.width);
+                let product = Tile { b, b_panel: panels.width * g.keys, columns: g.value_depth, ..product };
+                // SAFETY: the panels, the weights and the rows of the result have the rows and columns.
+                unsafe { run_tile(self.isa, count, product) };
             }
         }
         // SAFETY: the rows are the task's own.
@@ -466,12 +466,10 @@ impl Task<'_> {
         match self.queries_and_keys {
             QueriesAndKeys::Values(q, _) => {
                 let product = self.product(g.depth, (from(q, query).as_ptr(), row), (scores, SCORES_ROW));
-                for column in (0..keys.len()).step_by(panels.width) {
-                    let b = packed.wrapping_add((keys.start + column) * g.depth);
-                    let columns = panels.width.min(keys.len() - column);
-                    // SAFETY: the panel, the queries and the scores have the rows and columns.
-                    unsafe { run_tile(self.isa, count, Tile { b, c: scores.add(column), columns, ..product }) };
-                }
+                let b = packed.wrapping_add(keys.start * g.depth);
+                let product = Tile { b, b_panel: panels.width * g.depth, columns: keys.len(), ..product };
+                // SAFETY: the panels, the queries and the scores have the rows and columns.
+                unsafe { run_tile(self.isa, count, product) };
             }
             QueriesAndKeys::Codes(q, _, zeros) => {
                 let coded = CodedScores::new(self.isa, g.depth, zeros);
@@ -496,7 +494,10 @@ impl Task<'_> {
             a,
             a_row,
             a_step: 1,
+            tiles: 1,
+            a_tile: 0,
             b: a,
+            b_panel: 0,
             next: a,
             next_step: 0,
             c,

@@ -274,6 +274,7 @@ impl<P: PanelSource> Block<'_, P> {
         let mut row = rows.start;
         while row < rows.end {
             let height = self.left.tile.min(rows.end - row);
+            let tiles = (rows.end - row) / height;
             let advance = |pointer: *const f32, by: usize| {
                 if pointer.is_null() { pointer } else { pointer.wrapping_add(by) }
             };
@@ -283,17 +284,20 @@ impl<P: PanelSource> Block<'_, P> {
                 }
                 _ => (std::ptr::null(), 0),
             };
-            let (offset, a_row, a_step) = match self.left.row_stride {
-                Some(stride) => (row * stride + first, stride, 1),
-                None => (row * self.k + first * self.left.tile, 1, self.left.tile),
+            let (offset, a_row, a_step, a_tile) = match self.left.row_stride {
+                Some(stride) => (row * stride + first, stride, 1, height * stride),
+                None => (row * self.k + first * self.left.tile, 1, self.left.tile, height * self.k),
             };
-            debug_assert!(row + height <= self.left.rows);
+            debug_assert!(row + tiles * height <= self.left.rows);
             let tile = Tile {
                 k: steps,
                 a: self.left.values.as_ptr().wrapping_add(offset),
                 a_row,
                 a_step,
+                tiles,
+                a_tile,
                 b: panel,
+                b_panel: 0,
                 c: self.c.wrapping_add(row * self.c_row + column),
                 c_row: self.c_row,
                 columns,
@@ -306,10 +310,10 @@ impl<P: PanelSource> Block<'_, P> {
                 next,
                 next_step,
             };
-            next = next.wrapping_add(steps * next_step);
-            // SAFETY: the tile lies inside the operands and the result by the caller's promise.
+            next = next.wrapping_add(tiles * steps * next_step);
+            // SAFETY: the tiles lie inside the operands and the result by the caller's promise.
             unsafe { micro::run(self.isa, height, tile) };
-            row += height;
+            row += tiles * height;
         }
     }
 }

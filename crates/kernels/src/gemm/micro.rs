@@ -31,7 +31,7 @@ pub(crate) const fn tile_rows(isa: Isa, m: usize) -> usize {
     m.div_ceil(m.div_ceil(most_tile_rows(isa)))
 }
 
-/// One call of the micro-kernel: a tile of `rows` (chosen by the caller) by `columns`.
+/// One call of the micro-kernel: tiles of `rows` (chosen by the caller) by `columns`, one below the other.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
     /// Steps along the shared axis.
@@ -42,13 +42,19 @@ pub(crate) struct Tile {
     pub(crate) a_row: usize,
     /// Elements from one step of A to the next; 1 in place.
     pub(crate) a_step: usize,
+    /// How many tiles there are.
+    pub(crate) tiles: usize,
+    /// Elements from A of one tile to A of the next.
+    pub(crate) a_tile: usize,
     /// A panel of B: `panel_width` values for each step, also beyond `columns`.
     pub(crate) b: *const f32,
+    /// Elements from one panel of B to the next.
+    pub(crate) b_panel: usize,
     /// The tile of C.
     pub(crate) c: *mut f32,
     /// Elements from one row of C to the next.
     pub(crate) c_row: usize,
-    /// Columns to store, at most `panel_width`.
+    /// Columns to store, at least one: those of as many panels as they fill.
     pub(crate) columns: usize,
     /// Whether to start from what C holds instead of zero.
     pub(crate) accumulate: bool,
@@ -71,11 +77,30 @@ pub(crate) struct Tile {
 /// A tile with its number of rows and vectors known to the compiler.
 struct Fixed<const ROWS: usize, const VECTORS: usize, const PACKED: bool>(Tile);
 
-/// Computes a tile of `rows` rows.
+/// Computes tiles of `rows` rows.
 ///
 /// # Safety
 /// All pointers cover what the fields say, and `rows` is at most [`most_tile_rows`].
 pub(crate) unsafe fn run(isa: Isa, rows: usize, tile: Tile) {
+    let (width, rest) = (panel_width(isa), tile.columns % panel_width(isa));
+    if tile.columns > width && (1..=isa.lanes()).contains(&rest) {
+        // The last panel is half empty, and so are tiles of it.
+        let whole = tile.columns - rest;
+        let last = Tile {
+            b: tile.b.wrapping_add(whole / width * tile.b_panel),
+            c: tile.c.wrapping_add(whole),
+            columns: rest,
+            column_bias: moved(tile.column_bias, whole),
+            residual: moved(tile.residual, whole),
+            ..tile
+        };
+        // SAFETY: the caller's promise; the two parts share no columns.
+        unsafe {
+            run(isa, rows, Tile { columns: whole, ..tile });
+            run(isa, rows, last);
+        }
+        return;
+    }
     let packed = tile.a_row == 1 && tile.a_step != 1;
     let narrow = tile.columns <= isa.lanes();
     macro_rules! call {
@@ -108,18 +133,41 @@ impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool> Kernel for Fix
         if ROWS > S::TILE_ROWS {
             return;
         }
-        let tile = self.0;
-        // SAFETY: `run` was promised that every pointer covers what the fields say.
-        unsafe {
-            // A vector may begin in the middle of a line, so that the last one ends in another.
-            let line = |vector: usize| (vector * S::LANES).min(tile.columns - 1);
-            prefetch_tile::<_, ROWS>(tile.c, tile.c_row, VECTORS + 1, line);
-            prefetch_tile::<_, ROWS>(tile.residual, tile.residual_row, VECTORS + 1, line);
-            let sums = start::<S, ROWS, VECTORS>(s, &tile);
-            let sums = multiply::<S, ROWS, VECTORS, PACKED>(s, &tile, sums);
-            finish::<S, ROWS, VECTORS>(s, &tile, sums);
+        let width = 2 * S::LANES;
+        let mut row = self.0;
+        for _ in 0..row.tiles {
+            let (mut tile, mut left) = (row, row.columns);
+            while left > 0 {
+                tile.columns = left.min(width);
+                // SAFETY: `run` was promised that every pointer covers what the fields say.
+                unsafe {
+                    // A vector may begin in the middle of a line, so that the last one ends in another.
+                    let line = |vector: usize| (vector * S::LANES).min(tile.columns - 1);
+                    prefetch_tile::<_, ROWS>(tile.c, tile.c_row, VECTORS + 1, line);
+                    prefetch_tile::<_, ROWS>(tile.residual, tile.residual_row, VECTORS + 1, line);
+                    let sums = start::<S, ROWS, VECTORS>(s, &tile);
+                    let sums = multiply::<S, ROWS, VECTORS, PACKED>(s, &tile, sums);
+                    finish::<S, ROWS, VECTORS>(s, &tile, sums);
+                }
+                left -= tile.columns;
+                tile.b = tile.b.wrapping_add(tile.b_panel);
+                tile.c = tile.c.wrapping_add(width);
+                tile.column_bias = moved(tile.column_bias, width);
+                tile.residual = moved(tile.residual, width);
+            }
+            row.a = row.a.wrapping_add(row.a_tile);
+            row.c = row.c.wrapping_add(ROWS * row.c_row);
+            row.row_bias = moved(row.row_bias, ROWS);
+            row.residual = moved(row.residual, ROWS * row.residual_row);
+            row.next = row.next.wrapping_add(row.k * row.next_step);
         }
     }
+}
+
+/// A pointer moved on, unless there is none.
+#[inline(always)]
+fn moved(pointer: *const f32, by: usize) -> *const f32 {
+    if pointer.is_null() { pointer } else { pointer.wrapping_add(by) }
 }
 
 /// The sums before the first step.
