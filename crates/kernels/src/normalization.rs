@@ -279,24 +279,48 @@ impl Kernel for Response<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let len = self.center.len();
-        let mut index = 0;
-        while index < len {
-            let count = (len - index).min(S::LANES);
+        let whole = len - len % S::LANES;
+        let (center, output) = (self.center.as_ptr(), self.output.as_mut_ptr());
+        for index in (0..whole).step_by(S::LANES) {
             let mut squares = s.splat(0.0);
             for plane in self.around.chunks_exact(len) {
-                // SAFETY: `count` values from the index on lie in the plane.
-                let value = unsafe { s.load_partial(plane.as_ptr().add(index), count) };
+                // SAFETY: a vector from the index on lies in the plane.
+                let value = unsafe { s.load(plane.as_ptr().add(index)) };
                 squares = s.fma(value, value, squares);
             }
-            let base = s.fma(squares, s.splat(self.factor), s.splat(self.bias));
-            let power = exp(s, s.mul(log(s, base), s.splat(-self.beta)));
+            let power = self.power(s, squares);
+            // SAFETY: as above, for the center and the output.
+            unsafe { s.store(output.add(index), s.mul(s.load(center.add(index)), power)) };
+        }
+        if whole < len {
+            let count = len - whole;
+            let mut squares = s.splat(0.0);
+            for plane in self.around.chunks_exact(len) {
+                // SAFETY: so many values lie in the plane behind the whole vectors.
+                let value = unsafe { s.load_partial(plane.as_ptr().add(whole), count) };
+                squares = s.fma(value, value, squares);
+            }
+            let power = self.power(s, squares);
             // SAFETY: as above, for the center and the output.
             unsafe {
-                let value = s.load_partial(self.center.as_ptr().add(index), count);
-                s.store_partial(self.output.as_mut_ptr().add(index), s.mul(value, power), count);
+                let value = s.load_partial(center.add(whole), count);
+                s.store_partial(output.add(whole), s.mul(value, power), count);
             }
-            index += count;
         }
+    }
+}
+
+impl Response<'_> {
+    /// What values with such sums of squares around them are multiplied by.
+    #[inline(always)]
+    fn power<S: Simd>(&self, s: S, squares: S::F) -> S::F {
+        let base = s.fma(squares, s.splat(self.factor), s.splat(self.bias));
+        if self.beta == 0.75 {
+            // The exponent that networks have is a product of roots.
+            let root = s.sqrt(base);
+            return s.div(s.splat(1.0), s.mul(root, s.sqrt(root)));
+        }
+        exp(s, s.mul(log(s, base), s.splat(-self.beta)))
     }
 }
 
@@ -372,9 +396,10 @@ mod tests {
     #[test]
     fn local_response() {
         let input = Random::new(3).values(2 * 7 * 21);
-        for (isa, size) in Isa::available().flat_map(|isa| [(isa, 5), (isa, 1), (isa, 4), (isa, 30)]) {
+        let cases = Isa::available().flat_map(|isa| [5, 1, 4, 30].map(|size| (isa, size)));
+        for ((isa, size), beta) in cases.flat_map(|case| [0.75f32, 0.6].map(|beta| (case, beta))) {
             let mut output = vec![f32::NAN; input.len()];
-            local_response_normalization(isa, [2, 7, 21], size, 0.5, 0.75, 1.5, &input, &mut output).unwrap();
+            local_response_normalization(isa, [2, 7, 21], size, 0.5, beta, 1.5, &input, &mut output).unwrap();
             let expected: Vec<f64> = (0..input.len())
                 .map(|index| {
                     let (n, c, p) = (index / 147, index / 21 % 7, index % 21);
@@ -382,7 +407,7 @@ mod tests {
                         .filter(|&k| k + (size - 1) / 2 >= c && k <= c + size / 2)
                         .map(|k| f64::from(input[n * 147 + k * 21 + p]).powi(2))
                         .sum();
-                    f64::from(input[index]) / (1.5 + 0.5 / size as f64 * sum).powf(0.75)
+                    f64::from(input[index]) / (1.5 + 0.5 / size as f64 * sum).powf(f64::from(beta))
                 })
                 .collect();
             assert_close(&output, &expected, 4, "response");
