@@ -275,9 +275,6 @@ impl<P: PanelSource> Block<'_, P> {
         while row < rows.end {
             let height = self.left.tile.min(rows.end - row);
             let tiles = (rows.end - row) / height;
-            let advance = |pointer: *const f32, by: usize| {
-                if pointer.is_null() { pointer } else { pointer.wrapping_add(by) }
-            };
             let (residual, residual_row) = match self.epilogue.residual {
                 Some(residual) if last => {
                     (residual.values.as_ptr().wrapping_add(row * residual.row_stride + column), residual.row_stride)
@@ -302,8 +299,8 @@ impl<P: PanelSource> Block<'_, P> {
                 c_row: self.c_row,
                 columns,
                 accumulate: self.accumulate || first > 0,
-                row_bias: advance(row_bias, row),
-                column_bias: advance(column_bias, column),
+                row_bias: micro::moved(row_bias, row),
+                column_bias: micro::moved(column_bias, column),
                 residual,
                 residual_row,
                 limits,

@@ -166,7 +166,7 @@ impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool> Kernel for Fix
 
 /// A pointer moved on, unless there is none.
 #[inline(always)]
-fn moved(pointer: *const f32, by: usize) -> *const f32 {
+pub(super) fn moved(pointer: *const f32, by: usize) -> *const f32 {
     if pointer.is_null() { pointer } else { pointer.wrapping_add(by) }
 }
 
