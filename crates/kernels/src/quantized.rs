@@ -9,6 +9,7 @@ mod bf16;
 mod codes;
 mod dots;
 mod dynamic;
+mod ending;
 mod finish;
 mod recode;
 mod scores;
@@ -18,29 +19,27 @@ pub use codes::{
     CodeLayout, CodePlanes, Dequantizer, Quantizer, blocked_quantize, dequantize, pad_rows, quantize, quantize_rows,
 };
 
-use crate::blocked::{AxisView, BLOCK, PlaneView, blocked_len, lanes_from, slopes_from};
+use crate::blocked::{AxisView, BLOCK, PlaneView, blocked_len};
 use crate::convolution::{ConvolutionGeometry, volume};
 use crate::epilogue::Activation;
 use crate::error::{KernelError, check_exact, check_len, product, span};
 use crate::isa::Isa;
 use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
-use crate::simd::{Simd, dispatch};
-use crate::stream::{prefetch_far, prefetch_near, prefetch_tile};
-use crate::unary::{self, UnaryOp};
+use crate::simd::Simd;
+use crate::stream::prefetch_far;
 pub use bf16::{Bf16Epilogue, Bf16Weights, bf16_convolution, bf16_product, has_bf16, round_rows};
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
 use dots::{
-    DotKernel, Dots, MOST_POSITIONS, bf16_tile_size, dispatch_bf16, dispatch_dots, dispatch_words, lowered_by,
-    prefers_words, tile_size, words_tile_size,
+    DotKernel, Dots, bf16_tile_size, dispatch_bf16, dispatch_dots, dispatch_words, lowered_by, prefers_words,
+    tile_size, words_tile_size,
 };
 pub use dynamic::{DynamicRows, DynamicWeights, dynamic_product};
-use finish::{Added, AddingLanes, BUFFERED_TILES, Buffer, Decoding, MOST_VALUES, StoreBuffer, load_codes};
+use ending::{End, Ending, Ends, Sums};
 pub use finish::{Decodings, Encodings};
-pub(crate) use finish::{DirectLanes, Encoding, EncodingLanes, Stored};
+pub(crate) use finish::{Encoding, EncodingLanes, Stored};
 pub use recode::{Recoding, recode};
 pub(crate) use scores::{CodedScores, ScoreRows};
-use std::mem::MaybeUninit;
 use std::ops::Range;
 pub use transposed::{QuantizedTransposed, quantized_transposed};
 
@@ -690,29 +689,9 @@ impl Job<'_> {
         let [_, deep, high, wide, inputs] = self.weights.shape;
         let channel = block * BLOCK;
         let zero = self.scaling.zero.wrapping_sub(lowered_by(self.isa));
-        let scales = lanes_from(self.scaling.scales, channel);
-        let bias = self.epilogue.bias.map_or([0.0; 2 * BLOCK], |bias| lanes_from(bias, channel));
-        let slopes = slopes_from(self.epilogue.activation, channel);
-        let (mut buffer, function) = (Buffer([0.0; BUFFERED_TILES * MOST_VALUES]), self.epilogue.activation.function());
-        let target = self.output.lanes(channel);
-        let residual = match &self.epilogue.residual {
-            QuantizedResidual::Codes(_, dequantizer) => Decoding::new(dequantizer),
-            _ => Decoding::default(),
-        };
-        let limits = self.epilogue.activation.limits();
-        let inner = self.epilogue.inner.as_ref().map(|(from, to)| (Encoding::new(from), Decoding::new(to)));
-        let are_values = matches!(self.epilogue.residual, QuantizedResidual::Values(_));
-        let is_linear = function.is_none() && slopes.is_none() && !are_values;
-        let is_direct = inner.is_none() && matches!(self.epilogue.residual, QuantizedResidual::None);
-        let (direct, adding) = match &target {
-            TargetLanes::Codes(_, encoding) if is_linear && is_direct => {
-                (Some(encoding.direct(&scales, &bias, limits)), None)
-            }
-            TargetLanes::Codes(_, encoding) if is_linear => {
-                (None, Some(encoding.adding(&scales, &bias, inner.as_ref(), &residual, limits)))
-            }
-            _ => (None, None),
-        };
+        let strides = [self.position_stride, self.block_stride];
+        let parts_of_end = (self.scaling, self.epilogue, &self.output);
+        let mut ending = Ending::new(self.isa, parts_of_end, channel, [blocks, self.channels - channel], strides);
         let (block_bytes, row_bytes) = (self.weights.block_bytes(), self.weights.row_bytes());
         // The tiles of all positions together ask for the weights of the next blocks.
         let tiles = self.positions.div_ceil(tile);
@@ -721,10 +700,9 @@ impl Job<'_> {
         let next_bytes = volume([deep, high, wide]) * self.weights.bytes_of(inputs) / QUAD * next_step;
         let groups = self.weights.bytes_of(inputs) / self.weights.lanes;
         let mut window: Option<Window> = None;
-        // A function is applied to a few tiles at a time, which are in a near cache then.
-        let most = if function.is_none() { usize::MAX } else { BUFFERED_TILES };
-        let buffer_row = blocks * BLOCK;
-        for Call { part, position, tiles: together, taps } in self.calls(parts, span.clone(), [tile, most]) {
+        for Call { part, position, tiles: together, taps } in
+            self.calls(parts, span.clone(), [tile, ending.most_tiles()])
+        {
             let window = match &mut window {
                 Some(window) if window.taps == taps => window,
                 window => {
@@ -742,24 +720,6 @@ impl Job<'_> {
             };
             let place = self.first + part_of(self.part_stride) + position * self.position_stride;
             let offset = image * self.image_stride + block * self.block_stride + place;
-            let strides = [self.position_stride, self.block_stride];
-            let (stored, stored_strides) = match &target {
-                TargetLanes::Values(output) => (Stored::Values(output.wrapping_add(offset)), strides),
-                // A function is applied to values before they become codes.
-                TargetLanes::Codes(..) if function.is_some() => {
-                    (Stored::Values(buffer.0.as_mut_ptr()), [buffer_row, BLOCK])
-                }
-                TargetLanes::Codes(output, encoding) => {
-                    let output = output.wrapping_add(offset);
-                    let codes = Stored::Codes(output, encoding);
-                    (direct.as_ref().map_or(codes, |direct| Stored::Direct(output, direct)), strides)
-                }
-            };
-            let added = match self.epilogue.residual {
-                QuantizedResidual::None => Added::Nothing,
-                QuantizedResidual::Values(values) => Added::Values(values[offset..].as_ptr()),
-                QuantizedResidual::Codes(codes, _) => Added::Codes(codes[offset..].as_ptr(), residual),
-            };
             let group = block / self.group_blocks * self.group_bytes;
             let quads = volume([in_depth.len(), down.len(), wide]) * groups * (self.weights.lanes / QUAD);
             // Where no tap lies inside the input, nothing is read.
@@ -780,19 +740,9 @@ impl Job<'_> {
                 weights: self.weights.values[block * block_bytes + first_row..].as_ptr(),
                 block_bytes,
                 start: &window.start,
-                scales: &scales,
-                bias: &bias,
-                inner,
-                added,
-                adding: adding.as_ref(),
-                slopes: slopes.as_ref(),
-                limits,
-                stored,
-                strides,
-                stored_strides,
+                end: ending.at(offset),
                 position,
                 count: together,
-                channels: self.channels - channel,
                 next,
                 next_step,
                 next_bytes: if next_step > 0 { next_bytes } else { 0 },
@@ -806,52 +756,8 @@ impl Job<'_> {
                     Element::Bf16 => dispatch_bf16(count, blocks, &tile),
                 }
             }
-            if let Some(op) = function {
-                let channels = tile.channels.min(blocks * BLOCK);
-                // SAFETY: the tile lies in the output.
-                unsafe { self.apply(op, (&mut buffer, buffer_row), &target, [count * together, channels], offset) };
-            }
-        }
-    }
-
-    /// Applies a function to the values of tiles of so many positions and channels: in the buffer, from where their codes go
-    /// to the output, or in the output.
-    ///
-    /// # Safety
-    /// The tile lies in the output from `offset` on, and nobody else touches this part of it.
-    unsafe fn apply(
-        &self,
-        op: UnaryOp,
-        (buffer, row): (&mut Buffer, usize),
-        target: &TargetLanes<{ 2 * BLOCK }>,
-        [positions, channels]: [usize; 2],
-        offset: usize,
-    ) {
-        match target {
-            TargetLanes::Values(output) => {
-                for (block, place) in (0..channels.div_ceil(BLOCK)).flat_map(|b| (0..positions).map(move |p| (b, p))) {
-                    let line = offset + block * self.block_stride + place * self.position_stride;
-                    let (line, count) = (output.wrapping_add(line), BLOCK.min(channels - block * BLOCK));
-                    // SAFETY: the tile's lines lie in the output.
-                    unsafe { unary::apply(self.isa, op, line, line, count) };
-                }
-            }
-            TargetLanes::Codes(output, encoding) => {
-                let line = &mut buffer.0[..row * positions];
-                let (values, count) = (line.as_mut_ptr(), line.len());
-                // SAFETY: the values lie in the buffer.
-                unsafe { unary::apply(self.isa, op, values, values, count) };
-                let store = StoreBuffer {
-                    buffer,
-                    positions,
-                    row,
-                    channels,
-                    encoding,
-                    output: output.wrapping_add(offset),
-                    strides: [self.position_stride, self.block_stride],
-                };
-                dispatch(self.isa, store);
-            }
+            // SAFETY: the positions lie in the output.
+            unsafe { ending.apply(count * together, offset) };
         }
     }
 }
@@ -869,25 +775,12 @@ struct Tile<'a> {
     block_bytes: usize,
     /// What the sums begin with.
     start: &'a [i32; 2 * BLOCK],
-    scales: &'a [f32; 2 * BLOCK],
-    bias: &'a [f32; 2 * BLOCK],
-    inner: Option<(Encoding, Decoding)>,
-    added: Added,
-    /// All of this together, where codes of sums are stored to which codes are added.
-    adding: Option<&'a AddingLanes<{ 2 * BLOCK }>>,
-    slopes: Option<&'a [f32; 2 * BLOCK]>,
-    limits: (f32, f32),
-    stored: Stored<'a, { 2 * BLOCK }>,
-    /// Elements from one position to the next and from one block to the next, of what is added.
-    strides: [usize; 2],
-    /// The same of where results go.
-    stored_strides: [usize; 2],
+    /// What is done to the sums.
+    end: End<'a>,
     /// The first position of the first tile.
     position: usize,
     /// The number of tiles.
     count: usize,
-    /// Channels that are stored, from the tile's first on.
-    channels: usize,
     /// Weights of the next blocks, of which each step asks for some: where they begin for the first tile.
     next: *const i8,
     /// Bytes from one step's to the next step's, and from one tile's to the next tile's.
@@ -960,54 +853,18 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
     #[inline(always)]
     unsafe fn run<D: Dots>(self, d: D) {
         let tile = self.0;
-        let blocks = (VECTORS * <D::S as Simd>::LANES).div_ceil(BLOCK);
-        // Sums are scaled, shifted and limited, and nothing else.
-        let is_plain = tile.inner.is_none() && tile.slopes.is_none() && matches!(tile.added, Added::Nothing);
+        let ends = Ends::<POSITIONS, VECTORS>(&tile.end);
         for index in 0..tile.count {
             let at = index * POSITIONS;
-            let (added, stored) =
-                (tile.added.moved(at * tile.strides[0]), tile.stored.moved(at * tile.stored_strides[0]));
-            match stored {
-                Stored::Values(values) => prefetch_blocks::<_, POSITIONS>(values, tile.stored_strides, blocks),
-                Stored::Codes(codes, _) | Stored::Direct(codes, _) => {
-                    prefetch_blocks::<_, POSITIONS>(codes, tile.stored_strides, blocks);
-                }
-            }
-            match added {
-                Added::Nothing => {}
-                Added::Values(values) => prefetch_blocks::<_, POSITIONS>(values, tile.strides, blocks),
-                Added::Codes(codes, _) => prefetch_blocks::<_, POSITIONS>(codes, tile.strides, blocks),
-            }
+            let ended = ends.begin::<D>(at);
             // SAFETY: the caller's promise.
             unsafe {
                 let sums = self.accumulate(d, tile.position + at, tile.next.wrapping_add(index * tile.next_bytes));
-                match (stored, tile.adding) {
-                    (Stored::Direct(codes, lanes), _) if tile.channels >= VECTORS * <D::S as Simd>::LANES => {
-                        self.finish_codes(d, &sums, codes, lanes);
-                    }
-                    (Stored::Codes(codes, _), Some(lanes)) => {
-                        let added = match added {
-                            Added::Codes(codes, _) => codes,
-                            _ => std::ptr::null(),
-                        };
-                        self.finish_added(d, &self.values(d, &sums), added, codes, lanes);
-                    }
-                    (Stored::Values(values), _) if is_plain && tile.channels >= VECTORS * <D::S as Simd>::LANES => {
-                        self.finish_values(d, &sums, values);
-                    }
-                    _ => self.finish(d, &self.values(d, &sums), &added, &stored),
-                }
+                ends.store(d, ended, &sums);
             }
         }
     }
 }
-
-/// The values of a tile's sums in memory.
-#[repr(align(64))]
-struct Kept(MaybeUninit<[f32; MOST_VALUES]>);
-
-/// The vector of integers of a tier.
-type Sums<D, const POSITIONS: usize, const VECTORS: usize> = [[<<D as Dots>::S as Simd>::I; VECTORS]; POSITIONS];
 
 impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECTORS> {
     /// The sums of all products of the tile from `position` on, which asks for the weights from `next` on.
@@ -1081,264 +938,6 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
             }
         }
         sums
-    }
-
-    /// Stores the codes of sums of whole vectors, to which nothing is added.
-    ///
-    /// # Safety
-    /// The codes lead to what the tile's geometry asks for.
-    #[inline(always)]
-    unsafe fn finish_codes<D: Dots>(
-        &self,
-        d: D,
-        sums: &Sums<D, POSITIONS, VECTORS>,
-        codes: *mut u8,
-        parameters: &DirectLanes<{ 2 * BLOCK }>,
-    ) {
-        const { assert!(matches!(VECTORS, 1 | 2 | 4), "a tile has so many vectors") };
-        // Vectors that the compiler knows stay in registers, those of a loop do not.
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.vector_codes::<D, 0>(d, sums, codes, parameters);
-            if VECTORS > 1 {
-                self.vector_codes::<D, 1>(d, sums, codes, parameters);
-            }
-            if VECTORS > 2 {
-                self.vector_codes::<D, 2>(d, sums, codes, parameters);
-                self.vector_codes::<D, 3>(d, sums, codes, parameters);
-            }
-        }
-    }
-
-    /// Stores the codes of one vector of all positions.
-    ///
-    /// # Safety
-    /// As [`Self::finish_codes`], and there is such a vector.
-    #[inline(always)]
-    unsafe fn vector_codes<D: Dots, const VECTOR: usize>(
-        &self,
-        d: D,
-        sums: &Sums<D, POSITIONS, VECTORS>,
-        codes: *mut u8,
-        parameters: &DirectLanes<{ 2 * BLOCK }>,
-    ) {
-        let (strides, s) = (self.0.stored_strides, d.simd());
-        let lanes = <D::S as Simd>::LANES;
-        let per_block = BLOCK / lanes;
-        let parameters = parameters.at(s, VECTOR * lanes);
-        let to = codes.wrapping_add(VECTOR / per_block * strides[1] + VECTOR % per_block * lanes);
-        for (position, sums) in sums.iter().enumerate() {
-            let code = parameters.codes(s, d.value(sums[VECTOR]));
-            // SAFETY: the caller's promise.
-            unsafe { s.store_u8(to.wrapping_add(position * strides[0]), code) };
-        }
-    }
-
-    /// Stores the values of sums of whole vectors, to which nothing is added.
-    ///
-    /// # Safety
-    /// The values lead to what the tile's geometry asks for.
-    #[inline(always)]
-    unsafe fn finish_values<D: Dots>(&self, d: D, sums: &Sums<D, POSITIONS, VECTORS>, values: *mut f32) {
-        const { assert!(matches!(VECTORS, 1 | 2 | 4), "a tile has so many vectors") };
-        // Vectors that the compiler knows stay in registers, those of a loop do not.
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.vector_values::<D, 0>(d, sums, values);
-            if VECTORS > 1 {
-                self.vector_values::<D, 1>(d, sums, values);
-            }
-            if VECTORS > 2 {
-                self.vector_values::<D, 2>(d, sums, values);
-                self.vector_values::<D, 3>(d, sums, values);
-            }
-        }
-    }
-
-    /// Stores the values of one vector of all positions.
-    ///
-    /// # Safety
-    /// As [`Self::finish_values`], and there is such a vector.
-    #[inline(always)]
-    unsafe fn vector_values<D: Dots, const VECTOR: usize>(
-        &self,
-        d: D,
-        sums: &Sums<D, POSITIONS, VECTORS>,
-        values: *mut f32,
-    ) {
-        let (tile, s) = (self.0, d.simd());
-        let lanes = <D::S as Simd>::LANES;
-        let (per_block, strides) = (BLOCK / lanes, tile.stored_strides);
-        let (low, high) = (s.splat(tile.limits.0), s.splat(tile.limits.1));
-        let to = values.wrapping_add(VECTOR / per_block * strides[1] + VECTOR % per_block * lanes);
-        // SAFETY: the parameters have a value for each lane of two blocks, and the rest is the caller's promise.
-        unsafe {
-            let scale = s.load(tile.scales.as_ptr().add(VECTOR * lanes));
-            let bias = s.load(tile.bias.as_ptr().add(VECTOR * lanes));
-            for (position, sums) in sums.iter().enumerate() {
-                let value = s.fma(d.value(sums[VECTOR]), scale, bias);
-                s.store(to.wrapping_add(position * strides[0]), s.min(high, s.max(low, value)));
-            }
-        }
-    }
-
-    /// The values of the sums, one vector after the other.
-    #[inline(always)]
-    fn values<D: Dots>(&self, d: D, sums: &Sums<D, POSITIONS, VECTORS>) -> Kept {
-        const { assert!(POSITIONS <= MOST_POSITIONS, "there is room for so many positions") };
-        let lanes = <D::S as Simd>::LANES;
-        let mut kept = Kept(MaybeUninit::uninit());
-        let values = kept.0.as_mut_ptr().cast::<f32>();
-        for (position, sums) in sums.iter().enumerate() {
-            for (vector, sums) in sums.iter().enumerate() {
-                // SAFETY: there is room for a vector of each position in each block of a tile.
-                unsafe { d.simd().store(values.add((vector * POSITIONS + position) * lanes), d.value(*sums)) };
-            }
-        }
-        kept
-    }
-
-    /// Stores the codes of sums that were kept, to which those of `added` are added, if there are such.
-    ///
-    /// # Safety
-    /// Both pointers lead to what the tile's geometry asks for, and a vector of each position was kept.
-    #[inline(always)]
-    unsafe fn finish_added<D: Dots>(
-        &self,
-        d: D,
-        sums: &Kept,
-        added: *const u8,
-        codes: *mut u8,
-        parameters: &AddingLanes<{ 2 * BLOCK }>,
-    ) {
-        let (tile, s) = (self.0, d.simd());
-        let lanes = <D::S as Simd>::LANES;
-        let per_block = BLOCK / lanes;
-        for vector in 0..VECTORS {
-            let count = tile.channels.saturating_sub(vector * lanes).min(lanes);
-            let parameters = parameters.at(s, vector * lanes);
-            let sums = sums.0.as_ptr().cast::<f32>().wrapping_add(vector * POSITIONS * lanes);
-            let place = |strides: [usize; 2]| vector / per_block * strides[1] + vector % per_block * lanes;
-            let (from, to) = (added.wrapping_add(place(tile.strides)), codes.wrapping_add(place(tile.stored_strides)));
-            let is_whole = count == lanes;
-            for position in 0..POSITIONS {
-                let from = from.wrapping_add(position * tile.strides[0]);
-                let to = to.wrapping_add(position * tile.stored_strides[0]);
-                // SAFETY: the caller's promise.
-                unsafe {
-                    let added = match (added.is_null(), is_whole) {
-                        (true, _) => s.splat(0.0),
-                        (_, true) => s.from_i(s.load_u8(from)),
-                        _ => s.from_i(load_codes(s, from, count)),
-                    };
-                    let code = parameters.codes(s, s.load(sums.add(position * lanes)), added);
-                    match is_whole {
-                        true => s.store_u8(to, code),
-                        false => store_codes(s, to, code, count),
-                    }
-                }
-            }
-        }
-    }
-
-    /// Scales sums that were kept, adds bias and residual, applies slopes or limits and stores.
-    ///
-    /// # Safety
-    /// The tile's pointers cover what its geometry asks for, and a vector of each position was kept.
-    #[inline(always)]
-    unsafe fn finish<D: Dots>(&self, d: D, sums: &Kept, added: &Added, stored: &Stored<'_, { 2 * BLOCK }>) {
-        let (tile, s) = (self.0, d.simd());
-        let sums = sums.0.as_ptr().cast::<f32>();
-        let lanes = <D::S as Simd>::LANES;
-        let per_block = BLOCK / lanes;
-        let limits = (s.splat(tile.limits.0), s.splat(tile.limits.1));
-        for vector in 0..VECTORS {
-            let count = tile.channels.saturating_sub(vector * lanes).min(lanes);
-            let is_whole = count == lanes;
-            let place = |position: usize, strides: [usize; 2]| {
-                vector / per_block * strides[1] + position * strides[0] + vector % per_block * lanes
-            };
-            // SAFETY: the parameters have a value for each lane of two blocks, and the rest is the caller's promise.
-            unsafe {
-                let scale = s.load(tile.scales.as_ptr().add(vector * lanes));
-                let bias = s.load(tile.bias.as_ptr().add(vector * lanes));
-                let encoding = match stored {
-                    Stored::Codes(_, encoding) => Some(encoding.at(s, vector * lanes)),
-                    _ => None,
-                };
-                let direct = match stored {
-                    Stored::Direct(_, direct) => Some(direct.at(s, vector * lanes)),
-                    _ => None,
-                };
-                // What lies beyond the limits of the codes has the code of the limit.
-                let (low, high) = match &encoding {
-                    Some(encoding) => (encoding.limit(s, limits.0), encoding.limit(s, limits.1)),
-                    None => limits,
-                };
-                for position in 0..POSITIONS {
-                    let sum = s.load(sums.add((vector * POSITIONS + position) * lanes));
-                    let to = place(position, tile.stored_strides);
-                    if let (Stored::Direct(codes, _), Some(direct)) = (stored, &direct) {
-                        store_codes(s, codes.wrapping_add(to), direct.codes(s, sum), count);
-                        continue;
-                    }
-                    let mut sum = s.fma(sum, scale, bias);
-                    if let Some((from, to)) = &tile.inner {
-                        sum = to.values(s, from.codes(s, sum));
-                    }
-                    let from = place(position, tile.strides);
-                    match added {
-                        Added::Nothing => {}
-                        Added::Values(values) if is_whole => sum = s.add(sum, s.load(values.wrapping_add(from))),
-                        Added::Values(values) => sum = s.add(sum, s.load_partial(values.wrapping_add(from), count)),
-                        Added::Codes(codes, decoding) => {
-                            let codes = s.from_i(load_codes(s, codes.wrapping_add(from), count));
-                            sum = s.add(sum, decoding.values(s, codes));
-                        }
-                    }
-                    if let Some(slopes) = tile.slopes {
-                        let scaled = s.mul(sum, s.load(slopes.as_ptr().add(vector * lanes)));
-                        sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
-                    }
-                    match (stored, &encoding) {
-                        (Stored::Values(values), _) => {
-                            let value = s.min(high, s.max(low, sum));
-                            match is_whole {
-                                true => s.store(values.wrapping_add(to), value),
-                                false => s.store_partial(values.wrapping_add(to), value, count),
-                            }
-                        }
-                        (Stored::Codes(codes, _), Some(encoding)) => {
-                            // The order makes the lower limit of NaN.
-                            let value = s.min(high, s.max(sum, low));
-                            store_codes(s, codes.wrapping_add(to), encoding.codes(s, value), count);
-                        }
-                        _ => {}
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Asks for the lines of a tile's blocks.
-#[inline(always)]
-fn prefetch_blocks<T, const POSITIONS: usize>(values: *const T, strides: [usize; 2], blocks: usize) {
-    if strides[0] > BLOCK {
-        // The row of a product may begin in the middle of a line, so that its last channels lie in another.
-        let line =
-            |index: usize| if index < blocks { index * strides[1] } else { (blocks - 1) * strides[1] + BLOCK - 1 };
-        prefetch_tile::<_, POSITIONS>(values, strides[0], blocks + 1, line);
-        return;
-    }
-    // Positions lie side by side.
-    let len = POSITIONS * BLOCK;
-    for block in 0..blocks {
-        let first = values.wrapping_add(block * strides[1]);
-        for place in (0..len).step_by(LINE_BYTES / size_of::<T>()) {
-            prefetch_near(first.wrapping_add(place));
-        }
-        prefetch_near(first.wrapping_add(len - 1));
     }
 }
 
