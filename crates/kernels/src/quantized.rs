@@ -14,6 +14,7 @@ mod finish;
 mod recode;
 mod scores;
 mod transposed;
+mod winograd;
 
 pub use codes::{
     CodeLayout, CodePlanes, Dequantizer, Quantizer, blocked_quantize, dequantize, pad_rows, quantize, quantize_rows,
@@ -42,6 +43,7 @@ pub use recode::{Recoding, recode};
 pub(crate) use scores::{CodedScores, ScoreRows};
 use std::ops::Range;
 pub use transposed::{QuantizedTransposed, quantized_transposed};
+pub use winograd::{WinogradWeights, takes_winograd, winograd_convolution, winograd_scratch_len};
 
 /// Codes that one instruction multiplies and sums.
 const QUAD: usize = 4;

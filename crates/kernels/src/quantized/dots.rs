@@ -138,6 +138,23 @@ pub(super) unsafe fn dispatch_words(positions: usize, tile: &Tile<'_>) {
     debug_assert!(false, "no instruction for {positions} positions of {} channels", tile.channels);
 }
 
+/// Runs a kernel on pairs of words whose sums are four times what they stand for.
+///
+/// # Safety
+/// As of the kernel, and [`prefers_words`] holds.
+pub(super) unsafe fn dispatch_fourths<K: DotKernel>(kernel: K) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's promise; the tiers that prefer words have the instructions of AVX2.
+    unsafe {
+        x86::run_fourths(kernel);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = kernel;
+        debug_assert!(false, "no products of words");
+    }
+}
+
 /// The most positions of a tile of pairs of bf16, and the blocks that it computes together.
 pub(super) fn bf16_tile_size() -> (usize, usize) {
     (MOST_POSITIONS, 2)
@@ -267,7 +284,7 @@ pub(super) mod portable {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86 {
     use super::{DotKernel, Dots};
-    use crate::simd::{Avx2, Avx512};
+    use crate::simd::{Avx2, Avx512, Simd};
     use std::arch::x86_64::*;
 
     #[derive(Clone, Copy)]
@@ -277,9 +294,9 @@ pub(super) mod x86 {
     #[derive(Clone, Copy)]
     struct Pairs(Avx2);
 
-    /// Products of two words, which hold codes or weights each.
+    /// Products of two words, which hold codes or weights each. Sums may be four times what they stand for.
     #[derive(Clone, Copy)]
-    struct Words(Avx2);
+    struct Words<const FOURTHS: bool>(Avx2);
 
     /// Products of two bf16. A value is the proof of the instruction.
     #[derive(Clone, Copy)]
@@ -334,7 +351,15 @@ pub(super) mod x86 {
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(in crate::quantized) unsafe fn run_words<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
-        unsafe { kernel.run(Words(Avx2::assume())) };
+        unsafe { kernel.run(Words::<false>(Avx2::assume())) };
+    }
+
+    /// # Safety
+    /// The machine has the instructions of the AVX2 tier, and as of the kernel.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(in crate::quantized) unsafe fn run_fourths<K: DotKernel>(kernel: K) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(Words::<true>(Avx2::assume())) };
     }
 
     /// The low and the high nibbles of all bytes.
@@ -421,7 +446,7 @@ pub(super) mod x86 {
         }
     }
 
-    impl Dots for Words {
+    impl<const FOURTHS: bool> Dots for Words<FOURTHS> {
         type S = Avx2;
         type Left = __m256i;
         type Right = __m256i;
@@ -452,6 +477,11 @@ pub(super) mod x86 {
         fn dot(self, sum: __m256i, left: __m256i, right: __m256i) -> __m256i {
             // SAFETY: a value of this type exists only where the machine supports the instructions.
             unsafe { _mm256_add_epi32(sum, _mm256_madd_epi16(left, right)) }
+        }
+        #[inline(always)]
+        fn value(self, sum: __m256i) -> __m256 {
+            let value = self.0.from_i(sum);
+            if FOURTHS { self.0.mul(value, self.0.splat(0.25)) } else { value }
         }
     }
 

@@ -357,6 +357,133 @@ fn words_are_for_machines_that_multiply_them_and_for_codes_that_are_multiplied_o
     assert!(!prefers_words(Isa::portable()));
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn winograd_convolutions_are_the_direct_ones_bit_by_bit(seed: u64) {
+        let mut random = Random::new(seed);
+        let (inputs, outputs) = (random.between(1, 70), random.between(1, 50));
+        let mut plane = |low, high| [1, random.between(low, high), random.between(low, high)];
+        let size = plane(1, 30);
+        let (mut before, mut after) = (plane(0, 3), plane(0, 3));
+        (before[0], after[0]) = (0, 0);
+        for axis in 1..3 {
+            // The window lies in what there is.
+            after[axis] = after[axis].max(3usize.saturating_sub(size[axis] + before[axis]));
+        }
+        let one = [1; 3];
+        let geometry =
+            ConvolutionGeometry::new(2, 1, inputs, outputs, size, [1, 3, 3], one, one, before, after).unwrap();
+        let (from, positions) = (volume(size), volume(geometry.output()));
+        let zero = random.between(0, 255) as i32;
+        let input: Vec<u8> = codes(&mut random, blocked_len(2, inputs, from)).into_iter().map(i8::cast_unsigned).collect();
+        let weights = match random.between(0, 3) {
+            0 => vec![-128; geometry.weights_len()],
+            _ => codes(&mut random, geometry.weights_len()),
+        };
+        let (scales, bias) = (random.values(outputs), random.values(outputs));
+        let len = blocked_len(2, outputs, positions);
+        let residual = random.values(len);
+        let coded: Vec<u8> = codes(&mut random, len).into_iter().map(i8::cast_unsigned).collect();
+        let dequantizer = Dequantizer { low: -0.5, high: 1.25, steps: 255.0 };
+        let levels = Quantizer { low: -1000.0, high: 1000.0, steps: 250.0 };
+        let epilogue = QuantizedEpilogue {
+            bias: Some(&bias).filter(|_| random.between(0, 1) == 1).map(Vec::as_slice),
+            inner: Some((levels, Dequantizer { low: -1000.0, high: 1000.0, steps: 250.0 })).filter(|_| seed % 4 == 0),
+            residual: [
+                QuantizedResidual::None,
+                QuantizedResidual::Values(&residual),
+                QuantizedResidual::Codes(&coded, dequantizer),
+            ][random.between(0, 2)],
+            activation: [
+                Activation::None,
+                Activation::Unary(UnaryOp::Relu),
+                Activation::Unary(UnaryOp::HSwish),
+                Activation::PRelu(Channelwise::PerRow(&scales)),
+            ][random.between(0, 3)],
+        };
+        let encodings = Encodings::new(&[-3000.0], &[5000.0], 255.0).unwrap();
+        let scaling = Scaling { zero, scales: &scales };
+        let direct = QuantizedWeights::of_convolution(&geometry, CodeLayout::Blocks, &weights).unwrap();
+        let packed = WinogradWeights::of_convolution(&geometry, &weights).unwrap();
+        let planes = CodePlanes::of_convolution(&geometry, CodeLayout::Blocks).unwrap();
+        let mut padded = vec![9; planes.len()];
+        planes.pad(zero as u8, &input, &mut padded).unwrap();
+        for isa in Isa::available().filter(|isa| prefers_words(*isa)) {
+            let (mut expected, mut expected_codes) = (vec![f32::NAN; len], vec![9; len]);
+            let target = QuantizedOutput::Values(&mut expected);
+            quantized_convolution(isa, &geometry, &direct, &scaling, &padded, target, &epilogue).unwrap();
+            let target = QuantizedOutput::Codes(&mut expected_codes, &encodings);
+            quantized_convolution(isa, &geometry, &direct, &scaling, &padded, target, &epilogue).unwrap();
+            let run = || {
+                let mut scratch = vec![0xa5; winograd_scratch_len(&geometry)];
+                let (mut values, mut codes) = (vec![f32::NAN; len], vec![9; len]);
+                let target = QuantizedOutput::Values(&mut values);
+                winograd_convolution(
+                    isa, &geometry, &packed, &scaling, &input, target, &epilogue, &mut scratch,
+                ).unwrap();
+                scratch.fill(0x5a);
+                let target = QuantizedOutput::Codes(&mut codes, &encodings);
+                winograd_convolution(
+                    isa, &geometry, &packed, &scaling, &input, target, &epilogue, &mut scratch,
+                ).unwrap();
+                (values.into_iter().map(f32::to_bits).collect::<Vec<_>>(), codes)
+            };
+            let bits: Vec<u32> = expected.iter().map(|value| value.to_bits()).collect();
+            let (values, codes) = in_pool(3, run);
+            prop_assert_eq!(values, bits);
+            prop_assert_eq!(codes, expected_codes);
+        }
+    }
+}
+
+#[test]
+fn winograd_convolutions_are_those_of_few_taps_and_many_channels() {
+    let of = |channels: [usize; 2], groups: usize, kernel: [usize; 3], stride: usize, dilation: usize| {
+        let pad = kernel.map(|taps| taps / 2);
+        let (stride, dilation) = ([1, stride, stride], [1, dilation, dilation]);
+        let size = [kernel[0], 8, 8];
+        ConvolutionGeometry::new(1, groups, channels[0], channels[1], size, kernel, stride, dilation, pad, pad).unwrap()
+    };
+    let taps = [1, 3, 3];
+    for isa in Isa::available() {
+        assert_eq!(takes_winograd(isa, &of([64, 48], 1, taps, 1, 1)), prefers_words(isa), "{isa}");
+        for other in [
+            of([8, 64], 1, taps, 1, 1),
+            of([64, 8], 1, taps, 1, 1),
+            of([512, 512], 1, taps, 1, 1),
+            of([64, 64], 4, taps, 1, 1),
+            of([64, 64], 1, [1, 1, 3], 1, 1),
+            of([64, 64], 1, [3, 3, 3], 1, 1),
+            of([64, 64], 1, taps, 2, 1),
+            of([64, 64], 1, taps, 1, 2),
+        ] {
+            assert!(!takes_winograd(isa, &other), "{isa}");
+        }
+    }
+    let strided = of([16, 16], 1, taps, 2, 1);
+    assert!(WinogradWeights::of_convolution(&strided, &vec![1; strided.weights_len()]).is_err());
+    // Sums of more channels could be too large.
+    let deep = of([1828, 16], 1, taps, 1, 1);
+    assert!(WinogradWeights::of_convolution(&deep, &vec![1; deep.weights_len()]).is_err());
+    let geometry = of([16, 16], 1, taps, 1, 1);
+    let weights = vec![1; geometry.weights_len()];
+    assert!(WinogradWeights::of_convolution(&geometry, &weights[1..]).is_err());
+    let packed = WinogradWeights::of_convolution(&geometry, &weights).unwrap();
+    for isa in Isa::available() {
+        let run = |zero: i32, input: usize, scratch: usize| {
+            let (scaling, mut output) = (Scaling { zero, scales: &[1.0; 16] }, [0.0; 1024]);
+            let (target, epilogue) = (QuantizedOutput::Values(&mut output), QuantizedEpilogue::default());
+            let mut scratch = vec![0; scratch];
+            winograd_convolution(isa, &geometry, &packed, &scaling, &vec![2; input], target, &epilogue, &mut scratch)
+                .map(|()| output[9 * 16])
+        };
+        let needed = winograd_scratch_len(&geometry);
+        assert_eq!(run(1, 1024, needed).ok(), Some(144.0).filter(|_| prefers_words(isa)), "{isa}");
+        assert!(run(1, 1023, needed).is_err() && run(1, 1024, needed - 1).is_err() && run(300, 1024, needed).is_err());
+    }
+}
+
 #[test]
 fn codes_are_the_nearest_levels() {
     let quantizer = Quantizer { low: -1.0, high: 3.0, steps: 4.0 };

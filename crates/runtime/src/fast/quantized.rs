@@ -12,8 +12,9 @@ use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
 use ovir_kernels::quantized::{
     CodeLayout, CodePlanes, Decodings, Dequantizer, Encodings, MOST_TERMS, QuantizedEpilogue, QuantizedOutput,
-    QuantizedResidual, QuantizedTransposed, QuantizedWeights, Quantizer, Scaling, blocked_quantize, dequantize,
-    pad_rows, quantize, quantize_rows, quantized_convolution, quantized_product, quantized_transposed, takes_words,
+    QuantizedResidual, QuantizedTransposed, QuantizedWeights, Quantizer, Scaling, WinogradWeights, blocked_quantize,
+    dequantize, pad_rows, quantize, quantize_rows, quantized_convolution, quantized_product, quantized_transposed,
+    takes_winograd, takes_words, winograd_convolution, winograd_scratch_len,
 };
 use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::convolution::{
@@ -62,6 +63,14 @@ struct ConvolutionKernel {
     form: Form,
     filter: Shape,
     layout: CodeLayout,
+}
+
+/// A convolution with transformed weights.
+struct WinogradKernel {
+    common: Quantized,
+    weights: Arc<WinogradWeights>,
+    form: Form,
+    filter: Shape,
 }
 
 struct TransposedKernel {
@@ -190,12 +199,18 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let outputs = form.output_channels(&filter)?;
     let taps = filter.elements() / outputs.max(1);
     let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter)?, &filter).ok()?).ok()?;
+    let matrix = Matrix { k: taps, n: outputs, columns: outputs, is_transposed: true };
+    if layout == CodeLayout::Blocks && takes_winograd(isa::detect(), &geometry) {
+        let pack = |codes: &[i8]| WinogradWeights::of_convolution(&geometry, codes).ok();
+        let format = format!("quantised convolution {filter} Winograd");
+        let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
+        return Some(Claim { kernel: Box::new(WinogradKernel { common, weights, form, filter }), packed_inputs });
+    }
     if layout == CodeLayout::Blocks && takes_words(isa::detect(), &geometry) {
         layout = CodeLayout::Words;
     }
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     let format = format!("quantised convolution {filter} {layout:?}");
-    let matrix = Matrix { k: taps, n: outputs, columns: outputs, is_transposed: true };
     let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
     let kernel = ConvolutionKernel { common, weights, form, filter, layout };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
@@ -392,6 +407,60 @@ impl Kernel for ConvolutionKernel {
         let (target, epilogue) = (self.common.target(output)?, self.common.epilogue(&io)?);
         let (isa, scaling) = (self.common.isa, self.common.scaling());
         quantized_convolution(isa, &geometry, &self.weights, &scaling, codes, target, &epilogue).map_err(kernel_error)
+    }
+}
+
+impl WinogradKernel {
+    fn geometry(&self, data: &Shape) -> Option<ConvolutionGeometry> {
+        kernel_geometry(&self.form.geometry(data, &self.filter).ok()?).ok()
+    }
+
+    fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<ConvolutionGeometry> {
+        self.geometry(shapes.inputs.get(self.common.data_port)?)
+    }
+
+    /// Bytes of the codes that must be made of the data.
+    fn code_bytes(&self, data: &Shape) -> usize {
+        self.common.quantizer.map_or(0, |_| Layout::Blocked.elements(data))
+    }
+}
+
+impl Kernel for WinogradKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let output = shapes.outputs.first().map(|output| output.elements());
+        let fits = |geometry: ConvolutionGeometry| Some(geometry.output_len()) == output;
+        self.of_shapes(shapes).is_some_and(fits) && self.common.residual_fits(shapes)
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let Some(data) = shapes.inputs.get(self.common.data_port) else { return 0 };
+        self.geometry(data).map_or(0, |geometry| winograd_scratch_len(&geometry).saturating_add(self.code_bytes(data)))
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        self.of_shapes(shapes).map_or(0, |geometry| nanoseconds_for_flops(geometry.flops()) / 6)
+    }
+
+    fn run(&self, mut io: StepIo<'_, '_>) -> OpResult {
+        let data = &io.inputs[self.common.data_port];
+        let geometry = self.geometry(data.shape()).ok_or_else(misfit)?;
+        let (isa, scaling) = (self.common.isa, self.common.scaling());
+        let scratch = std::mem::take(&mut io.scratch);
+        let bytes = winograd_scratch_len(&geometry).min(scratch.len());
+        let (scratch, codes) = scratch.split_at_mut(bytes);
+        let codes = match &self.common.quantizer {
+            Some(quantizer) => {
+                let codes = codes.get_mut(..self.code_bytes(data.shape())).ok_or_else(misfit)?;
+                quantize(isa, quantizer, data.slice::<f32>()?, codes).map_err(kernel_error)?;
+                codes
+            }
+            None => data.slice::<u8>()?,
+        };
+        let outputs = std::mem::take(&mut io.outputs);
+        let [output] = outputs else { return Ok(()) };
+        let (target, epilogue) = (self.common.target(output)?, self.common.epilogue(&io)?);
+        winograd_convolution(isa, &geometry, &self.weights, &scaling, codes, target, &epilogue, scratch)
+            .map_err(kernel_error)
     }
 }
 
