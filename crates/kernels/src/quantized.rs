@@ -95,8 +95,11 @@ impl Element {
 pub struct QuantizedWeights {
     /// Output channels, taps (deep, down and across), input channels of a group.
     shape: [usize; 5],
-    /// Bytes that lie side by side in the data.
+    /// How the data lie.
+    layout: CodeLayout,
+    /// Bytes that lie side by side in the data, and bytes from one position of it to the next.
     lanes: usize,
+    apart: usize,
     element: Element,
     /// `[output block, tap, quad of bytes, 16 output channels, 4 bytes]`: four channels that are bytes, or two that are words.
     values: Packed<i8>,
@@ -121,11 +124,26 @@ impl QuantizedWeights {
         let Some([_, merged]) = merged_groups(geometry, layout) else {
             return Err(KernelError::invalid("geometry", "has groups that fill no blocks, or too many channels"));
         };
+        if layout == CodeLayout::Rows {
+            // The taps of a row are its channels.
+            let (rows, of_output) = (deep * high, inputs * deep * high * wide);
+            let mut codes_of_rows = vec![0; codes.len()];
+            for (index, code) in codes_of_rows.iter_mut().enumerate() {
+                let (output, rest) = (index / of_output, index % of_output);
+                let (row, x, channel) = (rest / merged, rest % merged / inputs, rest % inputs);
+                *code = codes[((output * inputs + channel) * rows + row) * wide + x];
+            }
+            let shape = [outputs, deep, high, 1, merged];
+            let (run, strides) = (merged.next_multiple_of(QUAD / layout.element().bytes()), [of_output, 1]);
+            let places: Vec<usize> = (0..rows).map(|row| row * merged).collect();
+            let weights = Self::pack(shape, layout.element(), run, &codes_of_rows, &places, strides)?;
+            return Ok(Self { layout, apart: inputs * layout.element().bytes(), ..weights });
+        }
         let (taps, inputs) = (deep * high * wide, inputs / groups);
         let shape = [outputs, deep, high, wide, merged];
         if merged == inputs {
             let (order, strides) = (taps_in_order(taps), [inputs * taps, taps]);
-            return Self::pack(shape, layout.element(), layout.lanes(), codes, &order, strides);
+            return Self::pack(shape, layout.element(), layout.lanes(inputs), codes, &order, strides);
         }
         // An output channel sees the other groups of its block through zeros.
         let of_output = product("codes", &[merged, taps])?;
@@ -135,7 +153,7 @@ impl QuantizedWeights {
             let first = output / inputs * inputs % merged * taps;
             target[first..first + own].copy_from_slice(codes);
         }
-        Self::pack(shape, layout.element(), layout.lanes(), &spread, &taps_in_order(taps), [of_output, taps])
+        Self::pack(shape, layout.element(), layout.lanes(inputs), &spread, &taps_in_order(taps), [of_output, taps])
     }
 
     /// Packs the codes of a matrix of `k` rows and `n` columns, which lie so far apart along both.
@@ -173,7 +191,13 @@ impl QuantizedWeights {
             Element::Bf16 => return Err(KernelError::invalid("layout", "is that of bf16")),
         };
         let sums = vec![0; product("codes", &[shape[0].next_multiple_of(BLOCK), deep, high])?];
-        let mut weights = Self { shape, lanes: run * element.bytes(), element, values, sums };
+        let lanes = run * element.bytes();
+        let layout = match (element, lanes) {
+            (Element::Word, _) => CodeLayout::Words,
+            (_, QUAD) => CodeLayout::Quads,
+            _ => CodeLayout::Blocks,
+        };
+        let mut weights = Self { shape, layout, lanes, apart: lanes, element, values, sums };
         let rows = weights.values.chunks_exact(weights.row_bytes().max(1));
         for (row, sums) in rows.zip(weights.sums.chunks_exact_mut(BLOCK)) {
             let (quads, _) = row.as_chunks::<QUAD>();
@@ -184,16 +208,6 @@ impl QuantizedWeights {
             }
         }
         Ok(weights)
-    }
-
-    /// How the data lie.
-    fn layout(&self) -> CodeLayout {
-        match (self.element, self.lanes) {
-            (Element::Bf16, _) => CodeLayout::Halves,
-            (Element::Word, _) => CodeLayout::Words,
-            (_, QUAD) => CodeLayout::Quads,
-            _ => CodeLayout::Blocks,
-        }
     }
 
     /// Blocks of output channels.
@@ -226,19 +240,29 @@ impl QuantizedWeights {
         sums
     }
 
+    /// The taps across of a convolution that has so many, unless they are channels.
+    fn taps_across(&self, wide: usize) -> usize {
+        if self.layout == CodeLayout::Rows { 1 } else { wide }
+    }
+
     /// Bytes of so many channels at one position.
     fn bytes_of(&self, channels: usize) -> usize {
         channels.next_multiple_of(self.lanes / self.element.bytes()) * self.element.bytes()
     }
 }
 
-/// The groups that are computed and the input channels of each: groups that are parts of a block are taken together, as many
-/// as fill it. `None` where they fill none, or a layout has no place for the channels.
+/// The groups that are computed and the input channels of each, with the taps across where those are channels: groups that
+/// are parts of a block are taken together, as many as fill it. `None` where they fill none, or a layout has no place for the channels.
 fn merged_groups(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<[usize; 2]> {
-    let [groups, outputs, inputs, ..] = geometry.channels_and_kernel();
+    let [groups, outputs, inputs, _, wide] = geometry.channels_and_kernel();
     let of_group = [outputs / groups, inputs / groups];
     if groups == 1 {
-        return (layout != CodeLayout::Quads || inputs <= QUAD).then_some([1, inputs]);
+        return match layout {
+            CodeLayout::Rows => {
+                (inputs <= QUAD && (wide == 1 || geometry.plane().dilation[1] == 1)).then_some([1, inputs * wide])
+            }
+            _ => (layout != CodeLayout::Quads || inputs <= QUAD).then_some([1, inputs]),
+        };
     }
     let are_blocks = of_group.iter().all(|channels| channels.is_multiple_of(BLOCK));
     let are_parts = of_group[0] == of_group[1] && of_group[1] > 0 && BLOCK.is_multiple_of(of_group[1]);
@@ -249,16 +273,18 @@ fn merged_groups(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<[
     }
 }
 
-/// Whether a convolution of codes runs faster from [`CodeLayout::Words`] than from [`CodeLayout::Blocks`]: where the machine
-/// multiplies words faster, and each code is multiplied often enough to be worth its widening.
+/// Whether a convolution of codes runs faster from a layout of words, [`CodeLayout::Words`] or [`CodeLayout::Rows`], than from
+/// [`CodeLayout::Blocks`] or [`CodeLayout::Quads`]: where the machine multiplies words faster, and each code is multiplied
+/// often enough to be worth its widening.
 #[must_use]
-pub fn takes_words(isa: Isa, geometry: &ConvolutionGeometry) -> bool {
+pub fn takes_words(isa: Isa, geometry: &ConvolutionGeometry, layout: CodeLayout) -> bool {
     let ([groups, outputs, _, high, wide], view, depth) =
         (geometry.channels_and_kernel(), geometry.plane(), geometry.depth());
     let products = (outputs / groups).saturating_mul(volume([depth.taps, high, wide]));
     let steps = volume([depth.stride, view.stride[0], view.stride[1]]);
     prefers_words(isa)
-        && merged_groups(geometry, CodeLayout::Words).is_some()
+        && matches!(layout, CodeLayout::Words | CodeLayout::Rows)
+        && merged_groups(geometry, layout).is_some()
         && products / steps.max(1) >= LEAST_PRODUCTS
 }
 
@@ -423,13 +449,13 @@ pub fn quantized_convolution(
     epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let (mut view, depth) = (geometry.plane(), geometry.depth());
-    let ([_, outputs, _, high, wide], layout) = (geometry.channels_and_kernel(), weights.layout());
-    if layout == CodeLayout::Words && !prefers_words(isa) {
+    let ([_, outputs, _, high, wide], layout) = (geometry.channels_and_kernel(), weights.layout);
+    if weights.element == Element::Word && !prefers_words(isa) {
         return Err(KernelError::invalid("isa", "has no products of words"));
     }
     let merged = merged_groups(geometry, layout);
     let Some([groups, inputs]) =
-        merged.filter(|[_, inputs]| weights.shape == [outputs, depth.taps, high, wide, *inputs])
+        merged.filter(|[_, inputs]| weights.shape == [outputs, depth.taps, high, weights.taps_across(wide), *inputs])
     else {
         return Err(KernelError::invalid("weights", "packed for another shape"));
     };
@@ -437,6 +463,9 @@ pub fn quantized_convolution(
     let planes = CodePlanes::of_convolution(geometry, layout).ok_or_else(far)?;
     let [deep, high, wide] = planes.size();
     let down = view.axis(0, weights.shape[2]);
+    // Where taps are channels, they are those of other positions too.
+    let group_bytes =
+        if layout == CodeLayout::Rows { weights.apart } else { weights.bytes_of(inputs) } * deep * high * wide;
     (view.input, view.pad) = ([high, wide], [0, 0]);
     let (plane, positions) = (high * wide, view.output[0] * view.output[1]);
     let all = depth.output * positions;
@@ -450,12 +479,12 @@ pub fn quantized_convolution(
         scaling,
         epilogue,
         input,
-        image_bytes: weights.bytes_of(inputs) * groups * deep * plane,
-        group_bytes: weights.bytes_of(inputs) * deep * plane,
+        image_bytes: group_bytes * groups,
+        group_bytes,
         group_blocks: outputs.div_ceil(BLOCK) / groups,
-        part_bytes: [depth.stride * plane * weights.lanes, 0],
-        deeper: depth.dilation * plane * weights.lanes,
-        before: depth.pad * plane * weights.lanes,
+        part_bytes: [depth.stride * plane * weights.apart, 0],
+        deeper: depth.dilation * plane * weights.apart,
+        before: depth.pad * plane * weights.apart,
         windows: [Some(depth), Some(down)],
         first_window: 0,
         volume: deep * plane,
@@ -489,7 +518,7 @@ pub fn quantized_product(
     epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let [n, deep, high, wide, k] = weights.shape;
-    if deep * high * wide != 1 || weights.lanes != weights.bytes_of(k) {
+    if deep * high * wide != 1 || weights.lanes != weights.bytes_of(k) || weights.element == Element::Word {
         return Err(KernelError::invalid("weights", "packed for a convolution"));
     }
     check_exact("input", input.len(), product("input", &[rows, weights.lanes])?)?;
@@ -729,7 +758,7 @@ impl Job<'_> {
                 (0, 0)
             } else {
                 let place = part_of(self.part_bytes) + in_depth.start * self.deeper - self.before;
-                let row = self.view.dilation[0] * self.view.input[1] * self.weights.lanes;
+                let row = self.view.dilation[0] * self.view.input[1] * self.weights.apart;
                 let first = image * self.image_bytes + group + place + down.start * row;
                 (first, (in_depth.start * high + down.start) * row_bytes)
             };
@@ -738,7 +767,7 @@ impl Job<'_> {
                 view: self.view,
                 walk: window.walk,
                 quads,
-                lanes: self.weights.lanes,
+                apart: self.weights.apart,
                 weights: self.weights.values[block * block_bytes + first_row..].as_ptr(),
                 block_bytes,
                 start: &window.start,
@@ -771,8 +800,8 @@ struct Tile<'a> {
     walk: Walk,
     /// Quads of a window.
     quads: usize,
-    /// Channels that lie side by side.
-    lanes: usize,
+    /// Bytes of the input from one position to the next.
+    apart: usize,
     weights: *const i8,
     block_bytes: usize,
     /// What the sums begin with.
@@ -805,10 +834,11 @@ struct Walk {
 
 impl Walk {
     fn new(job: &Job<'_>, [_, down]: &[Range<usize>; 2], groups: usize) -> Self {
-        let (view, lanes, [_, _, high, wide, _]) = (&job.view, job.weights.lanes, job.weights.shape);
+        let QuantizedWeights { lanes, apart, shape: [_, _, high, wide, _], .. } = *job.weights;
+        let view = &job.view;
         let counts = [lanes / QUAD, groups, wide, down.len()];
         let steps =
-            [QUAD, job.volume * lanes, view.dilation[1] * lanes, view.dilation[0] * view.input[1] * lanes, job.deeper];
+            [QUAD, job.volume * apart, view.dilation[1] * apart, view.dilation[0] * view.input[1] * apart, job.deeper];
         let mut jumps = steps;
         for level in 1..5 {
             // From the last place of the levels inside back to their first, which may lie behind.
@@ -887,7 +917,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         let (mut y, mut x) = (position / view.output[1], position % view.output[1]);
         for pointer in &mut pointers {
             let place = y * view.stride[0] * view.input[1] + x * view.stride[1];
-            *pointer = tile.input.wrapping_add(place * tile.lanes);
+            *pointer = tile.input.wrapping_add(place * tile.apart);
             x += 1;
             if x == view.output[1] {
                 (y, x) = (y + 1, 0);

@@ -99,7 +99,15 @@ impl Bf16Weights {
         let halves = |value: T| bf16::from_f32(value.widen()).to_le_bytes().map(u8::cast_signed);
         let values = pack_quads(shape, run, values, taps, strides, halves)?;
         let sums = vec![0; product("values", &[shape[0].next_multiple_of(BLOCK), shape[1], shape[2]])?];
-        let weights = QuantizedWeights { shape, lanes: run * 2, element: Element::Bf16, values, sums };
+        let weights = QuantizedWeights {
+            shape,
+            layout: CodeLayout::Halves,
+            lanes: run * 2,
+            apart: run * 2,
+            element: Element::Bf16,
+            values,
+            sums,
+        };
         Ok(Self { weights, ones: vec![1.0; shape[0]] })
     }
 

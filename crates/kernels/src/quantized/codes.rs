@@ -94,21 +94,37 @@ pub enum CodeLayout {
     Words,
     /// The same of bf16.
     Halves,
+    /// `[N, D, H, W, C]`: up to four channels side by side, each code in two bytes. The taps of a row of a window, which lie
+    /// side by side too, are read as if they were channels.
+    Rows,
 }
 
 impl CodeLayout {
-    pub(super) fn lanes(self) -> usize {
+    /// Channels that lie side by side, of so many.
+    pub(super) fn lanes(self, channels: usize) -> usize {
         match self {
+            CodeLayout::Rows => channels.max(1),
             CodeLayout::Quads => QUAD,
             CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => BLOCK,
         }
+    }
+
+    /// Whether the input is plain, of few channels.
+    fn is_plain(self) -> bool {
+        matches!(self, CodeLayout::Quads | CodeLayout::Rows)
+    }
+
+    /// Bytes that may be read beyond the last position: the last word of a row of taps has no other beside it where they are
+    /// odd in number.
+    fn beyond(self) -> usize {
+        if self == CodeLayout::Rows { 2 } else { 0 }
     }
 
     /// What a channel is.
     pub(super) fn element(self) -> Element {
         match self {
             CodeLayout::Quads | CodeLayout::Blocks => Element::Byte,
-            CodeLayout::Words => Element::Word,
+            CodeLayout::Words | CodeLayout::Rows => Element::Word,
             CodeLayout::Halves => Element::Bf16,
         }
     }
@@ -304,10 +320,11 @@ impl CodePlanes {
     ) -> Option<Self> {
         let is_inside = before == [0; 3] && (0..3).all(|axis| covered[axis] <= input[axis]);
         let planes = Self { layout, batch, channels, input, before, size: if is_inside { input } else { covered } };
-        let fits = layout != CodeLayout::Quads || channels <= QUAD;
-        let lanes = channels.next_multiple_of(layout.lanes());
+        let fits = !layout.is_plain() || channels <= QUAD;
+        let lanes = channels.next_multiple_of(layout.lanes(channels));
         let sizes = [batch, lanes, layout.element().bytes(), planes.size[0], planes.size[1], planes.size[2]];
         let len = sizes.iter().try_fold(1usize, |total, size| total.checked_mul(*size));
+        let len = len.and_then(|len| len.checked_add(layout.beyond()));
         (fits && len.is_some()).then_some(planes)
     }
 
@@ -315,9 +332,10 @@ impl CodePlanes {
     #[must_use]
     pub fn len(&self) -> usize {
         self.batch
-            * self.channels.next_multiple_of(self.layout.lanes())
+            * self.channels.next_multiple_of(self.layout.lanes(self.channels))
             * self.layout.element().bytes()
             * volume(self.size)
+            + self.layout.beyond()
     }
 
     /// Whether there are none.
@@ -342,7 +360,8 @@ impl CodePlanes {
         self.size
     }
 
-    /// Writes the codes of values. `input` is plain for [`CodeLayout::Quads`] and blocked for the others.
+    /// Writes the codes of values. `input` is plain for [`CodeLayout::Quads`] and [`CodeLayout::Rows`], and blocked for
+    /// the others.
     ///
     /// # Errors
     /// A slice has the wrong length.
@@ -371,6 +390,21 @@ impl CodePlanes {
                     widen(bytes, codes);
                 }
             }
+            CodeLayout::Rows => {
+                let count = codes.len() / 2 / channels.max(1);
+                let mut bytes = [[0; WORDS_AT_ONCE]; QUAD];
+                for first in (0..count).step_by(WORDS_AT_ONCE) {
+                    let part = first..count.min(first + WORDS_AT_ONCE);
+                    for (channel, bytes) in bytes.iter_mut().enumerate().take(channels) {
+                        let source = &input[(planes * channels + channel) * positions + place..][part.clone()];
+                        dispatch(isa, Line { quantizer: *quantizer, input: source, output: &mut bytes[..part.len()] });
+                    }
+                    weave(
+                        &bytes.each_ref().map(|bytes| &bytes[..part.len()])[..channels.min(QUAD)],
+                        &mut codes[2 * channels * first..],
+                    );
+                }
+            }
             CodeLayout::Quads => {
                 let mut sources = [&[][..]; QUAD];
                 for (channel, source) in sources.iter_mut().enumerate().take(channels) {
@@ -381,8 +415,8 @@ impl CodePlanes {
         })
     }
 
-    /// Writes what a convolution reads of codes of its input, which are plain for [`CodeLayout::Quads`] and blocked for the
-    /// others.
+    /// Writes what a convolution reads of codes of its input, which are plain for [`CodeLayout::Quads`] and
+    /// [`CodeLayout::Rows`], and blocked for the others.
     ///
     /// # Errors
     /// A slice has the wrong length.
@@ -395,6 +429,13 @@ impl CodePlanes {
                 codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
             }
             CodeLayout::Words => widen(&input[(planes * positions + place) * BLOCK..][..codes.len() / 2], codes),
+            CodeLayout::Rows => {
+                let mut sources = [&[][..]; QUAD];
+                for (channel, source) in sources.iter_mut().enumerate().take(channels) {
+                    *source = &input[(planes * channels + channel) * positions + place..][..codes.len() / 2 / channels];
+                }
+                weave(&sources[..channels.min(QUAD)], codes);
+            }
             CodeLayout::Quads => {
                 let (quads, _) = codes.as_chunks_mut::<QUAD>();
                 quads.fill([0; QUAD]);
@@ -411,7 +452,7 @@ impl CodePlanes {
         let positions = volume(self.input);
         let wanted = match self.layout {
             CodeLayout::Halves => return Err(KernelError::invalid("layout", "is that of bf16")),
-            CodeLayout::Quads => product("input", &[self.batch, self.channels, positions])?,
+            CodeLayout::Quads | CodeLayout::Rows => product("input", &[self.batch, self.channels, positions])?,
             CodeLayout::Blocks | CodeLayout::Words => blocked_len(self.batch, self.channels, positions),
         };
         check_exact("input", len, wanted)
@@ -447,7 +488,7 @@ impl CodePlanes {
         write: impl Fn(usize, usize, &mut [u8]) + Sync,
     ) -> Result<(), KernelError> {
         check_exact("output", output.len(), self.len())?;
-        let (channels, element) = (self.layout.lanes(), self.layout.element());
+        let (channels, element) = (self.layout.lanes(self.channels), self.layout.element());
         let lanes = channels * element.bytes();
         let fill = |codes: &mut [u8]| match element {
             Element::Word => codes.as_chunks_mut().0.fill([zero, 0]),
@@ -482,6 +523,30 @@ impl CodePlanes {
 fn widen(codes: &[u8], words: &mut [u8]) {
     let (words, _) = words.as_chunks_mut();
     words.iter_mut().zip(codes).for_each(|(word, code)| *word = [*code, 0]);
+}
+
+/// Writes the codes of up to four channels side by side, each as two bytes.
+fn weave(channels: &[&[u8]], words: &mut [u8]) {
+    match *channels {
+        [a] => widen(a, words),
+        [a, b] => weave_channels([a, b], words),
+        [a, b, c] => weave_channels([a, b, c], words),
+        [a, b, c, d] => weave_channels([a, b, c, d], words),
+        _ => {}
+    }
+}
+
+/// The same of a number of channels that the compiler knows.
+fn weave_channels<const CHANNELS: usize>(channels: [&[u8]; CHANNELS], words: &mut [u8]) {
+    let (words, _) = words.as_chunks_mut::<2>();
+    let (positions, _) = words.as_chunks_mut::<CHANNELS>();
+    let count = channels.iter().fold(positions.len(), |count, codes| count.min(codes.len()));
+    let channels = channels.map(|codes| &codes[..count]);
+    for (place, position) in positions[..count].iter_mut().enumerate() {
+        for (word, codes) in position.iter_mut().zip(&channels) {
+            *word = [codes[place], 0];
+        }
+    }
 }
 
 /// Writes the codes of a matrix with its rows filled up to whole quads with zeros.

@@ -115,9 +115,10 @@ proptest! {
         let quantizer = Quantizer { low: -1.0, high: 1.0, steps: 255.0 };
         let values: Vec<f32> = random.values(2 * inputs * plane);
         let zero = random.between(0, 255) as i32;
-        let layout = match random.between(0, 1) == 0 {
-            true if inputs <= 4 => CodeLayout::Quads,
-            true if groups != 5 => CodeLayout::Words,
+        let layout = match random.between(0, 2) {
+            0 if inputs <= 4 => CodeLayout::Quads,
+            1 if inputs <= 4 && groups == 1 && (dilation[2] == 1 || kernel[2] == 1) => CodeLayout::Rows,
+            0 if groups != 5 => CodeLayout::Words,
             _ => CodeLayout::Blocks,
         };
         let plain: Vec<u8> = values.iter().map(|value| code(&quantizer, *value)).collect();
@@ -174,9 +175,9 @@ proptest! {
             },
             activation,
         };
-        for isa in Isa::available().filter(|isa| layout != CodeLayout::Words || prefers_words(*isa)) {
+        for isa in Isa::available().filter(|isa| layout.element() != Element::Word || prefers_words(*isa)) {
             let source = match layout {
-                CodeLayout::Quads => values.clone(),
+                CodeLayout::Quads | CodeLayout::Rows => values.clone(),
                 CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => {
                     let mut blocked = vec![0.0; blocked_len(2, inputs, plane)];
                     from_plain(2, inputs, plane, &values, &mut blocked).unwrap();
@@ -337,11 +338,19 @@ fn words_are_for_machines_that_multiply_them_and_for_codes_that_are_multiplied_o
         ConvolutionGeometry::new(1, groups, 32, outputs, [1, 8, 8], kernel, stride, [1; 3], pad, pad).unwrap()
     };
     for isa in Isa::available() {
-        let takes = |geometry: ConvolutionGeometry| takes_words(isa, &geometry);
+        let takes = |geometry: ConvolutionGeometry| takes_words(isa, &geometry, CodeLayout::Words);
         assert_eq!(takes(of(64, 1, 1, 1)), prefers_words(isa), "{isa}");
         assert_eq!(takes(of(32, 2, 3, 1)), prefers_words(isa), "{isa}");
         // Too few outputs, too many codes that are left out, groups that share blocks.
         assert!(!takes(of(48, 1, 1, 1)) && !takes(of(64, 1, 1, 2)) && !takes(of(32, 4, 3, 1)), "{isa}");
+        let stem = |channels: usize, dilation: usize| {
+            let (dilation, pad) = ([1, 1, dilation], [0, 3, 3 * dilation]);
+            ConvolutionGeometry::new(1, 1, channels, 16, [1, 9, 9], [1, 7, 7], [1, 2, 2], dilation, pad, pad).unwrap()
+        };
+        let takes_rows = |channels, dilation| takes_words(isa, &stem(channels, dilation), CodeLayout::Rows);
+        assert_eq!(takes_rows(3, 1), prefers_words(isa), "{isa}");
+        // Too many channels, taps that do not lie side by side.
+        assert!(!takes_rows(5, 1) && !takes_rows(3, 2) && !takes_words(isa, &stem(3, 1), CodeLayout::Quads), "{isa}");
         let geometry = of(64, 1, 1, 1);
         let weights = vec![1; geometry.weights_len()];
         let packed = QuantizedWeights::of_convolution(&geometry, CodeLayout::Words, &weights).unwrap();

@@ -206,8 +206,9 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
         let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
         return Some(Claim { kernel: Box::new(WinogradKernel { common, weights, form, filter }), packed_inputs });
     }
-    if layout == CodeLayout::Blocks && takes_words(isa::detect(), &geometry) {
-        layout = CodeLayout::Words;
+    let words = if layout == CodeLayout::Quads { CodeLayout::Rows } else { CodeLayout::Words };
+    if takes_words(isa::detect(), &geometry, words) {
+        layout = words;
     }
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     let format = format!("quantised convolution {filter} {layout:?}");
