@@ -30,6 +30,7 @@ use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, p
 use crate::simd::Simd;
 use crate::stream::prefetch_far;
 pub use bf16::{Bf16Epilogue, Bf16Weights, bf16_convolution, bf16_product, has_bf16, round_rows};
+use codes::are_points;
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
 use dots::{
     DotKernel, Dots, bf16_tile_size, dispatch_bf16, dispatch_dots, dispatch_words, lowered_by, prefers_words,
@@ -47,6 +48,9 @@ pub use winograd::{WinogradWeights, takes_winograd, winograd_convolution, winogr
 
 /// Codes that one instruction multiplies and sums.
 const QUAD: usize = 4;
+
+/// Bytes of data that stay near while the products of some blocks are summed.
+const NEAR_BYTES: usize = 256 << 10;
 
 /// Bytes of a line of the caches.
 const LINE_BYTES: usize = 64;
@@ -268,7 +272,7 @@ fn merged_groups(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<[
     let are_parts = of_group[0] == of_group[1] && of_group[1] > 0 && BLOCK.is_multiple_of(of_group[1]);
     match layout {
         CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves if are_blocks => Some([groups, of_group[1]]),
-        CodeLayout::Blocks if are_parts => Some([inputs.div_ceil(BLOCK), BLOCK]),
+        CodeLayout::Blocks | CodeLayout::Words if are_parts => Some([inputs.div_ceil(BLOCK), BLOCK]),
         _ => None,
     }
 }
@@ -280,8 +284,10 @@ fn merged_groups(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<[
 pub fn takes_words(isa: Isa, geometry: &ConvolutionGeometry, layout: CodeLayout) -> bool {
     let ([groups, outputs, _, high, wide], view, depth) =
         (geometry.channels_and_kernel(), geometry.plane(), geometry.depth());
-    let products = (outputs / groups).saturating_mul(volume([depth.taps, high, wide]));
-    let steps = volume([depth.stride, view.stride[0], view.stride[1]]);
+    // Groups that are parts of a block are computed as one of whole blocks.
+    let products = (outputs / groups).max(BLOCK.min(outputs)).saturating_mul(volume([depth.taps, high, wide]));
+    // Points that are skipped are not widened.
+    let steps = if are_points(geometry) { 1 } else { volume([depth.stride, view.stride[0], view.stride[1]]) };
     prefers_words(isa)
         && matches!(layout, CodeLayout::Words | CodeLayout::Rows)
         && merged_groups(geometry, layout).is_some()
@@ -467,6 +473,9 @@ pub fn quantized_convolution(
     let group_bytes =
         if layout == CodeLayout::Rows { weights.apart } else { weights.bytes_of(inputs) } * deep * high * wide;
     (view.input, view.pad) = ([high, wide], [0, 0]);
+    if planes.are_dense() {
+        view.stride = [1, 1];
+    }
     let (plane, positions) = (high * wide, view.output[0] * view.output[1]);
     let all = depth.output * positions;
     check_exact("input", input.len(), planes.len())?;
@@ -642,11 +651,20 @@ impl Job<'_> {
         let parts = of_image.div_ceil(of_image.div_ceil(parts));
         let run = tiles.div_ceil(tiles.div_ceil(run.min(tiles)));
         let (runs, rows) = (tiles.div_ceil(run), of_image.div_ceil(parts));
+        // What the first of some blocks that follow each other finds far away, the others find near: the data of a run, or all
+        // data where those of an image are near anyway or few.
+        let (data, values) = (self.image_bytes, self.weights.values.len());
+        let of_images = pairs.saturating_mul(data).saturating_add(values);
+        let of_runs = (rows * runs).saturating_mul(values).saturating_add(data);
+        let are_blocks_inner = data > NEAR_BYTES && of_runs < of_images;
         parallel_for(self.view.batch * pairs * rows * runs, 1, work, |range| {
             for task in range {
-                let (rest, part) = (task / runs, task % runs);
-                let (rest, row) = (rest / rows, rest % rows);
-                let (image, pair) = (rest / pairs, rest % pairs);
+                let (image, rest) = (task / (pairs * rows * runs), task % (pairs * rows * runs));
+                let (pair, rest) = match are_blocks_inner {
+                    true => (rest % pairs, rest / pairs),
+                    false => (rest / (rows * runs), rest % (rows * runs)),
+                };
+                let (row, part) = (rest / runs, rest % runs);
                 let first = pair * together;
                 let parts = row * parts..of_image.min((row + 1) * parts);
                 let span = part * run * tile..self.positions.min((part + 1) * run * tile);
@@ -886,12 +904,12 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
     unsafe fn run<D: Dots>(self, d: D) {
         let tile = self.0;
         let ends = Ends::<POSITIONS, VECTORS>(&tile.end);
+        let mut place = [tile.position / tile.view.output[1], tile.position % tile.view.output[1]];
         for index in 0..tile.count {
-            let at = index * POSITIONS;
-            let ended = ends.begin::<D>(at);
+            let ended = ends.begin::<D>(index * POSITIONS);
             // SAFETY: the caller's promise.
             unsafe {
-                let sums = self.accumulate(d, tile.position + at, tile.next.wrapping_add(index * tile.next_bytes));
+                let sums = self.accumulate(d, &mut place, tile.next.wrapping_add(index * tile.next_bytes));
                 ends.store(d, ended, &sums);
             }
         }
@@ -899,12 +917,18 @@ impl<const POSITIONS: usize, const VECTORS: usize> DotKernel for Fixed<'_, '_, P
 }
 
 impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECTORS> {
-    /// The sums of all products of the tile from `position` on, which asks for the weights from `next` on.
+    /// The sums of all products of the tile from the position at a row and a column on, which asks for the weights from `next`
+    /// on. The row and the column become those of the position after it.
     ///
     /// # Safety
     /// The tile's pointers cover what its geometry asks for.
     #[inline(always)]
-    unsafe fn accumulate<D: Dots>(&self, d: D, position: usize, mut next: *const i8) -> Sums<D, POSITIONS, VECTORS> {
+    unsafe fn accumulate<D: Dots>(
+        &self,
+        d: D,
+        [y, x]: &mut [usize; 2],
+        mut next: *const i8,
+    ) -> Sums<D, POSITIONS, VECTORS> {
         let (tile, s) = (self.0, d.simd());
         let view = &tile.view;
         let mut start = [s.splat_i(0); VECTORS];
@@ -914,13 +938,12 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         }
         let mut sums = [start; POSITIONS];
         let mut pointers = [tile.input; POSITIONS];
-        let (mut y, mut x) = (position / view.output[1], position % view.output[1]);
         for pointer in &mut pointers {
-            let place = y * view.stride[0] * view.input[1] + x * view.stride[1];
+            let place = *y * view.stride[0] * view.input[1] + *x * view.stride[1];
             *pointer = tile.input.wrapping_add(place * tile.apart);
-            x += 1;
-            if x == view.output[1] {
-                (y, x) = (y + 1, 0);
+            *x += 1;
+            if *x == view.output[1] {
+                (*y, *x) = (*y + 1, 0);
             }
         }
         let mut weights = tile.weights;

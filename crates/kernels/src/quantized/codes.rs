@@ -270,6 +270,8 @@ pub struct CodePlanes {
     before: [usize; 3],
     /// Depth, height and width of all.
     size: [usize; 3],
+    /// Positions of the input from one to the next, down and across.
+    step: [usize; 2],
 }
 
 impl CodePlanes {
@@ -282,7 +284,17 @@ impl CodePlanes {
         let input = [depth.input, view.input[0], view.input[1]];
         // Windows of planes leave out the planes beyond the input.
         let (before, [_, high, wide]) = ([0, view.pad[0], view.pad[1]], geometry.covered()?);
-        Self::new(layout, [view.batch, channels], input, before, [depth.input, high, wide])
+        let planes = Self::new(layout, [view.batch, channels], input, before, [depth.input, high, wide])?;
+        if layout == CodeLayout::Words && are_points(geometry) {
+            // The positions that are skipped need not be written.
+            return Some(Self { size: [depth.input, view.output[0], view.output[1]], step: view.stride, ..planes });
+        }
+        Some(planes)
+    }
+
+    /// Whether positions that windows skip were left out, so that windows lie side by side.
+    pub(super) fn are_dense(&self) -> bool {
+        self.step != [1, 1]
     }
 
     /// Those of a transposed convolution, whose phases are convolutions; `None` where their windows cover far more than the
@@ -319,7 +331,8 @@ impl CodePlanes {
         covered: [usize; 3],
     ) -> Option<Self> {
         let is_inside = before == [0; 3] && (0..3).all(|axis| covered[axis] <= input[axis]);
-        let planes = Self { layout, batch, channels, input, before, size: if is_inside { input } else { covered } };
+        let size = if is_inside { input } else { covered };
+        let planes = Self { layout, batch, channels, input, before, size, step: [1, 1] };
         let fits = !layout.is_plain() || channels <= QUAD;
         let lanes = channels.next_multiple_of(layout.lanes(channels));
         let sizes = [batch, lanes, layout.element().bytes(), planes.size[0], planes.size[1], planes.size[2]];
@@ -381,6 +394,14 @@ impl CodePlanes {
                 let source = &input[(planes * positions + place) * BLOCK..][..codes.len()];
                 dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
             }
+            CodeLayout::Words if self.step[1] > 1 => {
+                for (index, codes) in codes.chunks_exact_mut(2 * BLOCK).enumerate() {
+                    let source = &input[(planes * positions + place + index * self.step[1]) * BLOCK..][..BLOCK];
+                    let mut bytes = [0; BLOCK];
+                    dispatch(isa, Line { quantizer: *quantizer, input: source, output: &mut bytes });
+                    widen(&bytes, codes);
+                }
+            }
             CodeLayout::Words => {
                 let source = &input[(planes * positions + place) * BLOCK..][..codes.len() / 2];
                 let mut bytes = [0; WORDS_AT_ONCE];
@@ -427,6 +448,11 @@ impl CodePlanes {
         self.write(zero, work, output, |planes, place, codes| match self.layout {
             CodeLayout::Blocks | CodeLayout::Halves => {
                 codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
+            }
+            CodeLayout::Words if self.step[1] > 1 => {
+                for (index, codes) in codes.chunks_exact_mut(2 * BLOCK).enumerate() {
+                    widen(&input[(planes * positions + place + index * self.step[1]) * BLOCK..][..BLOCK], codes);
+                }
             }
             CodeLayout::Words => widen(&input[(planes * positions + place) * BLOCK..][..codes.len() / 2], codes),
             CodeLayout::Rows => {
@@ -497,11 +523,11 @@ impl CodePlanes {
         let ([deep, high, wide], [_, rows, columns]) = (self.size, self.input);
         let blocks = self.batch * self.channels.div_ceil(channels);
         let line = wide * lanes;
-        let inside = self.before[2].min(wide)..(self.before[2] + columns).min(wide);
+        let inside = self.before[2].min(wide)..(self.before[2] + columns.div_ceil(self.step[1])).min(wide);
         let shared = SharedMut::new(output);
         parallel_for(blocks * deep * high, CHUNK.div_ceil(line.max(1)), work, |range| {
             for index in range {
-                let place = [index / high % deep, index % high];
+                let place = [index / high % deep, index % high * self.step[0]];
                 let at = |axis: usize| place[axis].checked_sub(self.before[axis]).filter(|at| *at < self.input[axis]);
                 // SAFETY: lines are disjoint.
                 let codes = unsafe { shared.slice(index * line..(index + 1) * line) };
@@ -517,6 +543,12 @@ impl CodePlanes {
         });
         Ok(())
     }
+}
+
+/// Whether windows are single positions, inside of the input where they begin.
+pub(super) fn are_points(geometry: &ConvolutionGeometry) -> bool {
+    let ([.., high, wide], view) = (geometry.channels_and_kernel(), geometry.plane());
+    !geometry.has_depth() && [high, wide] == [1, 1] && view.pad == [0, 0]
 }
 
 /// Writes each code as two bytes.
