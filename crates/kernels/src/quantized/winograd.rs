@@ -60,9 +60,6 @@ const LEAST_CHANNELS: usize = 16;
 /// More weights are read from far away too often, and are that much more memory than bytes.
 const MOST_WEIGHT_BYTES: usize = 5 << 19;
 
-/// The transform of a column or a row of taps, doubled.
-const TAP_TRANSFORM: [[i16; TAPS]; SIDE] = [[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]];
-
 /// Signed codes of a convolution's constant operand, transformed.
 #[derive(Debug, Clone)]
 pub struct WinogradWeights {
@@ -83,18 +80,24 @@ impl WinogradWeights {
         check_geometry(geometry)?;
         let block_bytes = block_bytes(inputs);
         let mut values = Packed::zeroed(product("codes", &[outputs.div_ceil(BLOCK), block_bytes])?);
-        let place_bytes = block_bytes / PLACES;
+        let place_bytes = (block_bytes / PLACES).max(1);
+        let (taps, _) = codes.as_chunks::<{ TAPS * TAPS }>();
         let work = nanoseconds_for_bytes(values.len().saturating_mul(4));
         parallel_chunks_mut(&mut values, block_bytes, work, |block, target| {
-            for lane in 0..BLOCK.min(outputs - block * BLOCK) {
-                let output = block * BLOCK + lane;
-                let (taps, _) = codes[output * inputs * TAPS * TAPS..][..inputs * TAPS * TAPS].as_chunks();
-                for (channel, taps) in taps.iter().enumerate() {
-                    let to = channel / 2 * PAIR_BYTES + lane * 2 * WORD + channel % 2 * WORD;
-                    for (place, value) in transform_taps(taps).into_iter().enumerate() {
-                        let [low, high] = value.to_le_bytes().map(u8::cast_signed);
-                        target[place * place_bytes + to] = low;
-                        target[place * place_bytes + to + 1] = high;
+            let lanes = BLOCK.min(outputs - block * BLOCK);
+            for pair in 0..inputs.div_ceil(2) {
+                let (first, mut lines) = (2 * pair, [[[0; 2]; BLOCK]; PLACES]);
+                let channels = 2.min(inputs - first);
+                for (lane, index) in (0..lanes).flat_map(|lane| (0..channels).map(move |index| (lane, index))) {
+                    let taps = &taps[(block * BLOCK + lane) * inputs + first + index];
+                    for (line, value) in lines.iter_mut().zip(transform_taps(taps).as_flattened()) {
+                        line[lane][index] = *value;
+                    }
+                }
+                for (line, target) in lines.iter().zip(target.chunks_exact_mut(place_bytes)) {
+                    let (words, _) = target[pair * PAIR_BYTES..][..PAIR_BYTES].as_chunks_mut::<WORD>();
+                    for (word, value) in words.iter_mut().zip(line.as_flattened()) {
+                        *word = value.to_le_bytes().map(u8::cast_signed);
                     }
                 }
             }
@@ -104,15 +107,15 @@ impl WinogradWeights {
 }
 
 /// The transformed taps of one input and one output channel.
-fn transform_taps(taps: &[i8; TAPS * TAPS]) -> [i16; PLACES] {
-    let mut result = [0; PLACES];
-    for (place, result) in result.iter_mut().enumerate() {
-        let [down, across] = [TAP_TRANSFORM[place / SIDE], TAP_TRANSFORM[place % SIDE]];
-        for (tap, code) in taps.iter().enumerate() {
-            *result += down[tap / TAPS] * across[tap % TAPS] * i16::from(*code);
-        }
-    }
-    result
+fn transform_taps(taps: &[i8; TAPS * TAPS]) -> [[i16; SIDE]; SIDE] {
+    let tap = |index: usize| i16::from(taps[index]);
+    let [a, b, c] = [0, 1, 2].map(|x| transform_line([tap(x), tap(TAPS + x), tap(2 * TAPS + x)]));
+    [0, 1, 2, 3].map(|y| transform_line([a[y], b[y], c[y]]))
+}
+
+/// The transform of a column or a row of taps, doubled.
+fn transform_line([a, b, c]: [i16; TAPS]) -> [i16; SIDE] {
+    [2 * a, a + b + c, a - b + c, 2 * c]
 }
 
 /// Bytes of the weights of an output block.
