@@ -256,7 +256,8 @@ impl QuantizedWeights {
 }
 
 /// The groups that are computed and the input channels of each, with the taps across where those are channels: groups that
-/// are parts of a block are taken together, as many as fill it. `None` where they fill none, or a layout has no place for the channels.
+/// are parts of a block are taken together, as many as fill it. `None` where they fill none, or a layout has no place for
+/// the channels.
 fn merged_groups(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<[usize; 2]> {
     let [groups, outputs, inputs, _, wide] = geometry.channels_and_kernel();
     let of_group = [outputs / groups, inputs / groups];
@@ -469,9 +470,12 @@ pub fn quantized_convolution(
     let planes = CodePlanes::of_convolution(geometry, layout).ok_or_else(far)?;
     let [deep, high, wide] = planes.size();
     let down = view.axis(0, weights.shape[2]);
-    // Where taps are channels, they are those of other positions too.
-    let group_bytes =
-        if layout == CodeLayout::Rows { weights.apart } else { weights.bytes_of(inputs) } * deep * high * wide;
+    let position_bytes = match layout {
+        // Taps that are read as channels are those of other positions.
+        CodeLayout::Rows => weights.apart,
+        _ => weights.bytes_of(inputs),
+    };
+    let group_bytes = position_bytes * deep * high * wide;
     (view.input, view.pad) = ([high, wide], [0, 0]);
     if planes.are_dense() {
         view.stride = [1, 1];
