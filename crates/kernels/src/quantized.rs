@@ -49,7 +49,7 @@ pub use winograd::{WinogradWeights, takes_winograd, winograd_convolution, winogr
 /// Codes that one instruction multiplies and sums.
 const QUAD: usize = 4;
 
-/// Bytes of data that stay near while the products of some blocks are summed.
+/// Data of so many bytes stay near from one block of outputs to the next.
 const NEAR_BYTES: usize = 256 << 10;
 
 /// Bytes of a line of the caches.
@@ -104,7 +104,6 @@ pub struct QuantizedWeights {
     /// Bytes that lie side by side in the data, and bytes from one position of it to the next.
     lanes: usize,
     apart: usize,
-    element: Element,
     /// `[output block, tap, quad of bytes, 16 output channels, 4 bytes]`: four channels that are bytes, or two that are words.
     values: Packed<i8>,
     /// The sums of the codes of each output channel in each row of taps: `[output block, tap deep, tap down, 16 output
@@ -140,14 +139,14 @@ impl QuantizedWeights {
             let shape = [outputs, deep, high, 1, merged];
             let (run, strides) = (merged.next_multiple_of(QUAD / layout.element().bytes()), [of_output, 1]);
             let places: Vec<usize> = (0..rows).map(|row| row * merged).collect();
-            let weights = Self::pack(shape, layout.element(), run, &codes_of_rows, &places, strides)?;
-            return Ok(Self { layout, apart: inputs * layout.element().bytes(), ..weights });
+            let weights = Self::pack(shape, layout, run, &codes_of_rows, &places, strides)?;
+            return Ok(Self { apart: inputs * layout.element().bytes(), ..weights });
         }
         let (taps, inputs) = (deep * high * wide, inputs / groups);
         let shape = [outputs, deep, high, wide, merged];
         if merged == inputs {
             let (order, strides) = (taps_in_order(taps), [inputs * taps, taps]);
-            return Self::pack(shape, layout.element(), layout.lanes(inputs), codes, &order, strides);
+            return Self::pack(shape, layout, layout.lanes(inputs), codes, &order, strides);
         }
         // An output channel sees the other groups of its block through zeros.
         let of_output = product("codes", &[merged, taps])?;
@@ -157,7 +156,7 @@ impl QuantizedWeights {
             let first = output / inputs * inputs % merged * taps;
             target[first..first + own].copy_from_slice(codes);
         }
-        Self::pack(shape, layout.element(), layout.lanes(inputs), &spread, &taps_in_order(taps), [of_output, taps])
+        Self::pack(shape, layout, layout.lanes(inputs), &spread, &taps_in_order(taps), [of_output, taps])
     }
 
     /// Packs the codes of a matrix of `k` rows and `n` columns, which lie so far apart along both.
@@ -171,12 +170,12 @@ impl QuantizedWeights {
     ) -> Result<Self, KernelError> {
         check_len("codes", codes.len(), span("codes", &[(k, row_stride), (n, column_stride)])?)?;
         let run = k.next_multiple_of(QUAD);
-        Self::pack([n, 1, 1, 1, k], Element::Byte, run, codes, &[0], [column_stride, row_stride])
+        Self::pack([n, 1, 1, 1, k], CodeLayout::Blocks, run, codes, &[0], [column_stride, row_stride])
     }
 
     fn pack(
         shape: [usize; 5],
-        element: Element,
+        layout: CodeLayout,
         run: usize,
         codes: &[i8],
         taps: &[usize],
@@ -186,6 +185,7 @@ impl QuantizedWeights {
         if inputs == 0 || (deep * high * wide).saturating_mul(inputs) > MOST_TERMS {
             return Err(KernelError::invalid("codes", "there is nothing to sum, or sums could exceed their integers"));
         }
+        let element = layout.element();
         let values = match element {
             Element::Byte => pack_quads(shape, run, codes, taps, strides, |code| [code])?,
             Element::Word => {
@@ -196,12 +196,7 @@ impl QuantizedWeights {
         };
         let sums = vec![0; product("codes", &[shape[0].next_multiple_of(BLOCK), deep, high])?];
         let lanes = run * element.bytes();
-        let layout = match (element, lanes) {
-            (Element::Word, _) => CodeLayout::Words,
-            (_, QUAD) => CodeLayout::Quads,
-            _ => CodeLayout::Blocks,
-        };
-        let mut weights = Self { shape, layout, lanes, apart: lanes, element, values, sums };
+        let mut weights = Self { shape, layout, lanes, apart: lanes, values, sums };
         let rows = weights.values.chunks_exact(weights.row_bytes().max(1));
         for (row, sums) in rows.zip(weights.sums.chunks_exact_mut(BLOCK)) {
             let (quads, _) = row.as_chunks::<QUAD>();
@@ -244,14 +239,14 @@ impl QuantizedWeights {
         sums
     }
 
-    /// The taps across of a convolution that has so many, unless they are channels.
-    fn taps_across(&self, wide: usize) -> usize {
-        if self.layout == CodeLayout::Rows { 1 } else { wide }
+    /// What a channel is.
+    fn element(&self) -> Element {
+        self.layout.element()
     }
 
     /// Bytes of so many channels at one position.
     fn bytes_of(&self, channels: usize) -> usize {
-        channels.next_multiple_of(self.lanes / self.element.bytes()) * self.element.bytes()
+        channels.next_multiple_of(self.lanes / self.element().bytes()) * self.element().bytes()
     }
 }
 
@@ -418,6 +413,19 @@ impl QuantizedOutput<'_> {
     }
 }
 
+/// Checks that an output has so many elements, and that there is what so many channels of it need.
+fn check_stored(
+    output: &QuantizedOutput<'_>,
+    scaling: &Scaling<'_>,
+    epilogue: &QuantizedEpilogue<'_>,
+    channels: usize,
+    len: usize,
+) -> Result<(), KernelError> {
+    output.check(channels, len)?;
+    epilogue.check(channels, len)?;
+    check_len("scales", scaling.scales.len(), channels)
+}
+
 /// An output that tasks share.
 pub(crate) enum Target<'a> {
     Values(SharedMut<'a, f32>),
@@ -457,13 +465,12 @@ pub fn quantized_convolution(
 ) -> Result<(), KernelError> {
     let (mut view, depth) = (geometry.plane(), geometry.depth());
     let ([_, outputs, _, high, wide], layout) = (geometry.channels_and_kernel(), weights.layout);
-    if weights.element == Element::Word && !prefers_words(isa) {
+    if weights.element() == Element::Word && !prefers_words(isa) {
         return Err(KernelError::invalid("isa", "has no products of words"));
     }
-    let merged = merged_groups(geometry, layout);
-    let Some([groups, inputs]) =
-        merged.filter(|[_, inputs]| weights.shape == [outputs, depth.taps, high, weights.taps_across(wide), *inputs])
-    else {
+    let across = if layout == CodeLayout::Rows { 1 } else { wide };
+    let fits = |[_, inputs]: &[usize; 2]| weights.shape == [outputs, depth.taps, high, across, *inputs];
+    let Some([groups, inputs]) = merged_groups(geometry, layout).filter(fits) else {
         return Err(KernelError::invalid("weights", "packed for another shape"));
     };
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
@@ -483,9 +490,7 @@ pub fn quantized_convolution(
     let (plane, positions) = (high * wide, view.output[0] * view.output[1]);
     let all = depth.output * positions;
     check_exact("input", input.len(), planes.len())?;
-    output.check(outputs, blocked_len(view.batch, outputs, all))?;
-    epilogue.check(outputs, output.len())?;
-    check_len("scales", scaling.scales.len(), outputs)?;
+    check_stored(&output, scaling, epilogue, outputs, blocked_len(view.batch, outputs, all))?;
     let job = Job {
         isa,
         weights,
@@ -531,13 +536,11 @@ pub fn quantized_product(
     epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
     let [n, deep, high, wide, k] = weights.shape;
-    if deep * high * wide != 1 || weights.lanes != weights.bytes_of(k) || weights.element == Element::Word {
+    if deep * high * wide != 1 || weights.lanes != weights.bytes_of(k) || weights.element() == Element::Word {
         return Err(KernelError::invalid("weights", "packed for a convolution"));
     }
     check_exact("input", input.len(), product("input", &[rows, weights.lanes])?)?;
-    output.check(n, product("output", &[rows, n])?)?;
-    epilogue.check(n, output.len())?;
-    check_len("scales", scaling.scales.len(), n)?;
+    check_stored(&output, scaling, epilogue, n, product("output", &[rows, n])?)?;
     let one = [1, 1];
     let view = PlaneView { batch: 1, input: [1, rows], output: [1, rows], stride: one, dilation: one, pad: [0, 0] };
     let job = Job {
@@ -637,7 +640,7 @@ impl Job<'_> {
         if self.positions == 0 || of_image == 0 || self.view.batch == 0 || blocks == 0 {
             return;
         }
-        let (most, together) = match self.weights.element {
+        let (most, together) = match self.weights.element() {
             Element::Byte => tile_size(self.isa),
             Element::Word => words_tile_size(),
             Element::Bf16 => bf16_tile_size(),
@@ -655,12 +658,12 @@ impl Job<'_> {
         let parts = of_image.div_ceil(of_image.div_ceil(parts));
         let run = tiles.div_ceil(tiles.div_ceil(run.min(tiles)));
         let (runs, rows) = (tiles.div_ceil(run), of_image.div_ceil(parts));
-        // What the first of some blocks that follow each other finds far away, the others find near: the data of a run, or all
-        // data where those of an image are near anyway or few.
+        // Tasks that follow each other take the positions of one block, or the blocks of one run of positions, whichever reads
+        // less from far away: the data once for each block, or the weights once for each run.
         let (data, values) = (self.image_bytes, self.weights.values.len());
-        let of_images = pairs.saturating_mul(data).saturating_add(values);
+        let of_blocks = pairs.saturating_mul(data).saturating_add(values);
         let of_runs = (rows * runs).saturating_mul(values).saturating_add(data);
-        let are_blocks_inner = data > NEAR_BYTES && of_runs < of_images;
+        let are_blocks_inner = data > NEAR_BYTES && of_runs < of_blocks;
         parallel_for(self.view.batch * pairs * rows * runs, 1, work, |range| {
             for task in range {
                 let (image, rest) = (task / (pairs * rows * runs), task % (pairs * rows * runs));
@@ -803,7 +806,7 @@ impl Job<'_> {
             // SAFETY: the tile lies inside the output or the buffer, and everything it reads inside the slices that were
             // checked.
             unsafe {
-                match self.weights.element {
+                match self.weights.element() {
                     Element::Byte => dispatch_dots(self.isa, count, blocks, &tile),
                     Element::Word => dispatch_words(count, &tile),
                     Element::Bf16 => dispatch_bf16(count, blocks, &tile),

@@ -14,8 +14,8 @@ use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
 
 pub use super::dots::has_bf16;
 use super::{
-    BLOCK, CodeLayout, CodePlanes, Element, QuantizedEpilogue, QuantizedOutput, QuantizedResidual, QuantizedWeights,
-    Scaling, pack_quads, quantized_convolution, quantized_product, taps_in_order,
+    BLOCK, CodeLayout, CodePlanes, QuantizedEpilogue, QuantizedOutput, QuantizedResidual, QuantizedWeights, Scaling,
+    pack_quads, quantized_convolution, quantized_product, taps_in_order,
 };
 
 /// bf16 of a pair.
@@ -99,15 +99,8 @@ impl Bf16Weights {
         let halves = |value: T| bf16::from_f32(value.widen()).to_le_bytes().map(u8::cast_signed);
         let values = pack_quads(shape, run, values, taps, strides, halves)?;
         let sums = vec![0; product("values", &[shape[0].next_multiple_of(BLOCK), shape[1], shape[2]])?];
-        let weights = QuantizedWeights {
-            shape,
-            layout: CodeLayout::Halves,
-            lanes: run * 2,
-            apart: run * 2,
-            element: Element::Bf16,
-            values,
-            sums,
-        };
+        let weights =
+            QuantizedWeights { shape, layout: CodeLayout::Halves, lanes: run * 2, apart: run * 2, values, sums };
         Ok(Self { weights, ones: vec![1.0; shape[0]] })
     }
 

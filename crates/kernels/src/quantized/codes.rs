@@ -292,6 +292,14 @@ impl CodePlanes {
         Some(planes)
     }
 
+    /// The blocked codes of a convolution's input alone, for a kernel that knows what lies around it.
+    #[must_use]
+    pub fn of_input(geometry: &ConvolutionGeometry) -> Option<Self> {
+        let (view, [_, _, channels, ..]) = (geometry.plane(), geometry.channels_and_kernel());
+        let input = [geometry.depth().input, view.input[0], view.input[1]];
+        Self::new(CodeLayout::Blocks, [view.batch, channels], input, [0; 3], input)
+    }
+
     /// Whether positions that windows skip were left out, so that windows lie side by side.
     pub(super) fn are_dense(&self) -> bool {
         self.step != [1, 1]
@@ -394,21 +402,14 @@ impl CodePlanes {
                 let source = &input[(planes * positions + place) * BLOCK..][..codes.len()];
                 dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
             }
-            CodeLayout::Words if self.step[1] > 1 => {
-                for (index, codes) in codes.chunks_exact_mut(2 * BLOCK).enumerate() {
-                    let source = &input[(planes * positions + place + index * self.step[1]) * BLOCK..][..BLOCK];
-                    let mut bytes = [0; BLOCK];
-                    dispatch(isa, Line { quantizer: *quantizer, input: source, output: &mut bytes });
-                    widen(&bytes, codes);
-                }
-            }
             CodeLayout::Words => {
-                let source = &input[(planes * positions + place) * BLOCK..][..codes.len() / 2];
                 let mut bytes = [0; WORDS_AT_ONCE];
-                for (source, codes) in source.chunks(WORDS_AT_ONCE).zip(codes.chunks_mut(2 * WORDS_AT_ONCE)) {
-                    let bytes = &mut bytes[..source.len()];
-                    dispatch(isa, Line { quantizer: *quantizer, input: source, output: bytes });
-                    widen(bytes, codes);
+                for (source, codes) in self.runs(&input[(planes * positions + place) * BLOCK..], codes) {
+                    for (source, codes) in source.chunks(WORDS_AT_ONCE).zip(codes.chunks_mut(2 * WORDS_AT_ONCE)) {
+                        let bytes = &mut bytes[..source.len()];
+                        dispatch(isa, Line { quantizer: *quantizer, input: source, output: bytes });
+                        widen(bytes, codes);
+                    }
                 }
             }
             CodeLayout::Rows => {
@@ -449,12 +450,11 @@ impl CodePlanes {
             CodeLayout::Blocks | CodeLayout::Halves => {
                 codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
             }
-            CodeLayout::Words if self.step[1] > 1 => {
-                for (index, codes) in codes.chunks_exact_mut(2 * BLOCK).enumerate() {
-                    widen(&input[(planes * positions + place + index * self.step[1]) * BLOCK..][..BLOCK], codes);
+            CodeLayout::Words => {
+                for (source, codes) in self.runs(&input[(planes * positions + place) * BLOCK..], codes) {
+                    widen(source, codes);
                 }
             }
-            CodeLayout::Words => widen(&input[(planes * positions + place) * BLOCK..][..codes.len() / 2], codes),
             CodeLayout::Rows => {
                 let mut sources = [&[][..]; QUAD];
                 for (channel, source) in sources.iter_mut().enumerate().take(channels) {
@@ -471,6 +471,15 @@ impl CodePlanes {
                 }
             }
         })
+    }
+
+    /// The parts of a line of words whose codes lie side by side in the input, which begins with the first: the line, or each
+    /// of its positions where others are left out.
+    fn runs<'i, 'w, T>(&self, input: &'i [T], words: &'w mut [u8]) -> impl Iterator<Item = (&'i [T], &'w mut [u8])> {
+        let [_, step] = self.step;
+        let run = if step == 1 { words.len() / 2 } else { BLOCK };
+        let words = words.chunks_exact_mut((2 * run).max(1)).enumerate();
+        words.map(move |(index, words)| (&input[index * step * BLOCK..][..run], words))
     }
 
     /// Checks the number of values or codes that are to become those of this layout.

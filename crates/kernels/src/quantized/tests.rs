@@ -433,7 +433,9 @@ proptest! {
             0 => vec![-128; geometry.weights_len()],
             _ => codes(&mut random, geometry.weights_len()),
         };
-        let (scales, bias) = (random.values(outputs), random.values(outputs));
+        // Sums are brought between the levels of codes.
+        let scales: Vec<f32> = random.values(outputs).into_iter().map(|scale| scale / 100.0).collect();
+        let bias = random.values(outputs);
         let len = blocked_len(2, outputs, positions);
         let residual = random.values(len);
         let coded: Vec<u8> = codes(&mut random, len).into_iter().map(i8::cast_unsigned).collect();

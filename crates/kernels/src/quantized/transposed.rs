@@ -2,11 +2,11 @@
 
 use crate::blocked::{BLOCK, PlaneView, blocked_len};
 use crate::convolution::{PlanePhase, TransposedConvolutionGeometry};
-use crate::error::{KernelError, check_exact, check_len};
+use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::parallel::nanoseconds_for_flops;
 
-use super::{CodePlanes, Element, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling};
+use super::{CodeLayout, CodePlanes, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling, check_stored};
 
 /// The most phases.
 const MOST_PHASES: usize = 1 << 10;
@@ -53,7 +53,7 @@ impl QuantizedTransposed {
             let of_output = deep * high * wide;
             QuantizedWeights::pack(
                 shape,
-                Element::Byte,
+                CodeLayout::Blocks,
                 BLOCK,
                 codes,
                 &places.collect::<Vec<usize>>(),
@@ -89,14 +89,12 @@ pub fn quantized_transposed(
     let [_, to_deep] = geometry.depths();
     let (plane, positions) = (to[0] * to[1], to_deep * to[0] * to[1]);
     check_exact("input", input.len(), planes.len())?;
-    output.check(outputs, blocked_len(batch, outputs, positions))?;
-    epilogue.check(outputs, output.len())?;
-    check_len("scales", scaling.scales.len(), outputs)?;
+    check_stored(&output, scaling, epilogue, outputs, blocked_len(batch, outputs, positions))?;
     let ([_, before @ ..], [deep, high, wide]) = (planes.before(), planes.size());
     let ([_, stride, _], [_, deep_stride, _]) = (weights.steps, weights.deep);
     let of_plane = stride[0] * stride[1];
     let phases = of_plane * deep_stride;
-    let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], Element::Byte, BLOCK, &[], &[], [0, 0])?;
+    let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], CodeLayout::Blocks, BLOCK, &[], &[], [0, 0])?;
     for index in 0..phases {
         let start = [index / of_plane, index % of_plane / stride[1], index % stride[1]];
         let depth = geometry.depth_phase(start[0]);

@@ -8,7 +8,7 @@
 
 use super::dots::{DotKernel, Dots, dispatch_fourths, prefers_words};
 use super::ending::{End, Ending, Ends};
-use super::{QuantizedEpilogue, QuantizedOutput, Scaling};
+use super::{QuantizedEpilogue, QuantizedOutput, Scaling, check_stored};
 use crate::blocked::{BLOCK, PlaneView, blocked_len};
 use crate::convolution::ConvolutionGeometry;
 use crate::error::{KernelError, check_exact, check_len, product};
@@ -216,9 +216,7 @@ pub fn winograd_convolution(
     let zero = u8::try_from(scaling.zero).map_err(|_| KernelError::invalid("scaling", "has a zero that is no code"))?;
     let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
     check_exact("input", input.len(), blocked_len(view.batch, inputs, plane))?;
-    output.check(outputs, blocked_len(view.batch, outputs, positions))?;
-    epilogue.check(outputs, output.len())?;
-    check_len("scales", scaling.scales.len(), outputs)?;
+    check_stored(&output, scaling, epilogue, outputs, blocked_len(view.batch, outputs, positions))?;
     check_len("scratch", scratch.len(), winograd_scratch_len(geometry))?;
     let tiles = Tiles::of(&view);
     let band = tiles.of_band(inputs);
@@ -375,7 +373,7 @@ struct Part<'a> {
 
 /// Sums of products of every place of some tiles: `[place, tile, 16 output channels]`.
 #[repr(align(64))]
-struct Sums(MaybeUninit<[i32; PLACES * PLACE_SUMS]>);
+struct PlaceSums(MaybeUninit<[i32; PLACES * PLACE_SUMS]>);
 
 impl Part<'_> {
     /// Computes all outputs of the tiles.
@@ -383,17 +381,16 @@ impl Part<'_> {
     /// # Safety
     /// Pointers lead to what the geometry asks for, nobody else touches this part of the output, and [`prefers_words`] holds.
     unsafe fn run(&self, mut ending: Ending<'_>) {
-        let mut sums = Sums(MaybeUninit::uninit());
+        let mut sums = PlaceSums(MaybeUninit::uninit());
         let sums = sums.0.as_mut_ptr().cast::<i32>();
         let count = self.tiles.len();
         let together = even(count, TOGETHER);
         for first in (0..count).step_by(together.max(1)) {
-            let products = Products { part: self, first, sums };
             macro_rules! call {
                 ($($tiles:literal)*) => {
                     match together.min(count - first) {
                         // SAFETY: the caller's promise, and there is room for the sums of so many tiles.
-                        $($tiles => unsafe { dispatch_fourths(FixedProducts::<$tiles>(products)) },)*
+                        $($tiles => unsafe { dispatch_fourths(Products::<$tiles> { part: self, first, sums }) },)*
                         _ => debug_assert!(false, "no products of {together} tiles"),
                     }
                 };
@@ -422,21 +419,17 @@ impl Part<'_> {
 }
 
 /// The products of some tiles of a part, the first of which is `first`, at all places.
-#[derive(Clone, Copy)]
-struct Products<'a> {
+struct Products<'a, const TILES: usize> {
     part: &'a Part<'a>,
     first: usize,
     sums: *mut i32,
 }
 
-/// The same with the number of tiles known to the compiler.
-struct FixedProducts<'a, const TILES: usize>(Products<'a>);
-
-impl<const TILES: usize> DotKernel for FixedProducts<'_, TILES> {
+impl<const TILES: usize> DotKernel for Products<'_, TILES> {
     #[inline(always)]
     unsafe fn run<D: Dots>(self, d: D) {
         const VECTORS: usize = 2;
-        let (Products { part, first, sums }, s) = (self.0, d.simd());
+        let (Self { part, first, sums }, s) = (self, d.simd());
         let lanes = <D::S as Simd>::LANES;
         debug_assert_eq!(VECTORS * lanes, BLOCK);
         let [tile_bytes, place_bytes] = part.steps;
@@ -488,17 +481,18 @@ impl DotKernel for Outputs<'_, '_> {
             let (sums, ends) = (self.sums.wrapping_add(tile * BLOCK), Ends::<OUTPUTS, 2>(self.end));
             // SAFETY: the caller's promise.
             unsafe {
-                let left = self.vector(d, sums);
-                let right = self.vector(d, sums.wrapping_add(lanes));
-                ends.store(d, ends.begin::<D>(tile * OUTPUTS), &[[left[0], right[0]], [left[1], right[1]]]);
+                let ended = ends.begin::<D>(tile * OUTPUTS);
+                let (left, right) = (self.vector(d, sums), self.vector(d, sums.wrapping_add(lanes)));
+                ends.store(d, ended, &[[left[0], right[0]], [left[1], right[1]]]);
             }
         }
         if whole * OUTPUTS < self.positions {
             let (sums, ends) = (self.sums.wrapping_add(whole * BLOCK), Ends::<1, 2>(self.end));
             // SAFETY: the caller's promise.
             unsafe {
+                let ended = ends.begin::<D>(whole * OUTPUTS);
                 let [left, right] = [self.vector(d, sums)[0], self.vector(d, sums.wrapping_add(lanes))[0]];
-                ends.store(d, ends.begin::<D>(whole * OUTPUTS), &[[left, right]]);
+                ends.store(d, ended, &[[left, right]]);
             }
         }
     }

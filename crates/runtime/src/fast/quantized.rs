@@ -59,18 +59,15 @@ struct Quantized {
 
 struct ConvolutionKernel {
     common: Quantized,
-    weights: Arc<QuantizedWeights>,
+    weights: ConvolutionWeights,
     form: Form,
     filter: Shape,
-    layout: CodeLayout,
 }
 
-/// A convolution with transformed weights.
-struct WinogradKernel {
-    common: Quantized,
-    weights: Arc<WinogradWeights>,
-    form: Form,
-    filter: Shape,
+/// How a convolution is computed.
+enum ConvolutionWeights {
+    Direct(Arc<QuantizedWeights>, CodeLayout),
+    Winograd(Arc<WinogradWeights>),
 }
 
 struct TransposedKernel {
@@ -204,7 +201,8 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
         let pack = |codes: &[i8]| WinogradWeights::of_convolution(&geometry, codes).ok();
         let format = format!("quantised convolution {filter} Winograd");
         let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
-        return Some(Claim { kernel: Box::new(WinogradKernel { common, weights, form, filter }), packed_inputs });
+        let weights = ConvolutionWeights::Winograd(weights);
+        return Some(Claim { kernel: Box::new(ConvolutionKernel { common, weights, form, filter }), packed_inputs });
     }
     let words = if layout == CodeLayout::Quads { CodeLayout::Rows } else { CodeLayout::Words };
     if takes_words(isa::detect(), &geometry, words) {
@@ -213,8 +211,8 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     let format = format!("quantised convolution {filter} {layout:?}");
     let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
-    let kernel = ConvolutionKernel { common, weights, form, filter, layout };
-    Some(Claim { kernel: Box::new(kernel), packed_inputs })
+    let weights = ConvolutionWeights::Direct(weights, layout);
+    Some(Claim { kernel: Box::new(ConvolutionKernel { common, weights, form, filter }), packed_inputs })
 }
 
 /// Claims transposed convolutions on blocks.
@@ -376,11 +374,23 @@ impl Quantized {
 impl ConvolutionKernel {
     fn geometry(&self, data: &Shape) -> Option<(ConvolutionGeometry, CodePlanes)> {
         let geometry = kernel_geometry(&self.form.geometry(data, &self.filter).ok()?).ok()?;
-        Some((geometry, CodePlanes::of_convolution(&geometry, self.layout)?))
+        let planes = match &self.weights {
+            ConvolutionWeights::Direct(_, layout) => CodePlanes::of_convolution(&geometry, *layout)?,
+            ConvolutionWeights::Winograd(_) => CodePlanes::of_input(&geometry)?,
+        };
+        Some((geometry, planes))
     }
 
     fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<(ConvolutionGeometry, CodePlanes)> {
         self.geometry(shapes.inputs.get(self.common.data_port)?)
+    }
+
+    /// Bytes of scratch beside the codes.
+    fn transformed_bytes(&self, geometry: &ConvolutionGeometry) -> usize {
+        match self.weights {
+            ConvolutionWeights::Direct(..) => 0,
+            ConvolutionWeights::Winograd(_) => winograd_scratch_len(geometry),
+        }
     }
 }
 
@@ -392,76 +402,39 @@ impl Kernel for ConvolutionKernel {
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        self.of_shapes(shapes).map_or(0, |(_, planes)| self.common.scratch_bytes(&planes))
+        self.of_shapes(shapes).map_or(0, |(geometry, planes)| {
+            self.transformed_bytes(&geometry).saturating_add(self.common.scratch_bytes(&planes))
+        })
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        self.of_shapes(shapes).map_or(0, |(geometry, _)| nanoseconds_for_flops(geometry.flops()) / 3)
+        let of_f32 = match self.weights {
+            ConvolutionWeights::Direct(..) => 3,
+            ConvolutionWeights::Winograd(_) => 6,
+        };
+        self.of_shapes(shapes).map_or(0, |(geometry, _)| nanoseconds_for_flops(geometry.flops()) / of_f32)
     }
 
     fn run(&self, mut io: StepIo<'_, '_>) -> OpResult {
         let data = &io.inputs[self.common.data_port];
         let (geometry, planes) = self.geometry(data.shape()).ok_or_else(misfit)?;
-        let codes = self.common.planes(&planes, data, std::mem::take(&mut io.scratch))?;
-        let outputs = std::mem::take(&mut io.outputs);
-        let [output] = outputs else { return Ok(()) };
-        let (target, epilogue) = (self.common.target(output)?, self.common.epilogue(&io)?);
-        let (isa, scaling) = (self.common.isa, self.common.scaling());
-        quantized_convolution(isa, &geometry, &self.weights, &scaling, codes, target, &epilogue).map_err(kernel_error)
-    }
-}
-
-impl WinogradKernel {
-    fn geometry(&self, data: &Shape) -> Option<ConvolutionGeometry> {
-        kernel_geometry(&self.form.geometry(data, &self.filter).ok()?).ok()
-    }
-
-    fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<ConvolutionGeometry> {
-        self.geometry(shapes.inputs.get(self.common.data_port)?)
-    }
-
-    /// Bytes of the codes that must be made of the data.
-    fn code_bytes(&self, data: &Shape) -> usize {
-        self.common.quantizer.map_or(0, |_| Layout::Blocked.elements(data))
-    }
-}
-
-impl Kernel for WinogradKernel {
-    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        let output = shapes.outputs.first().map(|output| output.elements());
-        let fits = |geometry: ConvolutionGeometry| Some(geometry.output_len()) == output;
-        self.of_shapes(shapes).is_some_and(fits) && self.common.residual_fits(shapes)
-    }
-
-    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        let Some(data) = shapes.inputs.get(self.common.data_port) else { return 0 };
-        self.geometry(data).map_or(0, |geometry| winograd_scratch_len(&geometry).saturating_add(self.code_bytes(data)))
-    }
-
-    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        self.of_shapes(shapes).map_or(0, |geometry| nanoseconds_for_flops(geometry.flops()) / 6)
-    }
-
-    fn run(&self, mut io: StepIo<'_, '_>) -> OpResult {
-        let data = &io.inputs[self.common.data_port];
-        let geometry = self.geometry(data.shape()).ok_or_else(misfit)?;
-        let (isa, scaling) = (self.common.isa, self.common.scaling());
         let scratch = std::mem::take(&mut io.scratch);
-        let bytes = winograd_scratch_len(&geometry).min(scratch.len());
-        let (scratch, codes) = scratch.split_at_mut(bytes);
-        let codes = match &self.common.quantizer {
-            Some(quantizer) => {
-                let codes = codes.get_mut(..self.code_bytes(data.shape())).ok_or_else(misfit)?;
-                quantize(isa, quantizer, data.slice::<f32>()?, codes).map_err(kernel_error)?;
-                codes
-            }
-            None => data.slice::<u8>()?,
-        };
+        let bytes = self.transformed_bytes(&geometry);
+        let (transformed, rest) = scratch.split_at_mut_checked(bytes).ok_or_else(misfit)?;
+        let codes = self.common.planes(&planes, data, rest)?;
         let outputs = std::mem::take(&mut io.outputs);
         let [output] = outputs else { return Ok(()) };
         let (target, epilogue) = (self.common.target(output)?, self.common.epilogue(&io)?);
-        winograd_convolution(isa, &geometry, &self.weights, &scaling, codes, target, &epilogue, scratch)
-            .map_err(kernel_error)
+        let (isa, scaling) = (self.common.isa, self.common.scaling());
+        match &self.weights {
+            ConvolutionWeights::Direct(weights, _) => {
+                quantized_convolution(isa, &geometry, weights, &scaling, codes, target, &epilogue)
+            }
+            ConvolutionWeights::Winograd(weights) => {
+                winograd_convolution(isa, &geometry, weights, &scaling, codes, target, &epilogue, transformed)
+            }
+        }
+        .map_err(kernel_error)
     }
 }
 
