@@ -27,7 +27,7 @@ const CHUNK: usize = 1 << 13;
 const MOST_KEPT: usize = 256;
 
 /// The most columns that a tile reads of one line.
-const MOST_COLUMNS: usize = 18;
+const MOST_COLUMNS: usize = 19;
 
 /// The weights of a depthwise convolution, tap by tap in blocks of sixteen channels.
 #[derive(Debug)]
@@ -160,6 +160,7 @@ pub fn blocked_depthwise(
             let shared = Shared {
                 isa,
                 view,
+                channels: channels - channel,
                 taps,
                 weights: &weights.values[channel * count..][..count * BLOCK],
                 bytes,
@@ -236,6 +237,8 @@ impl Element for FromZero {
 struct Shared<'a> {
     isa: Isa,
     view: PlaneView,
+    /// Channels that the block has, perhaps more than fit in it.
+    channels: usize,
     taps: [usize; 2],
     weights: &'a [f32],
     /// Data and weights that are codes, where sums are those of their products.
@@ -390,9 +393,13 @@ impl<I: Element> Kernel for Lines<'_, I> {
             (1, 1, 7, true) => tiles!(1 7: 4 6 7 8),
             (1, 2, 3, true) => tiles!(2 3: 4 6 7 8),
             (1, 2, 5, true) => tiles!(2 5: 4 6 7),
-            (1, 1, 3, false) => tiles!(1 3: 4 6),
-            (1, 1, 5, false) => tiles!(1 5: 4),
-            (1, 2, 3, false) => tiles!(2 3: 4),
+            (1, 2, 7, true) => tiles!(2 7: 4 7),
+            (1, 1, 3, false) => tiles!(1 3: 4 7 8 10 12),
+            (1, 1, 5, false) => tiles!(1 5: 4 7 8 10),
+            (1, 1, 7, false) => tiles!(1 7: 4 7 8),
+            (1, 2, 3, false) => tiles!(2 3: 4 7 8),
+            (1, 2, 5, false) => tiles!(2 5: 4 7 8),
+            (1, 2, 7, false) => tiles!(2 7: 4 7),
             _ => self.positions(s),
         }
     }
@@ -439,36 +446,37 @@ impl<I: Element> Lines<'_, I> {
         [y, x]: [usize; 2],
         count: usize,
     ) {
-        const { assert!((N - 1) * T + K <= MOST_COLUMNS, "a tile reads more columns than there is room for") };
-        let width = self.shared.view.input[1];
+        const { assert!((N - 1) * T + K <= MOST_COLUMNS, "a tile reads more columns than are written out") };
+        let (width, count_of_rows) =
+            (self.shared.view.input[1], if self.has_channels(part) { self.shared.taps[0] } else { 0 });
         let mut sums = [s.splat(0.0); N];
         let zero = self.zero(s, part);
         // Columns before the first one wrap around, and are then beyond the width.
         let first = (x * T).wrapping_sub(self.shared.view.pad[1]);
-        for ky in 0..self.shared.taps[0] {
+        for ky in 0..count_of_rows {
             let Some(row) = self.shared.view.at(0, y, ky) else { continue };
-            let mut columns = [s.splat(0.0); MOST_COLUMNS];
-            for (offset, column) in columns.iter_mut().enumerate().take((N - 1) * T + K) {
-                let at = first.wrapping_add(offset);
-                if !EDGE || at < width {
-                    // SAFETY: the column lies in the row, which `at` has found inside the input.
-                    *column = unsafe { I::load(s, self.input.as_ptr().add((row * width + at) * BLOCK + part), zero) };
-                }
+            // The first column may lie before the input, but what is read does not.
+            let line = self.input.as_ptr().wrapping_add((row * width).wrapping_add(first).wrapping_mul(BLOCK) + part);
+            let weights = self.shared.weights.as_ptr().wrapping_add(ky * K * BLOCK + part);
+            macro_rules! columns {
+                ($($offset:literal)*) => {$(
+                    if $offset < (N - 1) * T + K && (!EDGE || first.wrapping_add($offset) < width) {
+                        // SAFETY: the column lies in the row, which `at` has found inside the input.
+                        let column = unsafe { I::load(s, line.wrapping_add($offset * BLOCK), zero) };
+                        for (index, sum) in sums.iter_mut().enumerate() {
+                            if index * T <= $offset && $offset < index * T + K {
+                                // SAFETY: there are as many blocks of weights as taps.
+                                let weight = unsafe { s.load(weights.add(($offset - index * T) * BLOCK)) };
+                                *sum = s.fma(column, weight, *sum);
+                            }
+                        }
+                    }
+                )*};
             }
-            for kx in 0..K {
-                // SAFETY: there are as many blocks of weights as taps.
-                let weight = unsafe { s.load(self.shared.weights.as_ptr().add((ky * K + kx) * BLOCK + part)) };
-                for (index, sum) in sums.iter_mut().enumerate() {
-                    *sum = s.fma(columns[index * T + kx], weight, *sum);
-                }
-            }
+            columns!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18);
         }
-        for (index, sum) in sums.into_iter().enumerate() {
-            if !EDGE || index < count {
-                // SAFETY: the position lies in the line.
-                unsafe { self.finish(s, part, [y, x + index], sum) };
-            }
-        }
+        // SAFETY: the positions lie in the line.
+        unsafe { self.finish(s, part, [y, x], sums, if EDGE { count } else { N }) };
     }
 
     /// Computes all positions of all lines, whatever the kernel: eight at a time where all their taps lie inside the
@@ -517,10 +525,8 @@ impl<I: Element> Lines<'_, I> {
                 }
             }
         }
-        for (index, sum) in sums.into_iter().enumerate() {
-            // SAFETY: the position lies in the line.
-            unsafe { self.finish(s, part, [y, x + index], sum) };
-        }
+        // SAFETY: the positions lie in the line.
+        unsafe { self.finish(s, part, [y, x], sums, 8) };
     }
 
     /// Computes one position, every other tap into a sum of its own.
@@ -544,7 +550,13 @@ impl<I: Element> Lines<'_, I> {
             }
         }
         // SAFETY: as the caller promises.
-        unsafe { self.finish(s, part, [y, x], s.add(sums[0], sums[1])) };
+        unsafe { self.finish(s, part, [y, x], [s.add(sums[0], sums[1])], 1) };
+    }
+
+    /// Whether there are channels from a lane of the block on. Beyond them weights are zeros, and so are sums.
+    #[inline(always)]
+    fn has_channels(&self, part: usize) -> bool {
+        part < self.shared.channels
     }
 
     /// The codes of zero of a vector of channels.
@@ -555,49 +567,88 @@ impl<I: Element> Lines<'_, I> {
         unsafe { s.load(lanes.as_ptr()) }
     }
 
-    /// Stores what a sum becomes.
+    /// Stores what the sums of the first `count` of some neighbouring positions become.
     ///
     /// # Safety
-    /// The position lies in the part.
+    /// So many positions lie in the part.
     #[inline(always)]
-    unsafe fn finish<S: Simd>(&self, s: S, part: usize, [y, x]: [usize; 2], sum: S::F) {
+    unsafe fn finish<S: Simd, const N: usize>(
+        &self,
+        s: S,
+        part: usize,
+        [y, x]: [usize; 2],
+        sums: [S::F; N],
+        count: usize,
+    ) {
         let place = ((y - self.part.first) * self.shared.view.output[1] + x) * BLOCK + part;
-        // SAFETY: the part lies in a block, and the place in the output and the residual.
+        // SAFETY: the part lies in a block, and the first `count` places in the output and the residual.
         unsafe {
             match &self.stored {
-                Stored::Values(values) => s.store(values.wrapping_add(place), self.value(s, part, place, sum)),
+                Stored::Values(values) => {
+                    let values = values.wrapping_add(place);
+                    for (index, value) in self.values(s, part, place, sums, count).into_iter().enumerate() {
+                        if index < count {
+                            s.store(values.wrapping_add(index * BLOCK), value);
+                        }
+                    }
+                }
                 Stored::Codes(codes, encoding) => {
-                    let encoding = encoding.at(s, part);
-                    let value = encoding.limit(s, self.value(s, part, place, sum));
-                    store_codes(s, codes.wrapping_add(place), encoding.codes(s, value), S::LANES);
+                    let (codes, encoding) = (codes.wrapping_add(place), encoding.at(s, part));
+                    for (index, value) in self.values(s, part, place, sums, count).into_iter().enumerate() {
+                        if index < count {
+                            let value = encoding.limit(s, value);
+                            store_codes(s, codes.wrapping_add(index * BLOCK), encoding.codes(s, value), S::LANES);
+                        }
+                    }
                 }
                 Stored::Direct(codes, lanes) => {
-                    store_codes(s, codes.wrapping_add(place), lanes.at(s, part).codes(s, sum), S::LANES);
+                    let (codes, lanes) = (codes.wrapping_add(place), lanes.at(s, part));
+                    for (index, sum) in sums.into_iter().enumerate() {
+                        if index < count {
+                            store_codes(s, codes.wrapping_add(index * BLOCK), lanes.codes(s, sum), S::LANES);
+                        }
+                    }
                 }
             }
         }
     }
 
-    /// Scales a sum, adds bias and residual, applies slopes and limits.
+    /// Scales sums, adds bias and residual, applies slopes and limits.
     ///
     /// # Safety
-    /// The part lies in a block, and the place in the residual.
+    /// The part lies in a block, and the first `count` places in the residual.
     #[inline(always)]
-    unsafe fn value<S: Simd>(&self, s: S, part: usize, place: usize, sum: S::F) -> S::F {
+    unsafe fn values<S: Simd, const N: usize>(
+        &self,
+        s: S,
+        part: usize,
+        place: usize,
+        mut sums: [S::F; N],
+        count: usize,
+    ) -> [S::F; N] {
         let shared = self.shared;
         // SAFETY: the caller's promise.
         unsafe {
             let (scale, bias) = (s.load(shared.scale.as_ptr().add(part)), s.load(shared.bias.as_ptr().add(part)));
-            let mut sum = s.fma(sum, scale, bias);
+            sums.iter_mut().for_each(|sum| *sum = s.fma(*sum, scale, bias));
             if !self.part.residual.is_null() {
-                sum = s.add(sum, s.load(self.part.residual.wrapping_add(place)));
+                let residual = self.part.residual.wrapping_add(place);
+                for (index, sum) in sums.iter_mut().enumerate() {
+                    if index < count {
+                        *sum = s.add(*sum, s.load(residual.wrapping_add(index * BLOCK)));
+                    }
+                }
             }
             if let Some(slopes) = &shared.slopes {
-                let scaled = s.mul(sum, s.load(slopes.as_ptr().add(part)));
-                sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
+                let slopes = s.load(slopes.as_ptr().add(part));
+                for sum in &mut sums {
+                    *sum = s.select(s.lt(*sum, s.splat(0.0)), s.mul(*sum, slopes), *sum);
+                }
             }
-            s.min(s.splat(shared.limits.1), s.max(s.splat(shared.limits.0), sum))
+            let (low, high) = (s.splat(shared.limits.0), s.splat(shared.limits.1));
+            sums.iter_mut().for_each(|sum| *sum = s.min(high, s.max(low, *sum)));
         }
+        sums
     }
 }
 
