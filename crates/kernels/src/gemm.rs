@@ -147,7 +147,7 @@ type Vec4 = [(usize, usize); 6];
 /// Elements of scratch that [`gemm_packed_b`] needs.
 #[must_use]
 pub fn gemm_packed_b_scratch_len(isa: Isa, m: usize, k: usize, a_row_stride: usize) -> usize {
-    if Left::reads_in_place(m, k, a_row_stride, 1) { 0 } else { packed::left_len(isa, m, k) }
+    if Left::reads_in_place(isa, m, k, a_row_stride, 1) { 0 } else { packed::left_len(isa, m, k) }
 }
 
 /// `C[m, n] = epilogue(A[m, k] * B[k, n])` with B packed before.
@@ -254,7 +254,7 @@ fn constant_right<P: PanelSource>(
 /// Elements of scratch that [`matmul`] needs.
 #[must_use]
 pub fn matmul_scratch_len(isa: Isa, geometry: &MatMulGeometry) -> usize {
-    let left = if Left::reads_in_place(geometry.m, geometry.k, geometry.a_row, geometry.a_column) {
+    let left = if Left::reads_in_place(isa, geometry.m, geometry.k, geometry.a_row, geometry.a_column) {
         0
     } else {
         packed::left_len(isa, geometry.m, geometry.k)
@@ -293,7 +293,7 @@ pub fn matmul(
     }
     let per_batch = matmul_scratch_len(isa, geometry) / batches;
     let nanoseconds = nanoseconds_for_flops(flops(batches, m, k, n));
-    let in_place = Left::reads_in_place(m, k, geometry.a_row, geometry.a_column);
+    let in_place = Left::reads_in_place(isa, m, k, geometry.a_row, geometry.a_column);
     if !in_place {
         crate::parallel::parallel_chunks_mut(
             &mut scratch[..per_batch * batches],

@@ -13,6 +13,9 @@ use std::ops::Range;
 /// follow, and so many steps leave room there for the rows that are multiplied with it.
 const STEP: usize = 1024;
 
+/// Lines that lie in a set of the first cache at least, where caches are divided into sets of few.
+const WAYS: usize = 8;
+
 /// Columns of the widest panel.
 const WIDEST: usize = 32;
 
@@ -43,10 +46,10 @@ pub(crate) struct Left<'a> {
 
 impl<'a> Left<'a> {
     /// Whether the micro-kernel can read the operand where it lies: columns must be contiguous, and the rows of a
-    /// tile must not all fall into the same cache set unless there is too little work to pay for packing.
-    pub(crate) fn reads_in_place(m: usize, k: usize, row_stride: usize, column_stride: usize) -> bool {
+    /// tile must not be more than a set of the first cache holds and all fall into the same one.
+    pub(crate) fn reads_in_place(isa: Isa, m: usize, k: usize, row_stride: usize, column_stride: usize) -> bool {
         let contiguous = column_stride == 1 || k <= 1;
-        contiguous && (!row_stride.is_multiple_of(1024) || m < 8)
+        contiguous && (!row_stride.is_multiple_of(1024) || tile_rows(isa, m) < WAYS)
     }
 
     /// The operand in place or, where that is slow, packed into the scratch.
@@ -59,7 +62,7 @@ impl<'a> Left<'a> {
         column_stride: usize,
         scratch: &'a mut [f32],
     ) -> Self {
-        if Self::reads_in_place(m, k, row_stride, column_stride) {
+        if Self::reads_in_place(isa, m, k, row_stride, column_stride) {
             return Self::in_place(isa, values, m, row_stride);
         }
         packed::pack_left(isa, values, m, k, row_stride, column_stride, scratch);
