@@ -219,6 +219,17 @@ impl StridedCopy {
         let outer: usize = axes[..self.rank - 1].iter().map(|axis| axis.size).product();
         parallel_for(outer * pieces, CHUNK.div_ceil(piece * size_of::<T>()), work, |range| {
             let mut cursor = Cursor::new(&axes[..self.rank - 1], range.start / pieces);
+            if let (1, Some(rows)) = (pieces, axes[..self.rank - 1].last()) {
+                let mut rest = range.len();
+                while rest > 0 {
+                    let count = rest.min(rows.size - cursor.at[self.rank - 2]);
+                    // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
+                    unsafe { pointers.lines(cursor.input, cursor.output, *rows, inner, count) };
+                    cursor.skip(count);
+                    rest -= count;
+                }
+                return;
+            }
             for index in range {
                 let first = index % pieces * piece;
                 let count = piece.min(inner.size - first);
@@ -227,7 +238,7 @@ impl StridedCopy {
                 // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
                 unsafe { pointers.line(input, output, inner, count) };
                 if first + count == inner.size {
-                    cursor.advance();
+                    cursor.skip(1);
                 }
             }
         });
@@ -374,6 +385,29 @@ impl<T: Copy> Pointers<T> {
         }
     }
 
+    /// Moves `count` lines, whose beginnings lie as far apart as `rows` says.
+    ///
+    /// # Safety
+    /// The lines lie inside both slices, which do not overlap.
+    unsafe fn lines(&self, input: isize, output: isize, rows: Axis, inner: Axis, count: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if (inner.input, inner.output) == (1, 1) {
+                let (from, to) = (self.from.offset(input), self.to.offset(output));
+                match inner.size * size_of::<T>() {
+                    16 => return copy_equal::<T, 16>(from, to, rows, count),
+                    32 => return copy_equal::<T, 32>(from, to, rows, count),
+                    64 => return copy_equal::<T, 64>(from, to, rows, count),
+                    128 => return copy_equal::<T, 128>(from, to, rows, count),
+                    _ => {}
+                }
+            }
+            for row in 0..count as isize {
+                self.line(input + row * rows.input, output + row * rows.output, inner, inner.size);
+            }
+        }
+    }
+
     /// Moves a line.
     ///
     /// # Safety
@@ -400,6 +434,20 @@ impl<T: Copy> Pointers<T> {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Copies `count` lines of so many bytes.
+///
+/// # Safety
+/// The lines lie at both places, as far apart as `rows` says, and do not overlap.
+unsafe fn copy_equal<T, const BYTES: usize>(from: *const T, to: *mut T, rows: Axis, count: usize) {
+    for row in 0..count as isize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let line = from.offset(row * rows.input).cast::<[u8; BYTES]>().read_unaligned();
+            to.offset(row * rows.output).cast::<[u8; BYTES]>().write_unaligned(line);
         }
     }
 }
@@ -443,14 +491,16 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    fn advance(&mut self) {
+    /// Goes on by so many positions of the innermost axis, not beyond its end.
+    fn skip(&mut self, mut count: usize) {
         for (place, axis) in self.axes.iter().enumerate().rev() {
-            self.at[place] += 1;
-            self.input += axis.input;
-            self.output += axis.output;
+            self.at[place] += count;
+            self.input += count as isize * axis.input;
+            self.output += count as isize * axis.output;
             if self.at[place] < axis.size {
                 return;
             }
+            count = 1;
             self.at[place] = 0;
             self.input -= axis.size as isize * axis.input;
             self.output -= axis.size as isize * axis.output;

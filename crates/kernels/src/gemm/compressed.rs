@@ -609,8 +609,9 @@ impl FewRows<'_> {
         debug_assert!(m <= MOST_ROWS);
         let width = panel_width(isa);
         let panels = lines.n.div_ceil(width);
-        // About 20 microseconds of codes a task.
-        let grain = ((1 << 18) / (lines.k * width).max(1)).max(1);
+        // A task decodes about 20 microseconds of codes, and reads no more than a core has in its own cache: so the
+        // constants of a recurrent cell stay near, each part with its thread, from step to step.
+        let grain = ((1 << 18) / (lines.k * width.max(lines.line)).max(1)).max(1);
         let shared = SharedMut::new(c);
         parallel_for(panels, grain, self.work, |range| {
             let first = range.start * width;
