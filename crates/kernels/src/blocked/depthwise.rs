@@ -375,8 +375,8 @@ impl<I: Element> Kernel for Lines<'_, I> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // A tile of N positions, with stride T and kernels K wide, reads (N - 1) T + K columns, at most as many as
-        // registers hold beside the sums.
+        // Tiles of N positions, with stride T and kernels K wide: as many as registers hold sums beside a column, and
+        // weights where the machine has sixteen vectors of half a block.
         macro_rules! tiles {
             ($stride:literal $wide:literal: $($count:literal)*) => {
                 match best_tile(self.part.columns.len(), &[$($count),*]) {
@@ -447,13 +447,13 @@ impl<I: Element> Lines<'_, I> {
         count: usize,
     ) {
         const { assert!((N - 1) * T + K <= MOST_COLUMNS, "a tile reads more columns than are written out") };
-        let (width, count_of_rows) =
-            (self.shared.view.input[1], if self.has_channels(part) { self.shared.taps[0] } else { 0 });
+        let width = self.shared.view.input[1];
+        let high = if self.has_channels(part) { self.shared.taps[0] } else { 0 };
         let mut sums = [s.splat(0.0); N];
         let zero = self.zero(s, part);
         // Columns before the first one wrap around, and are then beyond the width.
         let first = (x * T).wrapping_sub(self.shared.view.pad[1]);
-        for ky in 0..count_of_rows {
+        for ky in 0..high {
             let Some(row) = self.shared.view.at(0, y, ky) else { continue };
             // The first column may lie before the input, but what is read does not.
             let line = self.input.as_ptr().wrapping_add((row * width).wrapping_add(first).wrapping_mul(BLOCK) + part);
