@@ -237,7 +237,7 @@ impl Element for FromZero {
 struct Shared<'a> {
     isa: Isa,
     view: PlaneView,
-    /// Channels that the block has, perhaps more than fit in it.
+    /// Channels from the first of the block on: of this block and of those behind it.
     channels: usize,
     taps: [usize; 2],
     weights: &'a [f32],
@@ -375,8 +375,8 @@ impl<I: Element> Kernel for Lines<'_, I> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // Tiles of N positions, with stride T and kernels K wide: as many as registers hold sums beside a column, and
-        // weights where the machine has sixteen vectors of half a block.
+        // Tiles of N positions, with stride T and kernels K wide. Registers hold the sums and one column at least;
+        // weights that find no room beside them are read from the cache.
         macro_rules! tiles {
             ($stride:literal $wide:literal: $($count:literal)*) => {
                 match best_tile(self.part.columns.len(), &[$($count),*]) {

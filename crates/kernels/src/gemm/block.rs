@@ -13,7 +13,7 @@ use std::ops::Range;
 /// follow, and so many steps leave room there for the rows that are multiplied with it.
 const STEP: usize = 1024;
 
-/// Lines that lie in a set of the first cache at least, where caches are divided into sets of few.
+/// Lines that a set of the first cache of an x86 processor holds at least.
 const WAYS: usize = 8;
 
 /// Columns of the widest panel.

@@ -609,8 +609,8 @@ impl FewRows<'_> {
         debug_assert!(m <= MOST_ROWS);
         let width = panel_width(isa);
         let panels = lines.n.div_ceil(width);
-        // A task decodes about 20 microseconds of codes, and reads no more than a core has in its own cache: so the
-        // constants of a recurrent cell stay near, each part with its thread, from step to step.
+        // A task decodes about 20 microseconds of codes and reads at most 256 KB of them, so that a megabyte of plain
+        // values is several tasks.
         let grain = ((1 << 18) / (lines.k * width.max(lines.line)).max(1)).max(1);
         let shared = SharedMut::new(c);
         parallel_for(panels, grain, self.work, |range| {
