@@ -5,6 +5,7 @@
 //! with, so that results are those of the integers, exact up to the last conversion. Results are f32, or the codes that the
 //! next layer reads.
 
+mod amx;
 mod bf16;
 mod codes;
 mod dots;
@@ -29,6 +30,7 @@ use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::Simd;
 use crate::stream::prefetch_far;
+pub use amx::takes_amx;
 pub use bf16::{Bf16Epilogue, Bf16Weights, bf16_convolution, bf16_product, has_bf16, round_rows};
 use codes::are_points;
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
@@ -104,7 +106,12 @@ pub struct QuantizedWeights {
     /// Bytes that lie side by side in the data, and bytes from one position of it to the next.
     lanes: usize,
     apart: usize,
-    /// `[output block, tap, quad of bytes, 16 output channels, 4 bytes]`: four channels that are bytes, or two that are words.
+    /// How many taps across are one run, and the bytes of the data that are read for it: those of its channels, or some more
+    /// that weights of zero are multiplied with.
+    run_taps: usize,
+    run_bytes: usize,
+    /// `[output block, run of taps, quad of bytes, 16 output channels, 4 bytes]`: four channels that are bytes, or two that are
+    /// words.
     values: Packed<i8>,
     /// The sums of the codes of each output channel in each row of taps: `[output block, tap deep, tap down, 16 output
     /// channels]`.
@@ -139,14 +146,17 @@ impl QuantizedWeights {
             let shape = [outputs, deep, high, 1, merged];
             let (run, strides) = (merged.next_multiple_of(QUAD / layout.element().bytes()), [of_output, 1]);
             let places: Vec<usize> = (0..rows).map(|row| row * merged).collect();
-            let weights = Self::pack(shape, layout, run, &codes_of_rows, &places, strides)?;
+            let weights = Self::pack(shape, layout, [run, 1], &codes_of_rows, &places, strides)?;
             return Ok(Self { apart: inputs * layout.element().bytes(), ..weights });
         }
         let (taps, inputs) = (deep * high * wide, inputs / groups);
         let shape = [outputs, deep, high, wide, merged];
+        // Taps that lie apart are runs of their own where runs are filled up.
+        let is_apart = layout == CodeLayout::ChannelsLast && geometry.plane().dilation[1] != 1;
+        let run = [layout.lanes(merged), if is_apart { 1 } else { wide }];
         if merged == inputs {
             let (order, strides) = (taps_in_order(taps), [inputs * taps, taps]);
-            return Self::pack(shape, layout, layout.lanes(inputs), codes, &order, strides);
+            return Self::pack(shape, layout, run, codes, &order, strides);
         }
         // An output channel sees the other groups of its block through zeros.
         let of_output = product("codes", &[merged, taps])?;
@@ -156,7 +166,7 @@ impl QuantizedWeights {
             let first = output / inputs * inputs % merged * taps;
             target[first..first + own].copy_from_slice(codes);
         }
-        Self::pack(shape, layout, layout.lanes(inputs), &spread, &taps_in_order(taps), [of_output, taps])
+        Self::pack(shape, layout, run, &spread, &taps_in_order(taps), [of_output, taps])
     }
 
     /// Packs the codes of a matrix of `k` rows and `n` columns, which lie so far apart along both.
@@ -169,14 +179,15 @@ impl QuantizedWeights {
         [row_stride, column_stride]: [usize; 2],
     ) -> Result<Self, KernelError> {
         check_len("codes", codes.len(), span("codes", &[(k, row_stride), (n, column_stride)])?)?;
-        let run = k.next_multiple_of(QUAD);
+        let run = [k.next_multiple_of(QUAD), 1];
         Self::pack([n, 1, 1, 1, k], CodeLayout::Blocks, run, codes, &[0], [column_stride, row_stride])
     }
 
+    /// Packs codes for data in which so many channels lie side by side, and so many taps are one run.
     fn pack(
         shape: [usize; 5],
         layout: CodeLayout,
-        run: usize,
+        [channels, run_taps]: [usize; 2],
         codes: &[i8],
         taps: &[usize],
         strides: [usize; 2],
@@ -186,17 +197,19 @@ impl QuantizedWeights {
             return Err(KernelError::invalid("codes", "there is nothing to sum, or sums could exceed their integers"));
         }
         let element = layout.element();
+        let run_bytes = product("codes", &[run_taps, inputs.next_multiple_of(channels), element.bytes()])?;
+        let run_bytes = if layout == CodeLayout::ChannelsLast { amx::filled(run_bytes) } else { run_bytes };
         let values = match element {
-            Element::Byte => pack_quads(shape, run, codes, taps, strides, |code| [code])?,
+            Element::Byte => pack_quads(shape, [channels, run_taps, run_bytes], codes, taps, strides, |code| [code])?,
             Element::Word => {
                 let word = |code: i8| i16::from(code).to_le_bytes().map(u8::cast_signed);
-                pack_quads(shape, run, codes, taps, strides, word)?
+                pack_quads(shape, [channels, run_taps, run_bytes], codes, taps, strides, word)?
             }
             Element::Bf16 => return Err(KernelError::invalid("layout", "is that of bf16")),
         };
         let sums = vec![0; product("codes", &[shape[0].next_multiple_of(BLOCK), deep, high])?];
-        let lanes = run * element.bytes();
-        let mut weights = Self { shape, layout, lanes, apart: lanes, values, sums };
+        let lanes = channels * element.bytes();
+        let mut weights = Self { shape, layout, lanes, apart: lanes, run_taps, run_bytes, values, sums };
         let rows = weights.values.chunks_exact(weights.row_bytes().max(1));
         for (row, sums) in rows.zip(weights.sums.chunks_exact_mut(BLOCK)) {
             let (quads, _) = row.as_chunks::<QUAD>();
@@ -222,8 +235,7 @@ impl QuantizedWeights {
 
     /// Bytes of one row of taps of one output block.
     fn row_bytes(&self) -> usize {
-        let [.., wide, inputs] = self.shape;
-        wide * self.bytes_of(inputs) * BLOCK
+        self.shape[3] / self.run_taps.max(1) * self.run_bytes * BLOCK
     }
 
     /// The sums of the codes of two blocks' channels at these taps deep and down.
@@ -295,12 +307,13 @@ fn taps_in_order(count: usize) -> Vec<usize> {
     (0..count).collect()
 }
 
-/// Packs the constant operand of output channels, taps (deep, down and across) and input channels as `[output block, tap, quad
-/// of bytes, 16 output channels, 4 bytes]`. Taps lie at these places, output and input channels `strides` apart. `bytes` makes
-/// those of a value, a divisor of a quad; a position of the data has runs of `run` values.
+/// Packs the constant operand of output channels, taps (deep, down and across) and input channels as `[output block, run of
+/// taps, quad of bytes, 16 output channels, 4 bytes]`. Taps lie at these places, output and input channels `strides` apart.
+/// `bytes` makes those of a value, a divisor of a quad; a position of the data has so many `channels` or a multiple of them, and
+/// `run_taps` taps are read as `run_bytes` bytes.
 fn pack_quads<T: Copy + Sync, const BYTES: usize>(
     [outputs, deep, high, wide, inputs]: [usize; 5],
-    run: usize,
+    [channels, run_taps, run_bytes]: [usize; 3],
     values: &[T],
     places: &[usize],
     [of_outputs, of_inputs]: [usize; 2],
@@ -308,8 +321,8 @@ fn pack_quads<T: Copy + Sync, const BYTES: usize>(
 ) -> Result<Packed<i8>, KernelError> {
     let (taps, each) = (deep * high * wide, QUAD / BYTES);
     check_exact("taps", places.len(), taps)?;
-    let quads = inputs.next_multiple_of(run) / each;
-    let block_len = product("values", &[taps, quads, BLOCK, QUAD])?;
+    let (quads, run_quads) = (inputs.next_multiple_of(channels) / each, run_bytes / QUAD);
+    let block_len = product("values", &[taps / run_taps.max(1), run_quads, BLOCK, QUAD])?;
     let mut packed = Packed::zeroed(product("values", &[outputs.div_ceil(BLOCK), block_len])?);
     let work = nanoseconds_for_bytes(packed.len().saturating_mul(8));
     parallel_chunks_mut(&mut packed, block_len.max(1), work, |block, target| {
@@ -317,7 +330,8 @@ fn pack_quads<T: Copy + Sync, const BYTES: usize>(
         for (quad, tap) in (0..inputs.div_ceil(each)).flat_map(|quad| (0..taps).map(move |tap| (quad, tap))) {
             let first = block * BLOCK * of_outputs + places[tap] + quad * each * of_inputs;
             let count = each.min(inputs - quad * each);
-            let (line, _) = target[(tap * quads + quad) * BLOCK * QUAD..][..lanes * QUAD].as_chunks_mut::<QUAD>();
+            let place = tap / run_taps * run_quads + tap % run_taps * quads + quad;
+            let (line, _) = target[place * BLOCK * QUAD..][..lanes * QUAD].as_chunks_mut::<QUAD>();
             for (lane, target) in line.iter_mut().enumerate() {
                 let from = &values[first + lane * of_outputs..][..(count - 1) * of_inputs + 1];
                 for channel in 0..count {
@@ -467,6 +481,9 @@ pub fn quantized_convolution(
     let ([_, outputs, _, high, wide], layout) = (geometry.channels_and_kernel(), weights.layout);
     if weights.element() == Element::Word && !prefers_words(isa) {
         return Err(KernelError::invalid("isa", "has no products of words"));
+    }
+    if layout == CodeLayout::ChannelsLast && !amx::has_amx(isa) {
+        return Err(KernelError::invalid("isa", "has no tiles of bytes"));
     }
     let across = if layout == CodeLayout::Rows { 1 } else { wide };
     let fits = |[_, inputs]: &[usize; 2]| weights.shape == [outputs, depth.taps, high, across, *inputs];
@@ -639,6 +656,9 @@ impl Job<'_> {
         let (blocks, of_image) = (self.weights.blocks(), self.parts[0] * self.parts[1]);
         if self.positions == 0 || of_image == 0 || self.view.batch == 0 || blocks == 0 {
             return;
+        }
+        if let Some(tiles) = amx::Tiles::of(self) {
+            return tiles.run();
         }
         let (most, together) = match self.weights.element() {
             Element::Byte => tile_size(self.isa),

@@ -97,10 +97,12 @@ impl Bf16Weights {
             return Err(KernelError::invalid("values", "there is nothing to sum"));
         }
         let halves = |value: T| bf16::from_f32(value.widen()).to_le_bytes().map(u8::cast_signed);
-        let values = pack_quads(shape, run, values, taps, strides, halves)?;
+        let run_bytes = product("values", &[shape[3], shape[4].next_multiple_of(run), PAIR])?;
+        let values = pack_quads(shape, [run, shape[3], run_bytes], values, taps, strides, halves)?;
         let sums = vec![0; product("values", &[shape[0].next_multiple_of(BLOCK), shape[1], shape[2]])?];
+        let (layout, lanes) = (CodeLayout::Halves, run * 2);
         let weights =
-            QuantizedWeights { shape, layout: CodeLayout::Halves, lanes: run * 2, apart: run * 2, values, sums };
+            QuantizedWeights { shape, layout, lanes, apart: lanes, run_taps: shape[3], run_bytes, values, sums };
         Ok(Self { weights, ones: vec![1.0; shape[0]] })
     }
 

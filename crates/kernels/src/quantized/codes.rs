@@ -10,7 +10,7 @@ use crate::simd::{Kernel, Simd, dispatch};
 use crate::stream;
 
 use super::finish::{Encoding, EncodingLanes, Encodings, load_codes};
-use super::{Element, QUAD};
+use super::{Element, QUAD, amx};
 
 /// Elements that a parallel chunk of a quantisation covers at least.
 const CHUNK: usize = 1 << 14;
@@ -94,6 +94,9 @@ pub enum CodeLayout {
     Words,
     /// The same of bf16.
     Halves,
+    /// `[N, D, H, W, C]`, C filled up to whole blocks: all channels side by side. The taps of a row of a window, which lie side
+    /// by side too unless the window is dilated, are read as if they were channels.
+    ChannelsLast,
     /// `[N, D, H, W, C]`: up to four channels side by side, each code in two bytes. The taps of a row of a window, which lie
     /// side by side too, are read as if they were channels.
     Rows,
@@ -106,6 +109,7 @@ impl CodeLayout {
             CodeLayout::Rows => channels.max(1),
             CodeLayout::Quads => QUAD,
             CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => BLOCK,
+            CodeLayout::ChannelsLast => channels.max(1).next_multiple_of(BLOCK),
         }
     }
 
@@ -115,15 +119,19 @@ impl CodeLayout {
     }
 
     /// Bytes that may be read beyond the last position: the last word of a row of taps has no other beside it where they are
-    /// odd in number.
+    /// odd in number, and runs of channels are filled up.
     fn beyond(self) -> usize {
-        if self == CodeLayout::Rows { 2 } else { 0 }
+        match self {
+            CodeLayout::Rows => 2,
+            CodeLayout::ChannelsLast => amx::ROW_BYTES,
+            _ => 0,
+        }
     }
 
     /// What a channel is.
     pub(super) fn element(self) -> Element {
         match self {
-            CodeLayout::Quads | CodeLayout::Blocks => Element::Byte,
+            CodeLayout::Quads | CodeLayout::Blocks | CodeLayout::ChannelsLast => Element::Byte,
             CodeLayout::Words | CodeLayout::Rows => Element::Word,
             CodeLayout::Halves => Element::Bf16,
         }
@@ -285,7 +293,7 @@ impl CodePlanes {
         // Windows of planes leave out the planes beyond the input.
         let (before, [_, high, wide]) = ([0, view.pad[0], view.pad[1]], geometry.covered()?);
         let planes = Self::new(layout, [view.batch, channels], input, before, [depth.input, high, wide])?;
-        if layout == CodeLayout::Words && are_points(geometry) {
+        if matches!(layout, CodeLayout::Words | CodeLayout::ChannelsLast) && are_points(geometry) {
             // The positions that are skipped need not be written.
             return Some(Self { size: [depth.input, view.output[0], view.output[1]], step: view.stride, ..planes });
         }
@@ -412,6 +420,21 @@ impl CodePlanes {
                     }
                 }
             }
+            CodeLayout::ChannelsLast => {
+                let (lanes, [_, step]) = (self.layout.lanes(channels), self.step);
+                // Positions that are left out are no part of a run.
+                let run = if step == 1 { WORDS_AT_ONCE / BLOCK } else { 1 };
+                let mut bytes = [[0; BLOCK]; WORDS_AT_ONCE / BLOCK];
+                for block in 0..lanes / BLOCK {
+                    let source = &input[((planes * lanes / BLOCK + block) * positions + place) * BLOCK..];
+                    for (index, codes) in codes.chunks_mut(run * lanes).enumerate() {
+                        let bytes = bytes[..codes.len() / lanes].as_flattened_mut();
+                        let source = &source[index * run * step * BLOCK..][..bytes.len()];
+                        dispatch(isa, Line { quantizer: *quantizer, input: source, output: bytes });
+                        spread(bytes, 1, codes, lanes, block);
+                    }
+                }
+            }
             CodeLayout::Rows => {
                 let count = codes.len() / 2 / channels.max(1);
                 let mut bytes = [[0; WORDS_AT_ONCE]; QUAD];
@@ -455,6 +478,13 @@ impl CodePlanes {
                     widen(source, codes);
                 }
             }
+            CodeLayout::ChannelsLast => {
+                let (lanes, [_, step]) = (self.layout.lanes(channels), self.step);
+                for block in 0..lanes / BLOCK {
+                    let source = &input[((planes * lanes / BLOCK + block) * positions + place) * BLOCK..];
+                    spread(source, step, codes, lanes, block);
+                }
+            }
             CodeLayout::Rows => {
                 let mut sources = [&[][..]; QUAD];
                 for (channel, source) in sources.iter_mut().enumerate().take(channels) {
@@ -488,7 +518,9 @@ impl CodePlanes {
         let wanted = match self.layout {
             CodeLayout::Halves => return Err(KernelError::invalid("layout", "is that of bf16")),
             CodeLayout::Quads | CodeLayout::Rows => product("input", &[self.batch, self.channels, positions])?,
-            CodeLayout::Blocks | CodeLayout::Words => blocked_len(self.batch, self.channels, positions),
+            CodeLayout::Blocks | CodeLayout::Words | CodeLayout::ChannelsLast => {
+                blocked_len(self.batch, self.channels, positions)
+            }
         };
         check_exact("input", len, wanted)
     }
@@ -558,6 +590,14 @@ impl CodePlanes {
 pub(super) fn are_points(geometry: &ConvolutionGeometry) -> bool {
     let ([.., high, wide], view) = (geometry.channels_and_kernel(), geometry.plane());
     !geometry.has_depth() && [high, wide] == [1, 1] && view.pad == [0, 0]
+}
+
+/// Writes a block of the channels of positions, of which every `step`-th is taken, into positions of so many lanes.
+fn spread(codes: &[u8], step: usize, to: &mut [u8], lanes: usize, block: usize) {
+    let (codes, _) = codes.as_chunks::<BLOCK>();
+    for (position, codes) in to.chunks_exact_mut(lanes).zip(codes.iter().step_by(step)) {
+        position[block * BLOCK..][..BLOCK].copy_from_slice(codes);
+    }
 }
 
 /// Writes each code as two bytes.

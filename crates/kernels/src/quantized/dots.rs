@@ -155,6 +155,23 @@ pub(super) unsafe fn dispatch_fourths<K: DotKernel>(kernel: K) {
     }
 }
 
+/// Runs a kernel on the instruction of sixteen lanes.
+///
+/// # Safety
+/// As of the kernel, and [`has_vnni`] holds.
+pub(super) unsafe fn dispatch_vnni<K: DotKernel>(kernel: K) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's promise.
+    unsafe {
+        x86::run_vnni(kernel);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = kernel;
+        debug_assert!(false, "no products of sixteen lanes");
+    }
+}
+
 /// The most positions of a tile of pairs of bf16, and the blocks that it computes together.
 pub(super) fn bf16_tile_size() -> (usize, usize) {
     (MOST_POSITIONS, 2)

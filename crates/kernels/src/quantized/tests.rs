@@ -115,10 +115,11 @@ proptest! {
         let quantizer = Quantizer { low: -1.0, high: 1.0, steps: 255.0 };
         let values: Vec<f32> = random.values(2 * inputs * plane);
         let zero = random.between(0, 255) as i32;
-        let layout = match random.between(0, 2) {
+        let layout = match random.between(0, 3) {
             0 if inputs <= 4 => CodeLayout::Quads,
             1 if inputs <= 4 && groups == 1 && (dilation[2] == 1 || kernel[2] == 1) => CodeLayout::Rows,
             0 => CodeLayout::Words,
+            3 if groups == 1 && !geometry.has_depth() => CodeLayout::ChannelsLast,
             _ => CodeLayout::Blocks,
         };
         let plain: Vec<u8> = values.iter().map(|value| code(&quantizer, *value)).collect();
@@ -175,10 +176,15 @@ proptest! {
             },
             activation,
         };
-        for isa in Isa::available().filter(|isa| layout.element() != Element::Word || prefers_words(*isa)) {
+        let is_known = |isa: Isa| match layout {
+            CodeLayout::Words | CodeLayout::Rows => prefers_words(isa),
+            CodeLayout::ChannelsLast => amx::has_amx(isa),
+            _ => true,
+        };
+        for isa in Isa::available().filter(|isa| is_known(*isa)) {
             let source = match layout {
                 CodeLayout::Quads | CodeLayout::Rows => values.clone(),
-                CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => {
+                _ => {
                     let mut blocked = vec![0.0; blocked_len(2, inputs, plane)];
                     from_plain(2, inputs, plane, &values, &mut blocked).unwrap();
                     blocked

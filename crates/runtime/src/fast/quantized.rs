@@ -14,7 +14,7 @@ use ovir_kernels::quantized::{
     CodeLayout, CodePlanes, Decodings, Dequantizer, Encodings, MOST_TERMS, QuantizedEpilogue, QuantizedOutput,
     QuantizedResidual, QuantizedTransposed, QuantizedWeights, Quantizer, Scaling, WinogradWeights, blocked_quantize,
     dequantize, pad_rows, quantize, quantize_rows, quantized_convolution, quantized_product, quantized_transposed,
-    takes_winograd, takes_words, winograd_convolution, winograd_scratch_len,
+    takes_amx, takes_winograd, takes_words, winograd_convolution, winograd_scratch_len,
 };
 use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::convolution::{
@@ -208,8 +208,12 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
     if takes_words(isa::detect(), &geometry, words) {
         layout = words;
     }
+    if layout == CodeLayout::Blocks && takes_amx(isa::detect(), &geometry) {
+        layout = CodeLayout::ChannelsLast;
+    }
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
-    let format = format!("quantised convolution {filter} {layout:?}");
+    // Weights for channels side by side are filled up by whole rows, unless the taps of a row lie apart.
+    let format = format!("quantised convolution {filter} {layout:?} {:?}", geometry.plane().dilation);
     let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
     let weights = ConvolutionWeights::Direct(weights, layout);
     Some(Claim { kernel: Box::new(ConvolutionKernel { common, weights, form, filter }), packed_inputs })

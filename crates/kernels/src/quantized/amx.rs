@@ -1,0 +1,567 @@
+//! Sums of products of bytes in the tiles of AMX: sixteen positions by sixteen output channels in one instruction.
+//!
+//! A row of a tile of data is what one position reads side by side: a part of its channels, or of the channels of a row of
+//! taps. Rows of one tile lie equally far apart, so that it holds positions that follow each other in the *input*; some of
+//! them lie between the rows of the output, and what is summed for them is dropped. A tile of weights is what
+//! [`QuantizedWeights`] holds for as many quads of one block of outputs. Sums are those of the integers, as in all other
+//! kernels.
+
+use super::dots::{DotKernel, Dots, dispatch_vnni, has_vnni};
+use super::{BLOCK, CodeLayout, Element, End, Ending, Ends, Isa, Job, QUAD};
+use crate::convolution::ConvolutionGeometry;
+use crate::isa::Tier;
+use crate::parallel::parallel_for;
+use crate::simd::Simd;
+use std::ops::Range;
+
+/// Rows of a tile: positions, or quads of weights.
+const ROWS: usize = 16;
+
+/// Bytes of a row of a tile.
+pub(super) const ROW_BYTES: usize = 64;
+
+/// Fewer positions are computed one after the other: they read the same weights, and nothing else takes time.
+const LEAST_POSITIONS: usize = 5;
+
+/// Nanoseconds of a step of four products, and of what becomes of their sums. Both are rough.
+const STEP_NANOSECONDS: usize = 18;
+const END_NANOSECONDS: usize = 200;
+
+/// Nanoseconds of a task.
+const TASK_NANOSECONDS: usize = 40_000;
+
+/// Data of so many bytes stay near from one block of outputs to the next.
+const NEAR_BYTES: usize = 1 << 20;
+
+/// The parts of equal length, of whole quads, in which so many bytes are read: their number, and the bytes of each.
+fn parts_of(bytes: usize) -> [usize; 2] {
+    let parts = bytes.div_ceil(ROW_BYTES).max(1);
+    [parts, bytes.div_ceil(parts).next_multiple_of(QUAD)]
+}
+
+/// Bytes that are read for a run of so many.
+pub(super) fn filled(bytes: usize) -> usize {
+    let [parts, bytes] = parts_of(bytes);
+    parts * bytes
+}
+
+/// Whether the machine has tiles of bytes, and this process may use them.
+pub(super) fn has_amx(isa: Isa) -> bool {
+    isa.tier() == Tier::Avx512 && has_vnni() && instructions::are_usable()
+}
+
+/// Whether a convolution of codes runs fastest from [`CodeLayout::ChannelsLast`]: where the machine has tiles, and more
+/// channels than lie side by side in blocks.
+#[must_use]
+pub fn takes_amx(isa: Isa, geometry: &ConvolutionGeometry) -> bool {
+    let [groups, _, inputs, ..] = geometry.channels_and_kernel();
+    groups == 1 && inputs > BLOCK && !geometry.has_depth() && has_amx(isa)
+}
+
+/// A convolution or a product in tiles.
+pub(super) struct Tiles<'j, 'a> {
+    job: &'j Job<'a>,
+    strips: Strips,
+    steps: Steps,
+    /// Bytes from one position of a strip to the next.
+    row_stride: usize,
+}
+
+/// The positions that windows begin at, in strips that are the rows of a tile each. Strips are parts of lines, the last of
+/// which begins earlier where the line ends, so that it repeats positions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Strips {
+    lines: usize,
+    /// Positions of a line, strips of a line, and positions of a strip.
+    line: usize,
+    of_line: usize,
+    rows: usize,
+    /// Positions of a line from one row of the output to the next. The line has more of them than the output if it goes on
+    /// from row to row of the input.
+    wide: usize,
+}
+
+/// A strip.
+struct Strip {
+    line: usize,
+    /// The first position in the line, and how many the strip before has.
+    first: usize,
+    repeated: usize,
+}
+
+impl Strips {
+    /// Those with the fewest tiles: lines that are the rows of the output, or one line that goes through all rows of the input.
+    fn of(output: [usize; 2], stride: [usize; 2], input_width: usize) -> Self {
+        let of_rows = Self::new(output[0], output[1], output[1]);
+        if stride != [1, 1] || output.contains(&0) {
+            return of_rows;
+        }
+        let through = Self::new(1, (output[0] - 1) * input_width + output[1], input_width);
+        if through.count() < of_rows.count() { through } else { of_rows }
+    }
+
+    fn new(lines: usize, line: usize, wide: usize) -> Self {
+        let of_line = line.div_ceil(ROWS).max(1);
+        Self { lines, line, of_line, rows: line.div_ceil(of_line), wide }
+    }
+
+    fn count(&self) -> usize {
+        self.lines * self.of_line
+    }
+
+    fn get(&self, index: usize) -> Strip {
+        let (line, place) = (index / self.of_line, index % self.of_line * self.rows);
+        let first = place.min(self.line - self.rows);
+        Strip { line, first, repeated: place - first }
+    }
+}
+
+/// The way through the bytes of a window: parts of a run, runs across, and rows of taps.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct Steps {
+    rows: usize,
+    runs: usize,
+    parts: usize,
+    /// Bytes of the data and of the weights from one part to the next.
+    part_bytes: usize,
+    weights_bytes: usize,
+    /// Bytes of the data from behind the last part of a run to the next run, and from behind the last run to the next row.
+    run_jump: usize,
+    row_jump: usize,
+}
+
+/// What the instructions are told of the tiles: sums, two of data, two of weights.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+impl Configuration {
+    fn new(rows: usize, part_bytes: usize) -> Self {
+        let (mut bytes, mut counts) = ([0; 16], [0; 16]);
+        bytes[..4].fill(ROW_BYTES as u16);
+        counts[..4].fill(rows as u8);
+        bytes[4..6].fill(part_bytes as u16);
+        counts[4..6].fill(rows as u8);
+        bytes[6..8].fill(ROW_BYTES as u16);
+        counts[6..8].fill((part_bytes / QUAD) as u8);
+        Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: bytes, rows: counts }
+    }
+}
+
+/// The sums of two strips in two blocks each: `[strip, block, row, 16 channels]`.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct TileSums([i32; 4 * ROWS * BLOCK]);
+
+/// What the sums of two blocks begin with.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Start([i32; 2 * BLOCK]);
+
+/// One or two strips, and one or two blocks of outputs.
+struct Products<'p> {
+    data: [*const u8; 2],
+    /// Bytes of the data from one row of a tile to the next.
+    row_stride: usize,
+    weights: [*const i8; 2],
+    steps: &'p Steps,
+    start: &'p Start,
+}
+
+impl<'j, 'a> Tiles<'j, 'a> {
+    /// Those of a job, where the machine has them and they fit its data.
+    pub(super) fn of(job: &'j Job<'a>) -> Option<Self> {
+        let weights = job.weights;
+        let [_, deep, high, wide, inputs] = weights.shape;
+        let is_last = weights.layout == CodeLayout::ChannelsLast;
+        // The planes have what lies around the input. Other layouts have one run of lanes, which lie side by side with those of the next tap.
+        let is_flat = deep == 1 && job.windows[0].is_none_or(|depth| depth.inside(job.first_window) == (0..1));
+        let fits = weights.element() == Element::Byte
+            && is_flat
+            && job.parts == [1, 1]
+            && high * wide > 0
+            && weights.bytes_of(inputs) == weights.lanes
+            && (is_last || wide == 1 || job.view.dilation[1] == 1)
+            && filled(weights.run_bytes) == weights.run_bytes
+            && (is_last || job.positions >= LEAST_POSITIONS);
+        if !(fits && has_amx(job.isa)) {
+            return None;
+        }
+        let view = &job.view;
+        let [parts, part_bytes] = parts_of(weights.run_bytes);
+        let runs = wide / weights.run_taps.max(1);
+        let (run, row) = (view.dilation[1] * weights.apart, view.dilation[0] * view.input[1] * weights.apart);
+        let steps = Steps {
+            rows: high,
+            runs,
+            parts,
+            part_bytes,
+            weights_bytes: part_bytes * BLOCK,
+            run_jump: run.wrapping_sub(weights.run_bytes),
+            row_jump: row.wrapping_sub(run.wrapping_mul(runs)),
+        };
+        let strips = Strips::of(view.output, view.stride, view.input[1]);
+        Some(Self { job, strips, steps, row_stride: view.stride[1] * weights.apart })
+    }
+
+    /// Computes everything.
+    pub(super) fn run(&self) {
+        let (job, strips) = (self.job, self.strips.count());
+        let blocks = job.weights.blocks();
+        // Blocks that are computed together read the same group.
+        let is_shared = job.group_blocks >= blocks || job.group_blocks.is_multiple_of(2);
+        let together = if is_shared { 2 } else { 1 };
+        let pairs = blocks.div_ceil(together);
+        let steps = self.steps.rows * self.steps.runs * self.steps.parts;
+        let of_two = steps * STEP_NANOSECONDS + END_NANOSECONDS;
+        let run = (TASK_NANOSECONDS / of_two).max(1).saturating_mul(2);
+        let runs = strips.div_ceil(run);
+        let run = strips.div_ceil(runs).next_multiple_of(2);
+        let runs = strips.div_ceil(run);
+        // Tasks that follow each other take the positions of one block, or the blocks of one run of positions, whichever reads
+        // less from far away.
+        let (data, values) = (job.image_bytes, job.weights.values.len());
+        let of_blocks = pairs.saturating_mul(data).saturating_add(values);
+        let of_runs = runs.saturating_mul(values).saturating_add(data);
+        let are_blocks_inner = data > NEAR_BYTES && of_runs < of_blocks;
+        let work = (job.view.batch * pairs * strips.div_ceil(2)).saturating_mul(of_two) as u64;
+        parallel_for(job.view.batch * pairs * runs, 1, work, |range| {
+            for task in range {
+                let (image, rest) = (task / (pairs * runs), task % (pairs * runs));
+                let (pair, run_index) = match are_blocks_inner {
+                    true => (rest % pairs, rest / pairs),
+                    false => (rest / runs, rest % runs),
+                };
+                let first = pair * together;
+                let span = run_index * run..strips.min((run_index + 1) * run);
+                self.span(image, [first, together.min(blocks - first)], span);
+            }
+        });
+    }
+
+    /// Computes strips of one or two blocks of an image.
+    fn span(&self, image: usize, [block, blocks]: [usize; 2], strips: Range<usize>) {
+        let job = self.job;
+        let [_, _, high, ..] = job.weights.shape;
+        let channel = block * BLOCK;
+        let strides = [job.position_stride, job.block_stride];
+        let parts_of_end = (job.scaling, job.epilogue, &job.output);
+        let mut ending = Ending::new(job.isa, parts_of_end, channel, [blocks, job.channels - channel], strides);
+        let sums = job.weights.sums(block, &[0..1, 0..high]);
+        let span = Span {
+            tiles: self,
+            input: job.input[image * job.image_bytes + block / job.group_blocks * job.group_bytes..].as_ptr(),
+            weights: job.weights.values[block * job.weights.block_bytes()..].as_ptr(),
+            start: Start(sums.map(|sum| job.scaling.zero.wrapping_mul(sum).wrapping_neg())),
+            offset: job.first + image * job.image_stride + block * job.block_stride,
+            blocks,
+            strips,
+            ending: &mut ending,
+        };
+        let configuration = Configuration::new(self.strips.rows, self.steps.part_bytes);
+        // SAFETY: the job was checked: windows lie inside the planes, with the bytes that runs are filled up with behind them,
+        // and tasks write disjoint parts of the output. The machine has the instructions, or there were no tiles.
+        unsafe {
+            instructions::configure(&configuration);
+            dispatch_vnni(span);
+            instructions::release();
+        }
+    }
+}
+
+/// Strips of one or two blocks of outputs.
+struct Span<'s, 'j, 'a> {
+    tiles: &'s Tiles<'j, 'a>,
+    /// The first window of the image's group, and the weights of the first block.
+    input: *const u8,
+    weights: *const i8,
+    start: Start,
+    /// The element of the output that the first position is.
+    offset: usize,
+    blocks: usize,
+    strips: Range<usize>,
+    ending: &'s mut Ending<'a>,
+}
+
+impl DotKernel for Span<'_, '_, '_> {
+    #[inline(always)]
+    unsafe fn run<D: Dots>(mut self, d: D) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.blocks {
+                2 => self.blocks::<D, 2>(d),
+                _ => self.blocks::<D, 1>(d),
+            }
+        }
+    }
+}
+
+impl Span<'_, '_, '_> {
+    /// # Safety
+    /// The pointers lead to what the job asks for, the tiles are configured, and there are so many blocks.
+    #[inline(always)]
+    unsafe fn blocks<D: Dots, const BLOCKS: usize>(&mut self, d: D) {
+        let (tiles, view) = (self.tiles, &self.tiles.job.view);
+        let apart = tiles.job.weights.apart;
+        let weights = [self.weights, self.weights.wrapping_add((BLOCKS - 1) * tiles.job.weights.block_bytes())];
+        let mut sums = TileSums([0; 4 * ROWS * BLOCK]);
+        for pair in self.strips.clone().step_by(2) {
+            let strips = [pair, (pair + 1).min(self.strips.end - 1)].map(|index| tiles.strips.get(index));
+            let data = strips.each_ref().map(|strip| {
+                let place = strip.line * view.stride[0] * view.input[1] + strip.first * view.stride[1];
+                self.input.wrapping_add(place * apart)
+            });
+            let (row_stride, steps, start) = (tiles.row_stride, &tiles.steps, &self.start);
+            let products = Products { data, row_stride, weights, steps, start };
+            let count = 2.min(self.strips.end - pair);
+            // SAFETY: the caller's promise.
+            unsafe {
+                instructions::products(count, BLOCKS, &products, &mut sums);
+                for (strip, sums) in strips.iter().zip(sums.0.chunks_exact(2 * ROWS * BLOCK)).take(count) {
+                    self.store::<D, BLOCKS>(d, strip, sums.as_ptr());
+                }
+            }
+        }
+    }
+
+    /// Stores what becomes of the sums of a strip.
+    ///
+    /// # Safety
+    /// The sums are those of a strip of the job.
+    #[inline(always)]
+    unsafe fn store<D: Dots, const BLOCKS: usize>(&mut self, d: D, strip: &Strip, sums: *const i32) {
+        let Strips { rows, wide, .. } = self.tiles.strips;
+        let (job, width) = (self.tiles.job, self.tiles.job.view.output[1]);
+        let (mut slot, last) = (strip.first + strip.repeated, strip.first + rows);
+        while slot < last {
+            let (row, column) = (strip.line + slot / wide, slot % wide);
+            if column >= width {
+                slot += wide - column;
+                continue;
+            }
+            let count = (width - column).min(last - slot);
+            let offset = self.offset + (row * width + column) * job.position_stride;
+            // SAFETY: the caller's promise: the positions lie in the output, and their sums in the strip's.
+            unsafe {
+                let sums = sums.add((slot - strip.first) * BLOCK);
+                store_run::<D, BLOCKS>(d, &self.ending.at(offset), sums, count);
+                self.ending.apply(count, offset);
+            }
+            slot += count;
+        }
+    }
+}
+
+/// Stores what becomes of the sums of positions that follow each other.
+///
+/// # Safety
+/// So many sums lie in a strip from there on, and the end was made for so many positions.
+#[inline(always)]
+unsafe fn store_run<D: Dots, const BLOCKS: usize>(d: D, end: &End<'_>, sums: *const i32, count: usize) {
+    let mut at = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while count - at >= 8 {
+            store_positions::<D, 8, BLOCKS>(d, end, sums, at);
+            at += 8;
+        }
+        if count - at >= 4 {
+            store_positions::<D, 4, BLOCKS>(d, end, sums, at);
+            at += 4;
+        }
+        while at < count {
+            store_positions::<D, 1, BLOCKS>(d, end, sums, at);
+            at += 1;
+        }
+    }
+}
+
+/// Stores what becomes of the sums of so many positions from one on.
+///
+/// # Safety
+/// As of [`store_run`].
+#[inline(always)]
+unsafe fn store_positions<D: Dots, const POSITIONS: usize, const BLOCKS: usize>(
+    d: D,
+    end: &End<'_>,
+    sums: *const i32,
+    at: usize,
+) {
+    let (s, ends) = (d.simd(), Ends::<POSITIONS, BLOCKS>(end));
+    let mut tile = [[s.splat_i(0); BLOCKS]; POSITIONS];
+    for (position, tile) in tile.iter_mut().enumerate() {
+        for (block, sum) in tile.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *sum = s.bits(unsafe { s.load(sums.add(block * ROWS * BLOCK + (at + position) * BLOCK).cast()) });
+        }
+    }
+    let ended = ends.begin::<D>(at);
+    // SAFETY: the caller's promise.
+    unsafe { ends.store(d, ended, &tile) };
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod instructions {
+    use super::{BLOCK, Configuration, Products, ROWS, TileSums};
+    use std::arch::asm;
+    use std::arch::x86_64::__cpuid_count;
+    use std::sync::OnceLock;
+
+    /// The request of a process for a part of the processor's state, and the part that tiles are.
+    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+    const XFEATURE_XTILEDATA: libc::c_long = 18;
+
+    /// Whether the machine has the instructions and the system lets this process use them, for which it is asked once.
+    pub(super) fn are_usable() -> bool {
+        static ARE_USABLE: OnceLock<bool> = OnceLock::new();
+        *ARE_USABLE.get_or_init(|| {
+            // Leaf 7 tells of tiles in bit 24 of this register, and of their products of bytes in bit 25.
+            let features = __cpuid_count(7, 0).edx;
+            // SAFETY: the call reads its arguments and nothing else.
+            let is_permitted =
+                || unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) } == 0;
+            features >> 24 & 3 == 3 && is_permitted()
+        })
+    }
+
+    /// Shapes the tiles of this thread.
+    ///
+    /// # Safety
+    /// [`are_usable`] holds.
+    pub(super) unsafe fn configure(configuration: &Configuration) {
+        // SAFETY: the instruction reads the 64 bytes of the configuration. No other code uses tiles.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) std::ptr::from_ref(configuration), options(nostack, readonly, preserves_flags));
+        }
+    }
+
+    /// Gives the tiles of this thread back, so that nobody saves them.
+    ///
+    /// # Safety
+    /// [`are_usable`] holds.
+    pub(super) unsafe fn release() {
+        // SAFETY: the instruction touches nothing but the tiles.
+        unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
+    }
+
+    /// The way through a window, on which `step` computes its products. Sums are tiles 0 to 3, data 4 and 5, weights 6 and 7.
+    /// The fields of the steps are read by their places.
+    macro_rules! walk {
+        ([$($begin:literal)*] [$($step:literal)*] [$($end:literal)*] $products:expr, $sums:expr) => {{
+            let products: &Products<'_> = $products;
+            asm!(
+                $($begin,)*
+                "mov {line}, 64",
+                "mov {rows}, [{steps}]",
+                "2:",
+                "mov {runs}, [{steps} + 8]",
+                "3:",
+                "mov {parts}, [{steps} + 16]",
+                "4:",
+                $($step,)*
+                "add {data}, [{steps} + 24]",
+                "add {weights}, [{steps} + 32]",
+                "dec {parts}",
+                "jnz 4b",
+                "add {data}, [{steps} + 40]",
+                "dec {runs}",
+                "jnz 3b",
+                "add {data}, [{steps} + 48]",
+                "dec {rows}",
+                "jnz 2b",
+                $($end,)*
+                data = inout(reg) products.data[0] => _,
+                second = in(reg) products.data[1].addr().wrapping_sub(products.data[0].addr()),
+                stride = in(reg) products.row_stride,
+                weights = inout(reg) products.weights[0] => _,
+                beside = in(reg) products.weights[1].addr().wrapping_sub(products.weights[0].addr()),
+                steps = in(reg) std::ptr::from_ref(products.steps),
+                sums = in(reg) std::ptr::from_mut($sums),
+                // Rows of what sums begin with are one.
+                line = inout(reg) 0usize => _,
+                rows = out(reg) _,
+                runs = out(reg) _,
+                parts = inout(reg) std::ptr::from_ref(products.start) => _,
+                at = out(reg) _,
+                options(nostack)
+            );
+        }};
+    }
+
+    /// Sums the products of one or two strips with one or two blocks.
+    ///
+    /// # Safety
+    /// [`are_usable`] holds, the tiles are configured, and the pointers lead to what the steps ask for in every row.
+    #[inline(always)]
+    pub(super) unsafe fn products(strips: usize, blocks: usize, products: &Products<'_>, sums: &mut TileSums) {
+        const { assert!(size_of::<TileSums>() == 4 * ROWS * BLOCK * size_of::<i32>(), "four tiles lie side by side") };
+        // SAFETY: the caller's promise: nothing beside the tiles is read, and the sums of as many are written.
+        unsafe {
+            match (strips, blocks) {
+                (2, 2) => walk!(
+                    ["tileloadd tmm0, [{parts} + {line}]" "tileloadd tmm1, [{parts} + {line} + 64]"
+                     "tileloadd tmm2, [{parts} + {line}]" "tileloadd tmm3, [{parts} + {line} + 64]"]
+                    ["tileloadd tmm4, [{data} + {stride}]" "tileloadd tmm6, [{weights} + {line}]"
+                     "tdpbusd tmm0, tmm4, tmm6" "lea {at}, [{weights} + {beside}]" "tileloadd tmm7, [{at} + {line}]"
+                     "tdpbusd tmm1, tmm4, tmm7" "lea {at}, [{data} + {second}]" "tileloadd tmm5, [{at} + {stride}]"
+                     "tdpbusd tmm2, tmm5, tmm6" "tdpbusd tmm3, tmm5, tmm7"]
+                    ["tilestored [{sums} + {line}], tmm0" "tilestored [{sums} + {line} + 1024], tmm1"
+                     "tilestored [{sums} + {line} + 2048], tmm2" "tilestored [{sums} + {line} + 3072], tmm3"]
+                    products, sums
+                ),
+                (2, _) => walk!(
+                    ["tileloadd tmm0, [{parts} + {line}]" "tileloadd tmm2, [{parts} + {line}]"]
+                    ["tileloadd tmm4, [{data} + {stride}]" "tileloadd tmm6, [{weights} + {line}]"
+                     "tdpbusd tmm0, tmm4, tmm6" "lea {at}, [{data} + {second}]" "tileloadd tmm5, [{at} + {stride}]"
+                     "tdpbusd tmm2, tmm5, tmm6" "/* {beside} */"]
+                    ["tilestored [{sums} + {line}], tmm0" "tilestored [{sums} + {line} + 2048], tmm2"]
+                    products, sums
+                ),
+                (_, 2) => walk!(
+                    ["tileloadd tmm0, [{parts} + {line}]" "tileloadd tmm1, [{parts} + {line} + 64]"]
+                    ["tileloadd tmm4, [{data} + {stride}]" "tileloadd tmm6, [{weights} + {line}]"
+                     "tdpbusd tmm0, tmm4, tmm6" "lea {at}, [{weights} + {beside}]" "tileloadd tmm7, [{at} + {line}]"
+                     "tdpbusd tmm1, tmm4, tmm7" "/* {second} */"]
+                    ["tilestored [{sums} + {line}], tmm0" "tilestored [{sums} + {line} + 1024], tmm1"]
+                    products, sums
+                ),
+                _ => walk!(
+                    ["tileloadd tmm0, [{parts} + {line}]"]
+                    ["tileloadd tmm4, [{data} + {stride}]" "tileloadd tmm6, [{weights} + {line}]"
+                     "tdpbusd tmm0, tmm4, tmm6" "/* {at} {second} {beside} */"]
+                    ["tilestored [{sums} + {line}], tmm0"]
+                    products, sums
+                ),
+            }
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod instructions {
+    use super::{Configuration, Products, TileSums};
+
+    /// Other machines have no tiles, or are not known to let a process use them.
+    pub(super) fn are_usable() -> bool {
+        false
+    }
+
+    /// # Safety
+    /// Never called.
+    pub(super) unsafe fn configure(_: &Configuration) {}
+
+    /// # Safety
+    /// Never called.
+    pub(super) unsafe fn release() {}
+
+    /// # Safety
+    /// Never called.
+    pub(super) unsafe fn products(_: usize, _: usize, _: &Products<'_>, _: &mut TileSums) {}
+}
