@@ -95,6 +95,12 @@ impl ConvolutionGeometry {
         self.output
     }
 
+    /// Positions from one tap to the next: deep, down and across.
+    #[must_use]
+    pub fn dilation(&self) -> [usize; 3] {
+        self.dilation
+    }
+
     /// Elements of the input.
     #[must_use]
     pub fn input_len(&self) -> usize {

@@ -106,12 +106,9 @@ pub struct QuantizedWeights {
     /// Bytes that lie side by side in the data, and bytes from one position of it to the next.
     lanes: usize,
     apart: usize,
-    /// How many taps across are one run, and the bytes of the data that are read for it: those of its channels, or some more
-    /// that weights of zero are multiplied with.
-    run_taps: usize,
-    run_bytes: usize,
-    /// `[output block, run of taps, quad of bytes, 16 output channels, 4 bytes]`: four channels that are bytes, or two that are
-    /// words.
+    order: Order,
+    /// `[output block, row of taps, quad of bytes, 16 output channels, 4 bytes]`: four channels that are bytes, or two that are
+    /// words. The quads of a row are in the order of the data.
     values: Packed<i8>,
     /// The sums of the codes of each output channel in each row of taps: `[output block, tap deep, tap down, 16 output
     /// channels]`.
@@ -151,12 +148,10 @@ impl QuantizedWeights {
         }
         let (taps, inputs) = (deep * high * wide, inputs / groups);
         let shape = [outputs, deep, high, wide, merged];
-        // Taps that lie apart are runs of their own where runs are filled up.
-        let is_apart = layout == CodeLayout::ChannelsLast && geometry.plane().dilation[1] != 1;
-        let run = [layout.lanes(merged), if is_apart { 1 } else { wide }];
+        let across = geometry.dilation()[2];
         if merged == inputs {
             let (order, strides) = (taps_in_order(taps), [inputs * taps, taps]);
-            return Self::pack(shape, layout, run, codes, &order, strides);
+            return Self::pack(shape, layout, [layout.lanes(merged), across], codes, &order, strides);
         }
         // An output channel sees the other groups of its block through zeros.
         let of_output = product("codes", &[merged, taps])?;
@@ -166,7 +161,7 @@ impl QuantizedWeights {
             let first = output / inputs * inputs % merged * taps;
             target[first..first + own].copy_from_slice(codes);
         }
-        Self::pack(shape, layout, run, &spread, &taps_in_order(taps), [of_output, taps])
+        Self::pack(shape, layout, [layout.lanes(merged), across], &spread, &taps_in_order(taps), [of_output, taps])
     }
 
     /// Packs the codes of a matrix of `k` rows and `n` columns, which lie so far apart along both.
@@ -183,11 +178,11 @@ impl QuantizedWeights {
         Self::pack([n, 1, 1, 1, k], CodeLayout::Blocks, run, codes, &[0], [column_stride, row_stride])
     }
 
-    /// Packs codes for data in which so many channels lie side by side, and so many taps are one run.
+    /// Packs codes for data in which so many channels lie side by side, and taps across lie so far apart.
     fn pack(
         shape: [usize; 5],
         layout: CodeLayout,
-        [channels, run_taps]: [usize; 2],
+        [channels, across]: [usize; 2],
         codes: &[i8],
         taps: &[usize],
         strides: [usize; 2],
@@ -197,19 +192,18 @@ impl QuantizedWeights {
             return Err(KernelError::invalid("codes", "there is nothing to sum, or sums could exceed their integers"));
         }
         let element = layout.element();
-        let run_bytes = product("codes", &[run_taps, inputs.next_multiple_of(channels), element.bytes()])?;
-        let run_bytes = if layout == CodeLayout::ChannelsLast { amx::filled(run_bytes) } else { run_bytes };
+        let order = Order::new(layout, [wide, across], inputs, channels)?;
         let values = match element {
-            Element::Byte => pack_quads(shape, [channels, run_taps, run_bytes], codes, taps, strides, |code| [code])?,
+            Element::Byte => pack_quads(shape, order, codes, taps, strides, |code| [code])?,
             Element::Word => {
                 let word = |code: i8| i16::from(code).to_le_bytes().map(u8::cast_signed);
-                pack_quads(shape, [channels, run_taps, run_bytes], codes, taps, strides, word)?
+                pack_quads(shape, order, codes, taps, strides, word)?
             }
             Element::Bf16 => return Err(KernelError::invalid("layout", "is that of bf16")),
         };
         let sums = vec![0; product("codes", &[shape[0].next_multiple_of(BLOCK), deep, high])?];
         let lanes = channels * element.bytes();
-        let mut weights = Self { shape, layout, lanes, apart: lanes, run_taps, run_bytes, values, sums };
+        let mut weights = Self { shape, layout, lanes, apart: lanes, order, values, sums };
         let rows = weights.values.chunks_exact(weights.row_bytes().max(1));
         for (row, sums) in rows.zip(weights.sums.chunks_exact_mut(BLOCK)) {
             let (quads, _) = row.as_chunks::<QUAD>();
@@ -235,7 +229,7 @@ impl QuantizedWeights {
 
     /// Bytes of one row of taps of one output block.
     fn row_bytes(&self) -> usize {
-        self.shape[3] / self.run_taps.max(1) * self.run_bytes * BLOCK
+        self.order.row * QUAD * BLOCK
     }
 
     /// The sums of the codes of two blocks' channels at these taps deep and down.
@@ -307,13 +301,12 @@ fn taps_in_order(count: usize) -> Vec<usize> {
     (0..count).collect()
 }
 
-/// Packs the constant operand of output channels, taps (deep, down and across) and input channels as `[output block, run of
+/// Packs the constant operand of output channels, taps (deep, down and across) and input channels as `[output block, row of
 /// taps, quad of bytes, 16 output channels, 4 bytes]`. Taps lie at these places, output and input channels `strides` apart.
-/// `bytes` makes those of a value, a divisor of a quad; a position of the data has so many `channels` or a multiple of them, and
-/// `run_taps` taps are read as `run_bytes` bytes.
+/// `bytes` makes those of a value, a divisor of a quad.
 fn pack_quads<T: Copy + Sync, const BYTES: usize>(
     [outputs, deep, high, wide, inputs]: [usize; 5],
-    [channels, run_taps, run_bytes]: [usize; 3],
+    order: Order,
     values: &[T],
     places: &[usize],
     [of_outputs, of_inputs]: [usize; 2],
@@ -321,8 +314,7 @@ fn pack_quads<T: Copy + Sync, const BYTES: usize>(
 ) -> Result<Packed<i8>, KernelError> {
     let (taps, each) = (deep * high * wide, QUAD / BYTES);
     check_exact("taps", places.len(), taps)?;
-    let (quads, run_quads) = (inputs.next_multiple_of(channels) / each, run_bytes / QUAD);
-    let block_len = product("values", &[taps / run_taps.max(1), run_quads, BLOCK, QUAD])?;
+    let block_len = product("values", &[deep, high, order.row, BLOCK, QUAD])?;
     let mut packed = Packed::zeroed(product("values", &[outputs.div_ceil(BLOCK), block_len])?);
     let work = nanoseconds_for_bytes(packed.len().saturating_mul(8));
     parallel_chunks_mut(&mut packed, block_len.max(1), work, |block, target| {
@@ -330,7 +322,8 @@ fn pack_quads<T: Copy + Sync, const BYTES: usize>(
         for (quad, tap) in (0..inputs.div_ceil(each)).flat_map(|quad| (0..taps).map(move |tap| (quad, tap))) {
             let first = block * BLOCK * of_outputs + places[tap] + quad * each * of_inputs;
             let count = each.min(inputs - quad * each);
-            let place = tap / run_taps * run_quads + tap % run_taps * quads + quad;
+            let in_run = quad / order.run_quads * order.run + quad % order.run_quads;
+            let place = tap / wide * order.row + tap % wide * order.tap + in_run;
             let (line, _) = target[place * BLOCK * QUAD..][..lanes * QUAD].as_chunks_mut::<QUAD>();
             for (lane, target) in line.iter_mut().enumerate() {
                 let from = &values[first + lane * of_outputs..][..(count - 1) * of_inputs + 1];
@@ -344,6 +337,37 @@ fn pack_quads<T: Copy + Sync, const BYTES: usize>(
         }
     });
     Ok(packed)
+}
+
+/// How the quads of a row of taps follow each other.
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    /// Quads of a run of channels that lie side by side in the data.
+    run_quads: usize,
+    /// Quads from one run of channels to the next, from one tap across to the next, and from one row to the next.
+    run: usize,
+    tap: usize,
+    row: usize,
+}
+
+impl Order {
+    /// That of so many taps across, which lie so far apart, of input channels of which so many lie side by side. Runs of channels
+    /// follow each other in each tap; where taps are read as channels, taps follow each other in each run.
+    fn new(
+        layout: CodeLayout,
+        [wide, across]: [usize; 2],
+        inputs: usize,
+        channels: usize,
+    ) -> Result<Self, KernelError> {
+        let bytes = layout.element().bytes();
+        let (run_quads, runs) = (channels * bytes / QUAD, inputs.div_ceil(channels));
+        let position = product("weights", &[runs, run_quads])?;
+        if layout.is_for_tiles() && across == 1 {
+            let run = amx::filled(product("weights", &[wide, run_quads, QUAD])?) / QUAD;
+            return Ok(Self { run_quads, run, tap: run_quads, row: product("weights", &[runs, run])? });
+        }
+        Ok(Self { run_quads, run: run_quads, tap: position, row: product("weights", &[wide, position])? })
+    }
 }
 
 /// How sums of integers become f32.
@@ -482,8 +506,8 @@ pub fn quantized_convolution(
     if weights.element() == Element::Word && !prefers_words(isa) {
         return Err(KernelError::invalid("isa", "has no products of words"));
     }
-    if layout == CodeLayout::ChannelsLast && !amx::has_amx(isa) {
-        return Err(KernelError::invalid("isa", "has no tiles of bytes"));
+    if layout.is_for_tiles() && !amx::has_amx(isa, weights.element()) {
+        return Err(KernelError::invalid("isa", "has no tiles"));
     }
     let across = if layout == CodeLayout::Rows { 1 } else { wide };
     let fits = |[_, inputs]: &[usize; 2]| weights.shape == [outputs, depth.taps, high, across, *inputs];
@@ -534,6 +558,9 @@ pub fn quantized_convolution(
         channels: outputs.next_multiple_of(BLOCK),
         output: output.shared(),
     };
+    if layout.is_for_tiles() && !amx::fits(&job) {
+        return Err(KernelError::invalid("geometry", "has a depth that tiles do not go through"));
+    }
     job.run(nanoseconds_for_flops(geometry.flops()) / 3);
     Ok(())
 }

@@ -6,12 +6,13 @@
 //! [`QuantizedWeights`] holds for as many quads of one block of outputs. Sums are those of the integers, as in all other
 //! kernels.
 
-use super::dots::{DotKernel, Dots, dispatch_vnni, has_vnni};
-use super::{BLOCK, CodeLayout, Element, End, Ending, Ends, Isa, Job, QUAD};
+use super::dots::{DotKernel, Dots, dispatch_wide, has_bf16, has_vnni};
+use super::{BLOCK, Element, End, Ending, Ends, Isa, Job, QUAD};
 use crate::convolution::ConvolutionGeometry;
 use crate::isa::Tier;
 use crate::parallel::parallel_for;
 use crate::simd::Simd;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Rows of a tile: positions, or quads of weights.
@@ -45,17 +46,23 @@ pub(super) fn filled(bytes: usize) -> usize {
     parts * bytes
 }
 
-/// Whether the machine has tiles of bytes, and this process may use them.
-pub(super) fn has_amx(isa: Isa) -> bool {
-    isa.tier() == Tier::Avx512 && has_vnni() && instructions::are_usable()
+/// Whether the machine has tiles of bytes, or of bf16, and this process may use them.
+pub(super) fn has_amx(isa: Isa, element: Element) -> bool {
+    let [has_bytes, has_halves] = instructions::usable();
+    isa.tier() == Tier::Avx512
+        && match element {
+            Element::Byte => has_bytes && has_vnni(),
+            Element::Bf16 => has_halves && has_bf16(isa),
+            Element::Word => false,
+        }
 }
 
-/// Whether a convolution of codes runs fastest from [`CodeLayout::ChannelsLast`]: where the machine has tiles, and more
+/// Whether a convolution of codes runs fastest from [`CodeLayout::Tiles`]: where the machine has tiles, and more
 /// channels than lie side by side in blocks.
 #[must_use]
 pub fn takes_amx(isa: Isa, geometry: &ConvolutionGeometry) -> bool {
     let [groups, _, inputs, ..] = geometry.channels_and_kernel();
-    groups == 1 && inputs > BLOCK && !geometry.has_depth() && has_amx(isa)
+    groups == 1 && inputs > BLOCK && !geometry.has_depth() && has_amx(isa, Element::Byte)
 }
 
 /// A convolution or a product in tiles.
@@ -116,7 +123,7 @@ impl Strips {
     }
 }
 
-/// The way through the bytes of a window: parts of a run, runs across, and rows of taps.
+/// The way through the bytes of a window: parts, runs of them, and rows of runs.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 struct Steps {
@@ -124,11 +131,36 @@ struct Steps {
     runs: usize,
     parts: usize,
     /// Bytes of the data and of the weights from one part to the next.
-    part_bytes: usize,
+    data_bytes: usize,
     weights_bytes: usize,
     /// Bytes of the data from behind the last part of a run to the next run, and from behind the last run to the next row.
     run_jump: usize,
     row_jump: usize,
+    /// Bytes of a part.
+    part_bytes: usize,
+}
+
+impl Steps {
+    /// Rows and runs of so many parts of so many bytes. Rows, runs and parts lie so many bytes apart, parts side by side if it
+    /// is not told.
+    fn new(
+        [rows, runs]: [usize; 2],
+        [parts, part_bytes]: [usize; 2],
+        [row, run]: [usize; 2],
+        apart: Option<usize>,
+    ) -> Self {
+        let data_bytes = apart.unwrap_or(part_bytes);
+        Self {
+            rows,
+            runs,
+            parts,
+            data_bytes,
+            weights_bytes: part_bytes * BLOCK,
+            run_jump: run.wrapping_sub(parts.wrapping_mul(data_bytes)),
+            row_jump: row.wrapping_sub(run.wrapping_mul(runs)),
+            part_bytes,
+        }
+    }
 }
 
 /// What the instructions are told of the tiles: sums, two of data, two of weights.
@@ -175,40 +207,48 @@ struct Products<'p> {
     start: &'p Start,
 }
 
+/// Whether tiles go through the windows of a job: they have one tap in depth, and each row of taps is one run of whole parts.
+pub(super) fn fits(job: &Job<'_>) -> bool {
+    let weights = job.weights;
+    let [_, deep, high, wide, inputs] = weights.shape;
+    // The planes have what lies above and below the input, but not what lies in front of it and behind.
+    let is_inside = |plane| job.windows[0].is_none_or(|depth| depth.inside(job.first_window + plane) == (0..1));
+    // Other layouts may have one run of lanes, beside those of the next tap, which is read in whole parts.
+    let run = wide * weights.lanes;
+    let is_one_run = weights.bytes_of(inputs) == weights.lanes && (wide == 1 || job.view.dilation[1] == 1);
+    deep == 1
+        && high * wide > 0
+        && job.parts[1] == 1
+        && job.before == 0
+        && (0..job.parts[0]).all(is_inside)
+        && (weights.layout.is_for_tiles() || (is_one_run && filled(run) == run))
+}
+
 impl<'j, 'a> Tiles<'j, 'a> {
     /// Those of a job, where the machine has them and they fit its data.
     pub(super) fn of(job: &'j Job<'a>) -> Option<Self> {
         let weights = job.weights;
-        let [_, deep, high, wide, inputs] = weights.shape;
-        let is_last = weights.layout == CodeLayout::ChannelsLast;
-        // The planes have what lies around the input. Other layouts have one run of lanes, which lie side by side with those of the next tap.
-        let is_flat = deep == 1 && job.windows[0].is_none_or(|depth| depth.inside(job.first_window) == (0..1));
-        let fits = weights.element() == Element::Byte
-            && is_flat
-            && job.parts == [1, 1]
-            && high * wide > 0
-            && weights.bytes_of(inputs) == weights.lanes
-            && (is_last || wide == 1 || job.view.dilation[1] == 1)
-            && filled(weights.run_bytes) == weights.run_bytes
-            && (is_last || job.positions >= LEAST_POSITIONS);
-        if !(fits && has_amx(job.isa)) {
+        let [_, _, high, wide, inputs] = weights.shape;
+        // Few positions of other layouts are computed one after the other.
+        let are_many = weights.layout.is_for_tiles() || job.positions >= LEAST_POSITIONS;
+        if !(fits(job) && are_many && has_amx(job.isa, weights.element())) {
             return None;
         }
         let view = &job.view;
-        let [parts, part_bytes] = parts_of(weights.run_bytes);
-        let runs = wide / weights.run_taps.max(1);
-        let (run, row) = (view.dilation[1] * weights.apart, view.dilation[0] * view.input[1] * weights.apart);
-        let steps = Steps {
-            rows: high,
-            runs,
-            parts,
-            part_bytes,
-            weights_bytes: part_bytes * BLOCK,
-            run_jump: run.wrapping_sub(weights.run_bytes),
-            row_jump: row.wrapping_sub(run.wrapping_mul(runs)),
+        let (lanes, apart) = (weights.lanes, weights.apart);
+        let row = view.dilation[0] * view.input[1] * apart;
+        let (lane_runs, of_lanes) = (weights.bytes_of(inputs) / lanes, job.volume * apart);
+        let steps = if wide == 1 || view.dilation[1] == 1 {
+            Steps::new([high, lane_runs], parts_of(wide * lanes), [row, of_lanes], None)
+        } else {
+            Steps::new([high, wide], [lane_runs, lanes], [row, view.dilation[1] * apart], Some(of_lanes))
         };
         let strips = Strips::of(view.output, view.stride, view.input[1]);
-        Some(Self { job, strips, steps, row_stride: view.stride[1] * weights.apart })
+        Some(Self { job, strips, steps, row_stride: view.stride[1] * apart })
+    }
+
+    fn is_bf16(&self) -> bool {
+        self.job.weights.element() == Element::Bf16
     }
 
     /// Computes everything.
@@ -231,24 +271,27 @@ impl<'j, 'a> Tiles<'j, 'a> {
         let of_blocks = pairs.saturating_mul(data).saturating_add(values);
         let of_runs = runs.saturating_mul(values).saturating_add(data);
         let are_blocks_inner = data > NEAR_BYTES && of_runs < of_blocks;
-        let work = (job.view.batch * pairs * strips.div_ceil(2)).saturating_mul(of_two) as u64;
-        parallel_for(job.view.batch * pairs * runs, 1, work, |range| {
+        let planes = job.view.batch * job.parts[0];
+        let work = (planes * pairs * strips.div_ceil(2)).saturating_mul(of_two) as u64;
+        parallel_for(planes * pairs * runs, 1, work, |range| {
             for task in range {
-                let (image, rest) = (task / (pairs * runs), task % (pairs * runs));
+                let (plane, rest) = (task / (pairs * runs), task % (pairs * runs));
                 let (pair, run_index) = match are_blocks_inner {
                     true => (rest % pairs, rest / pairs),
                     false => (rest / runs, rest % runs),
                 };
                 let first = pair * together;
                 let span = run_index * run..strips.min((run_index + 1) * run);
-                self.span(image, [first, together.min(blocks - first)], span);
+                self.span(plane, [first, together.min(blocks - first)], span);
             }
         });
     }
 
-    /// Computes strips of one or two blocks of an image.
-    fn span(&self, image: usize, [block, blocks]: [usize; 2], strips: Range<usize>) {
+    /// Computes strips of one or two blocks of a plane of an image.
+    fn span(&self, plane: usize, [block, blocks]: [usize; 2], strips: Range<usize>) {
         let job = self.job;
+        let (image, plane) = (plane / job.parts[0], plane % job.parts[0]);
+        let group = block / job.group_blocks * job.group_bytes;
         let [_, _, high, ..] = job.weights.shape;
         let channel = block * BLOCK;
         let strides = [job.position_stride, job.block_stride];
@@ -257,10 +300,10 @@ impl<'j, 'a> Tiles<'j, 'a> {
         let sums = job.weights.sums(block, &[0..1, 0..high]);
         let span = Span {
             tiles: self,
-            input: job.input[image * job.image_bytes + block / job.group_blocks * job.group_bytes..].as_ptr(),
+            input: job.input[image * job.image_bytes + group + plane * job.part_bytes[0]..].as_ptr(),
             weights: job.weights.values[block * job.weights.block_bytes()..].as_ptr(),
-            start: Start(sums.map(|sum| job.scaling.zero.wrapping_mul(sum).wrapping_neg())),
-            offset: job.first + image * job.image_stride + block * job.block_stride,
+            start: &Start(sums.map(|sum| job.scaling.zero.wrapping_mul(sum).wrapping_neg())),
+            offset: job.first + image * job.image_stride + block * job.block_stride + plane * job.part_stride[0],
             blocks,
             strips,
             ending: &mut ending,
@@ -270,7 +313,7 @@ impl<'j, 'a> Tiles<'j, 'a> {
         // and tasks write disjoint parts of the output. The machine has the instructions, or there were no tiles.
         unsafe {
             instructions::configure(&configuration);
-            dispatch_vnni(span);
+            dispatch_wide(self.is_bf16(), span);
             instructions::release();
         }
     }
@@ -282,7 +325,7 @@ struct Span<'s, 'j, 'a> {
     /// The first window of the image's group, and the weights of the first block.
     input: *const u8,
     weights: *const i8,
-    start: Start,
+    start: &'s Start,
     /// The element of the output that the first position is.
     offset: usize,
     blocks: usize,
@@ -311,21 +354,25 @@ impl Span<'_, '_, '_> {
         let (tiles, view) = (self.tiles, &self.tiles.job.view);
         let apart = tiles.job.weights.apart;
         let weights = [self.weights, self.weights.wrapping_add((BLOCKS - 1) * tiles.job.weights.block_bytes())];
-        let mut sums = TileSums([0; 4 * ROWS * BLOCK]);
+        let (row_stride, steps, start) = (tiles.row_stride, &tiles.steps, self.start);
+        let mut sums = MaybeUninit::<TileSums>::uninit();
         for pair in self.strips.clone().step_by(2) {
-            let strips = [pair, (pair + 1).min(self.strips.end - 1)].map(|index| tiles.strips.get(index));
+            let count = 2.min(self.strips.end - pair);
+            let strips = [pair, pair + count - 1].map(|index| tiles.strips.get(index));
             let data = strips.each_ref().map(|strip| {
                 let place = strip.line * view.stride[0] * view.input[1] + strip.first * view.stride[1];
                 self.input.wrapping_add(place * apart)
             });
-            let (row_stride, steps, start) = (tiles.row_stride, &tiles.steps, &self.start);
-            let products = Products { data, row_stride, weights, steps, start };
-            let count = 2.min(self.strips.end - pair);
-            // SAFETY: the caller's promise.
+            let (products, sums) = (Products { data, row_stride, weights, steps, start }, sums.as_mut_ptr());
+            // SAFETY: the caller's promise; the sums of so many strips and blocks are stored there.
             unsafe {
-                instructions::products(count, BLOCKS, &products, &mut sums);
-                for (strip, sums) in strips.iter().zip(sums.0.chunks_exact(2 * ROWS * BLOCK)).take(count) {
-                    self.store::<D, BLOCKS>(d, strip, sums.as_ptr());
+                match tiles.is_bf16() {
+                    true => instructions::halves(count, BLOCKS, &products, sums),
+                    false => instructions::bytes(count, BLOCKS, &products, sums),
+                }
+                for (index, strip) in strips.iter().enumerate().take(count) {
+                    let sums = sums.cast::<i32>().wrapping_add(index * 2 * ROWS * BLOCK);
+                    self.store::<D, BLOCKS>(d, strip, sums);
                 }
             }
         }
@@ -409,7 +456,7 @@ unsafe fn store_positions<D: Dots, const POSITIONS: usize, const BLOCKS: usize>(
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod instructions {
-    use super::{BLOCK, Configuration, Products, ROWS, TileSums};
+    use super::{Configuration, Products, TileSums};
     use std::arch::asm;
     use std::arch::x86_64::__cpuid_count;
     use std::sync::OnceLock;
@@ -418,23 +465,25 @@ mod instructions {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_long = 18;
 
-    /// Whether the machine has the instructions and the system lets this process use them, for which it is asked once.
-    pub(super) fn are_usable() -> bool {
-        static ARE_USABLE: OnceLock<bool> = OnceLock::new();
-        *ARE_USABLE.get_or_init(|| {
-            // Leaf 7 tells of tiles in bit 24 of this register, and of their products of bytes in bit 25.
+    /// Whether the machine has products of bytes and of bf16 in tiles, and the system lets this process use them, for which
+    /// it is asked once.
+    pub(super) fn usable() -> [bool; 2] {
+        static USABLE: OnceLock<[bool; 2]> = OnceLock::new();
+        *USABLE.get_or_init(|| {
+            // This register of leaf 7 tells of tiles in bit 24, of their products of bytes in bit 25, and of bf16 in bit 22.
             let features = __cpuid_count(7, 0).edx;
+            let has = [25, 22].map(|bit| features >> 24 & features >> bit & 1 == 1);
             // SAFETY: the call reads its arguments and nothing else.
             let is_permitted =
                 || unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) } == 0;
-            features >> 24 & 3 == 3 && is_permitted()
+            if has.contains(&true) && is_permitted() { has } else { [false; 2] }
         })
     }
 
     /// Shapes the tiles of this thread.
     ///
     /// # Safety
-    /// [`are_usable`] holds.
+    /// Some tiles are [`usable`].
     pub(super) unsafe fn configure(configuration: &Configuration) {
         // SAFETY: the instruction reads the 64 bytes of the configuration. No other code uses tiles.
         unsafe {
@@ -445,7 +494,7 @@ mod instructions {
     /// Gives the tiles of this thread back, so that nobody saves them.
     ///
     /// # Safety
-    /// [`are_usable`] holds.
+    /// Some tiles are [`usable`].
     pub(super) unsafe fn release() {
         // SAFETY: the instruction touches nothing but the tiles.
         unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
@@ -454,7 +503,7 @@ mod instructions {
     /// The way through a window, on which `step` computes its products. Sums are tiles 0 to 3, data 4 and 5, weights 6 and 7.
     /// The fields of the steps are read by their places.
     macro_rules! walk {
-        ([$($begin:literal)*] [$($step:literal)*] [$($end:literal)*] $products:expr, $sums:expr) => {{
+        ([$($begin:expr),*] [$($step:expr),*] [$($end:expr),*] $products:expr, $sums:expr) => {{
             let products: &Products<'_> = $products;
             asm!(
                 $($begin,)*
@@ -483,7 +532,7 @@ mod instructions {
                 weights = inout(reg) products.weights[0] => _,
                 beside = in(reg) products.weights[1].addr().wrapping_sub(products.weights[0].addr()),
                 steps = in(reg) std::ptr::from_ref(products.steps),
-                sums = in(reg) std::ptr::from_mut($sums),
+                sums = in(reg) $sums,
                 // Rows of what sums begin with are one.
                 line = inout(reg) 0usize => _,
                 rows = out(reg) _,
@@ -495,53 +544,64 @@ mod instructions {
         }};
     }
 
-    /// Sums the products of one or two strips with one or two blocks.
-    ///
-    /// # Safety
-    /// [`are_usable`] holds, the tiles are configured, and the pointers lead to what the steps ask for in every row.
-    #[inline(always)]
-    pub(super) unsafe fn products(strips: usize, blocks: usize, products: &Products<'_>, sums: &mut TileSums) {
-        const { assert!(size_of::<TileSums>() == 4 * ROWS * BLOCK * size_of::<i32>(), "four tiles lie side by side") };
-        // SAFETY: the caller's promise: nothing beside the tiles is read, and the sums of as many are written.
-        unsafe {
-            match (strips, blocks) {
-                (2, 2) => walk!(
-                    ["tileloadd tmm0, [{parts} + {line}]" "tileloadd tmm1, [{parts} + {line} + 64]"
-                     "tileloadd tmm2, [{parts} + {line}]" "tileloadd tmm3, [{parts} + {line} + 64]"]
-                    ["tileloadd tmm4, [{data} + {stride}]" "tileloadd tmm6, [{weights} + {line}]"
-                     "tdpbusd tmm0, tmm4, tmm6" "lea {at}, [{weights} + {beside}]" "tileloadd tmm7, [{at} + {line}]"
-                     "tdpbusd tmm1, tmm4, tmm7" "lea {at}, [{data} + {second}]" "tileloadd tmm5, [{at} + {stride}]"
-                     "tdpbusd tmm2, tmm5, tmm6" "tdpbusd tmm3, tmm5, tmm7"]
-                    ["tilestored [{sums} + {line}], tmm0" "tilestored [{sums} + {line} + 1024], tmm1"
-                     "tilestored [{sums} + {line} + 2048], tmm2" "tilestored [{sums} + {line} + 3072], tmm3"]
-                    products, sums
-                ),
-                (2, _) => walk!(
-                    ["tileloadd tmm0, [{parts} + {line}]" "tileloadd tmm2, [{parts} + {line}]"]
-                    ["tileloadd tmm4, [{data} + {stride}]" "tileloadd tmm6, [{weights} + {line}]"
-                     "tdpbusd tmm0, tmm4, tmm6" "lea {at}, [{data} + {second}]" "tileloadd tmm5, [{at} + {stride}]"
-                     "tdpbusd tmm2, tmm5, tmm6" "/* {beside} */"]
-                    ["tilestored [{sums} + {line}], tmm0" "tilestored [{sums} + {line} + 2048], tmm2"]
-                    products, sums
-                ),
-                (_, 2) => walk!(
-                    ["tileloadd tmm0, [{parts} + {line}]" "tileloadd tmm1, [{parts} + {line} + 64]"]
-                    ["tileloadd tmm4, [{data} + {stride}]" "tileloadd tmm6, [{weights} + {line}]"
-                     "tdpbusd tmm0, tmm4, tmm6" "lea {at}, [{weights} + {beside}]" "tileloadd tmm7, [{at} + {line}]"
-                     "tdpbusd tmm1, tmm4, tmm7" "/* {second} */"]
-                    ["tilestored [{sums} + {line}], tmm0" "tilestored [{sums} + {line} + 1024], tmm1"]
-                    products, sums
-                ),
-                _ => walk!(
-                    ["tileloadd tmm0, [{parts} + {line}]"]
-                    ["tileloadd tmm4, [{data} + {stride}]" "tileloadd tmm6, [{weights} + {line}]"
-                     "tdpbusd tmm0, tmm4, tmm6" "/* {at} {second} {beside} */"]
-                    ["tilestored [{sums} + {line}], tmm0"]
-                    products, sums
-                ),
+    /// The function that sums the products of one or two strips with one or two blocks, by an instruction.
+    macro_rules! products {
+        ($name:ident, $dot:literal, $of:literal) => {
+            #[doc = concat!("Sums products of ", $of, " of one or two strips with one or two blocks.")]
+            ///
+            /// # Safety
+            /// Such tiles are [`usable`] and configured, and the pointers lead to what the steps ask for in every row.
+            #[inline(always)]
+            pub(super) unsafe fn $name(strips: usize, blocks: usize, products: &Products<'_>, sums: *mut TileSums) {
+                // SAFETY: the caller's promise: nothing beside the tiles is read, and the sums of as many are written.
+                unsafe {
+                    match (strips, blocks) {
+                        (2, 2) => walk!(
+                            ["tileloadd tmm0, [{parts} + {line}]", "tileloadd tmm1, [{parts} + {line} + 64]",
+                             "tileloadd tmm2, [{parts} + {line}]", "tileloadd tmm3, [{parts} + {line} + 64]"]
+                            ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
+                             concat!($dot, " tmm0, tmm4, tmm6"),
+                             "lea {at}, [{weights} + {beside}]", "tileloadd tmm7, [{at} + {line}]",
+                             concat!($dot, " tmm1, tmm4, tmm7"),
+                             "lea {at}, [{data} + {second}]", "tileloadd tmm5, [{at} + {stride}]",
+                             concat!($dot, " tmm2, tmm5, tmm6"), concat!($dot, " tmm3, tmm5, tmm7")]
+                            ["tilestored [{sums} + {line}], tmm0", "tilestored [{sums} + {line} + 1024], tmm1",
+                             "tilestored [{sums} + {line} + 2048], tmm2", "tilestored [{sums} + {line} + 3072], tmm3"]
+                            products, sums
+                        ),
+                        (2, _) => walk!(
+                            ["tileloadd tmm0, [{parts} + {line}]", "tileloadd tmm2, [{parts} + {line}]"]
+                            ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
+                             concat!($dot, " tmm0, tmm4, tmm6"),
+                             "lea {at}, [{data} + {second}]", "tileloadd tmm5, [{at} + {stride}]",
+                             concat!($dot, " tmm2, tmm5, tmm6"), "/* {beside} */"]
+                            ["tilestored [{sums} + {line}], tmm0", "tilestored [{sums} + {line} + 2048], tmm2"]
+                            products, sums
+                        ),
+                        (_, 2) => walk!(
+                            ["tileloadd tmm0, [{parts} + {line}]", "tileloadd tmm1, [{parts} + {line} + 64]"]
+                            ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
+                             concat!($dot, " tmm0, tmm4, tmm6"),
+                             "lea {at}, [{weights} + {beside}]", "tileloadd tmm7, [{at} + {line}]",
+                             concat!($dot, " tmm1, tmm4, tmm7"), "/* {second} */"]
+                            ["tilestored [{sums} + {line}], tmm0", "tilestored [{sums} + {line} + 1024], tmm1"]
+                            products, sums
+                        ),
+                        _ => walk!(
+                            ["tileloadd tmm0, [{parts} + {line}]"]
+                            ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
+                             concat!($dot, " tmm0, tmm4, tmm6"), "/* {at} {second} {beside} */"]
+                            ["tilestored [{sums} + {line}], tmm0"]
+                            products, sums
+                        ),
+                    }
+                }
             }
-        }
+        };
     }
+
+    products!(bytes, "tdpbusd", "bytes");
+    products!(halves, "tdpbf16ps", "bf16");
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
@@ -549,8 +609,8 @@ mod instructions {
     use super::{Configuration, Products, TileSums};
 
     /// Other machines have no tiles, or are not known to let a process use them.
-    pub(super) fn are_usable() -> bool {
-        false
+    pub(super) fn usable() -> [bool; 2] {
+        [false; 2]
     }
 
     /// # Safety
@@ -563,5 +623,9 @@ mod instructions {
 
     /// # Safety
     /// Never called.
-    pub(super) unsafe fn products(_: usize, _: usize, _: &Products<'_>, _: &mut TileSums) {}
+    pub(super) unsafe fn bytes(_: usize, _: usize, _: &Products<'_>, _: *mut TileSums) {}
+
+    /// # Safety
+    /// Never called.
+    pub(super) unsafe fn halves(_: usize, _: usize, _: &Products<'_>, _: *mut TileSums) {}
 }

@@ -12,10 +12,11 @@ use crate::gemm::Value;
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
 
+use super::amx::has_amx;
 pub use super::dots::has_bf16;
 use super::{
-    BLOCK, CodeLayout, CodePlanes, QuantizedEpilogue, QuantizedOutput, QuantizedResidual, QuantizedWeights, Scaling,
-    pack_quads, quantized_convolution, quantized_product, taps_in_order,
+    BLOCK, CodeLayout, CodePlanes, Element, Order, QuantizedEpilogue, QuantizedOutput, QuantizedResidual,
+    QuantizedWeights, Scaling, pack_quads, quantized_convolution, quantized_product, taps_in_order,
 };
 
 /// bf16 of a pair.
@@ -49,15 +50,23 @@ impl Bf16Weights {
     /// # Errors
     /// The number of values is wrong, the geometry has groups that are no whole blocks of both channels, or there are no
     /// channels.
-    pub fn of_convolution<T: Value>(geometry: &ConvolutionGeometry, values: &[T]) -> Result<Self, KernelError> {
+    pub fn of_convolution<T: Value>(
+        isa: Isa,
+        geometry: &ConvolutionGeometry,
+        values: &[T],
+    ) -> Result<Self, KernelError> {
         check_exact("values", values.len(), geometry.weights_len())?;
         let ([groups, outputs, inputs, high, wide], deep) = (geometry.channels_and_kernel(), geometry.depth().taps);
         let are_blocks = |channels: usize| (channels / groups).is_multiple_of(BLOCK);
         if groups > 1 && !(are_blocks(inputs) && are_blocks(outputs)) {
             return Err(KernelError::invalid("geometry", "has groups of parts of blocks"));
         }
+        let is_for_tiles = groups == 1 && !geometry.has_depth() && has_amx(isa, Element::Bf16);
+        let layout = if is_for_tiles { CodeLayout::TileHalves } else { CodeLayout::Halves };
         let (taps, inputs) = (deep * high * wide, inputs / groups);
-        Self::pack([outputs, deep, high, wide, inputs], BLOCK, values, &taps_in_order(taps), [inputs * taps, taps])
+        let run = [layout.lanes(inputs), geometry.dilation()[2]];
+        let shape = [outputs, deep, high, wide, inputs];
+        Self::pack(shape, layout, run, values, &taps_in_order(taps), [inputs * taps, taps])
     }
 
     /// Packs a matrix of `k` rows and `n` columns, whose values lie so far apart along both.
@@ -71,7 +80,8 @@ impl Bf16Weights {
     ) -> Result<Self, KernelError> {
         let len = crate::error::span("values", &[(k, row_stride), (n, column_stride)])?;
         crate::error::check_len("values", values.len(), len)?;
-        Self::pack([n, 1, 1, 1, k], k.next_multiple_of(PAIR), values, &[0], [column_stride, row_stride])
+        let (layout, run) = (CodeLayout::Halves, [k.next_multiple_of(PAIR), 1]);
+        Self::pack([n, 1, 1, 1, k], layout, run, values, &[0], [column_stride, row_stride])
     }
 
     /// Rows and columns of a matrix.
@@ -88,7 +98,8 @@ impl Bf16Weights {
 
     fn pack<T: Value>(
         shape: [usize; 5],
-        run: usize,
+        layout: CodeLayout,
+        [channels, across]: [usize; 2],
         values: &[T],
         taps: &[usize],
         strides: [usize; 2],
@@ -97,12 +108,11 @@ impl Bf16Weights {
             return Err(KernelError::invalid("values", "there is nothing to sum"));
         }
         let halves = |value: T| bf16::from_f32(value.widen()).to_le_bytes().map(u8::cast_signed);
-        let run_bytes = product("values", &[shape[3], shape[4].next_multiple_of(run), PAIR])?;
-        let values = pack_quads(shape, [run, shape[3], run_bytes], values, taps, strides, halves)?;
+        let order = Order::new(layout, [shape[3], across], shape[4], channels)?;
+        let values = pack_quads(shape, order, values, taps, strides, halves)?;
         let sums = vec![0; product("values", &[shape[0].next_multiple_of(BLOCK), shape[1], shape[2]])?];
-        let (layout, lanes) = (CodeLayout::Halves, run * 2);
-        let weights =
-            QuantizedWeights { shape, layout, lanes, apart: lanes, run_taps: shape[3], run_bytes, values, sums };
+        let lanes = channels * PAIR;
+        let weights = QuantizedWeights { shape, layout, lanes, apart: lanes, order, values, sums };
         Ok(Self { weights, ones: vec![1.0; shape[0]] })
     }
 
@@ -118,16 +128,11 @@ impl<'a> Bf16Epilogue<'a> {
     }
 }
 
-/// The planes of bf16 that a convolution reads; `None` where its windows cover far more than the input.
-fn planes_of(geometry: &ConvolutionGeometry) -> Option<CodePlanes> {
-    CodePlanes::of_convolution(geometry, CodeLayout::Halves)
-}
-
 impl Bf16Weights {
     /// Bytes of scratch that a convolution needs; `None` where its windows cover far more than the input.
     #[must_use]
-    pub fn convolution_scratch(geometry: &ConvolutionGeometry) -> Option<usize> {
-        planes_of(geometry).map(|planes| planes.len())
+    pub fn convolution_scratch(&self, geometry: &ConvolutionGeometry) -> Option<usize> {
+        CodePlanes::of_convolution(geometry, self.weights.layout).map(|planes| planes.len())
     }
 }
 
@@ -147,7 +152,7 @@ pub fn bf16_convolution(
 ) -> Result<(), KernelError> {
     check_machine(isa)?;
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
-    let planes = planes_of(geometry).ok_or_else(far)?;
+    let planes = CodePlanes::of_convolution(geometry, weights.weights.layout).ok_or_else(far)?;
     let halves = take(scratch, planes.len())?;
     planes.round(input, halves, |from, to| round(isa, from, to))?;
     let (target, epilogue) = (QuantizedOutput::Values(output), epilogue.of_codes());
@@ -299,10 +304,10 @@ mod tests {
             let rounded = plain(&data);
             crate::convolution::convolution(isa, &geometry, &packed, &rounded, &mut expected, &epilogue).unwrap();
             let expected: Vec<f64> = expected.into_iter().map(f64::from).collect();
-            let weights = Bf16Weights::of_convolution(&geometry, &values).unwrap();
+            let weights = Bf16Weights::of_convolution(isa, &geometry, &values).unwrap();
             let mut blocked = vec![0.0; blocked_len(2, inputs, plane)];
             from_plain(2, inputs, plane, &data, &mut blocked).unwrap();
-            let mut scratch = vec![9; Bf16Weights::convolution_scratch(&geometry).unwrap()];
+            let mut scratch = vec![9; weights.convolution_scratch(&geometry).unwrap()];
             let mut output = vec![f32::NAN; blocked_len(2, outputs, to)];
             let epilogue = Bf16Epilogue { bias: Some(&bias), ..Default::default() };
             bf16_convolution(isa, &geometry, &weights, &blocked, &mut output, &epilogue, &mut scratch).unwrap();

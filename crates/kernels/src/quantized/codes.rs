@@ -94,9 +94,11 @@ pub enum CodeLayout {
     Words,
     /// The same of bf16.
     Halves,
-    /// `[N, D, H, W, C]`, C filled up to whole blocks: all channels side by side. The taps of a row of a window, which lie side
-    /// by side too unless the window is dilated, are read as if they were channels.
-    ChannelsLast,
+    /// `[N, ceil(C / L), D, H, W, L]`, L a number of blocks of up to 64 channels in all, what a row of a tile holds. The taps of
+    /// a row of a window, which lie side by side unless the window is dilated, are read as if they were channels.
+    Tiles,
+    /// The same of bf16, 32 channels in L. Lanes without a channel are zeros.
+    TileHalves,
     /// `[N, D, H, W, C]`: up to four channels side by side, each code in two bytes. The taps of a row of a window, which lie
     /// side by side too, are read as if they were channels.
     Rows,
@@ -109,7 +111,11 @@ impl CodeLayout {
             CodeLayout::Rows => channels.max(1),
             CodeLayout::Quads => QUAD,
             CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => BLOCK,
-            CodeLayout::ChannelsLast => channels.max(1).next_multiple_of(BLOCK),
+            CodeLayout::Tiles => {
+                let rows = channels.div_ceil(amx::ROW_BYTES).max(1);
+                channels.div_ceil(rows).max(1).next_multiple_of(BLOCK)
+            }
+            CodeLayout::TileHalves => amx::ROW_BYTES / 2,
         }
     }
 
@@ -123,17 +129,22 @@ impl CodeLayout {
     fn beyond(self) -> usize {
         match self {
             CodeLayout::Rows => 2,
-            CodeLayout::ChannelsLast => amx::ROW_BYTES,
+            CodeLayout::Tiles => amx::ROW_BYTES,
             _ => 0,
         }
+    }
+
+    /// Whether only tiles read it.
+    pub(super) fn is_for_tiles(self) -> bool {
+        matches!(self, CodeLayout::Tiles | CodeLayout::TileHalves)
     }
 
     /// What a channel is.
     pub(super) fn element(self) -> Element {
         match self {
-            CodeLayout::Quads | CodeLayout::Blocks | CodeLayout::ChannelsLast => Element::Byte,
+            CodeLayout::Quads | CodeLayout::Blocks | CodeLayout::Tiles => Element::Byte,
             CodeLayout::Words | CodeLayout::Rows => Element::Word,
-            CodeLayout::Halves => Element::Bf16,
+            CodeLayout::Halves | CodeLayout::TileHalves => Element::Bf16,
         }
     }
 }
@@ -293,7 +304,7 @@ impl CodePlanes {
         // Windows of planes leave out the planes beyond the input.
         let (before, [_, high, wide]) = ([0, view.pad[0], view.pad[1]], geometry.covered()?);
         let planes = Self::new(layout, [view.batch, channels], input, before, [depth.input, high, wide])?;
-        if matches!(layout, CodeLayout::Words | CodeLayout::ChannelsLast) && are_points(geometry) {
+        if (layout == CodeLayout::Words || layout.is_for_tiles()) && are_points(geometry) {
             // The positions that are skipped need not be written.
             return Some(Self { size: [depth.input, view.output[0], view.output[1]], step: view.stride, ..planes });
         }
@@ -406,7 +417,7 @@ impl CodePlanes {
         self.check_input(input.len())?;
         let work = nanoseconds_for_bytes(input.len().saturating_mul(6));
         self.write(zero, work, output, |planes, place, codes| match self.layout {
-            CodeLayout::Blocks | CodeLayout::Halves => {
+            CodeLayout::Blocks | CodeLayout::Halves | CodeLayout::TileHalves => {
                 let source = &input[(planes * positions + place) * BLOCK..][..codes.len()];
                 dispatch(isa, Line { quantizer: *quantizer, input: source, output: codes });
             }
@@ -420,18 +431,18 @@ impl CodePlanes {
                     }
                 }
             }
-            CodeLayout::ChannelsLast => {
-                let (lanes, [_, step]) = (self.layout.lanes(channels), self.step);
+            CodeLayout::Tiles => {
                 // Positions that are left out are no part of a run.
+                let (lanes, [_, step]) = (self.layout.lanes(channels), self.step);
                 let run = if step == 1 { WORDS_AT_ONCE / BLOCK } else { 1 };
                 let mut bytes = [[0; BLOCK]; WORDS_AT_ONCE / BLOCK];
-                for block in 0..lanes / BLOCK {
-                    let source = &input[((planes * lanes / BLOCK + block) * positions + place) * BLOCK..];
+                for (part, source) in self.blocks_of(planes) {
+                    let source = &input[(source * positions + place) * BLOCK..];
                     for (index, codes) in codes.chunks_mut(run * lanes).enumerate() {
                         let bytes = bytes[..codes.len() / lanes].as_flattened_mut();
                         let source = &source[index * run * step * BLOCK..][..bytes.len()];
                         dispatch(isa, Line { quantizer: *quantizer, input: source, output: bytes });
-                        spread(bytes, 1, codes, lanes, block);
+                        spread::<BLOCK>(bytes, 1, codes, lanes, part);
                     }
                 }
             }
@@ -470,7 +481,7 @@ impl CodePlanes {
         self.check_input(input.len())?;
         let work = stream::copy_nanoseconds(input.len());
         self.write(zero, work, output, |planes, place, codes| match self.layout {
-            CodeLayout::Blocks | CodeLayout::Halves => {
+            CodeLayout::Blocks | CodeLayout::Halves | CodeLayout::TileHalves => {
                 codes.copy_from_slice(&input[(planes * positions + place) * BLOCK..][..codes.len()]);
             }
             CodeLayout::Words => {
@@ -478,11 +489,10 @@ impl CodePlanes {
                     widen(source, codes);
                 }
             }
-            CodeLayout::ChannelsLast => {
-                let (lanes, [_, step]) = (self.layout.lanes(channels), self.step);
-                for block in 0..lanes / BLOCK {
-                    let source = &input[((planes * lanes / BLOCK + block) * positions + place) * BLOCK..];
-                    spread(source, step, codes, lanes, block);
+            CodeLayout::Tiles => {
+                for (part, source) in self.blocks_of(planes) {
+                    let source = &input[(source * positions + place) * BLOCK..];
+                    spread::<BLOCK>(source, self.step[1], codes, self.layout.lanes(channels), part);
                 }
             }
             CodeLayout::Rows => {
@@ -503,6 +513,14 @@ impl CodePlanes {
         })
     }
 
+    /// The blocks of the input that lie side by side in a plane: the place of each in the lanes, and its number.
+    fn blocks_of(&self, plane: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (lanes, blocks) = (self.layout.lanes(self.channels), self.channels.div_ceil(BLOCK));
+        let planes = self.channels.div_ceil(lanes);
+        let (image, first) = (plane / planes, plane % planes * lanes / BLOCK);
+        (first..blocks.min(first + lanes / BLOCK)).map(move |block| (block - first, image * blocks + block))
+    }
+
     /// The parts of a line of words whose codes lie side by side in the input, which begins with the first: the line, or each
     /// of its positions where others are left out.
     fn runs<'i, 'w, T>(&self, input: &'i [T], words: &'w mut [u8]) -> impl Iterator<Item = (&'i [T], &'w mut [u8])> {
@@ -516,9 +534,11 @@ impl CodePlanes {
     fn check_input(&self, len: usize) -> Result<(), KernelError> {
         let positions = volume(self.input);
         let wanted = match self.layout {
-            CodeLayout::Halves => return Err(KernelError::invalid("layout", "is that of bf16")),
+            CodeLayout::Halves | CodeLayout::TileHalves => {
+                return Err(KernelError::invalid("layout", "is that of bf16"));
+            }
             CodeLayout::Quads | CodeLayout::Rows => product("input", &[self.batch, self.channels, positions])?,
-            CodeLayout::Blocks | CodeLayout::Words | CodeLayout::ChannelsLast => {
+            CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Tiles => {
                 blocked_len(self.batch, self.channels, positions)
             }
         };
@@ -537,12 +557,35 @@ impl CodePlanes {
     ) -> Result<(), KernelError> {
         let positions = volume(self.input);
         check_exact("input", input.len(), blocked_len(self.batch, self.channels, positions))?;
-        if self.layout != CodeLayout::Halves {
-            return Err(KernelError::invalid("layout", "is not that of bf16"));
+        let (channels, work) = (self.channels, nanoseconds_for_bytes(input.len().saturating_mul(6)));
+        // Lanes without a channel hold anything, which a weight of zero does not make zero.
+        let clear = |halves: &mut [u8], lanes: usize, plane: usize| {
+            let count = channels - plane % channels.div_ceil(lanes) * lanes;
+            if count < lanes {
+                halves.chunks_exact_mut(2 * lanes).for_each(|position| position[2 * count..].fill(0));
+            }
+        };
+        match self.layout {
+            CodeLayout::Halves => self.write(0, work, output, |planes, place, halves| {
+                round(&input[(planes * positions + place) * BLOCK..][..halves.len() / 2], halves);
+                clear(halves, BLOCK, planes);
+            }),
+            CodeLayout::TileHalves => self.write(0, work, output, |planes, place, halves| {
+                let (lanes, [_, step]) = (self.layout.lanes(channels), self.step);
+                let run = if step == 1 { WORDS_AT_ONCE / BLOCK } else { 1 };
+                let mut buffer = [[0; 2 * BLOCK]; WORDS_AT_ONCE / BLOCK];
+                for (part, source) in self.blocks_of(planes) {
+                    let source = &input[(source * positions + place) * BLOCK..];
+                    for (index, halves) in halves.chunks_mut(run * lanes * 2).enumerate() {
+                        let buffer = buffer[..halves.len() / lanes / 2].as_flattened_mut();
+                        round(&source[index * run * step * BLOCK..][..buffer.len() / 2], buffer);
+                        spread::<{ 2 * BLOCK }>(buffer, 1, halves, lanes * 2, part);
+                    }
+                }
+                clear(halves, lanes, planes);
+            }),
+            _ => Err(KernelError::invalid("layout", "is not that of bf16")),
         }
-        self.write(0, nanoseconds_for_bytes(input.len().saturating_mul(6)), output, |planes, place, halves| {
-            round(&input[(planes * positions + place) * BLOCK..][..halves.len() / 2], halves);
-        })
     }
 
     /// Has the lines of all planes written: `write` gets the number of a block of channels, the place in it of the input that
@@ -592,11 +635,11 @@ pub(super) fn are_points(geometry: &ConvolutionGeometry) -> bool {
     !geometry.has_depth() && [high, wide] == [1, 1] && view.pad == [0, 0]
 }
 
-/// Writes a block of the channels of positions, of which every `step`-th is taken, into positions of so many lanes.
-fn spread(codes: &[u8], step: usize, to: &mut [u8], lanes: usize, block: usize) {
-    let (codes, _) = codes.as_chunks::<BLOCK>();
-    for (position, codes) in to.chunks_exact_mut(lanes).zip(codes.iter().step_by(step)) {
-        position[block * BLOCK..][..BLOCK].copy_from_slice(codes);
+/// Writes a block of the channels of positions, of which every `step`-th is taken, into positions of so many bytes.
+fn spread<const BYTES: usize>(codes: &[u8], step: usize, to: &mut [u8], position_bytes: usize, block: usize) {
+    let (codes, _) = codes.as_chunks::<BYTES>();
+    for (position, codes) in to.chunks_exact_mut(position_bytes).zip(codes.iter().step_by(step)) {
+        position[block * BYTES..][..BYTES].copy_from_slice(codes);
     }
 }
 

@@ -155,19 +155,19 @@ pub(super) unsafe fn dispatch_fourths<K: DotKernel>(kernel: K) {
     }
 }
 
-/// Runs a kernel on the instruction of sixteen lanes.
+/// Runs a kernel on the instructions of sixteen lanes, of bytes or of bf16.
 ///
 /// # Safety
-/// As of the kernel, and [`has_vnni`] holds.
-pub(super) unsafe fn dispatch_vnni<K: DotKernel>(kernel: K) {
+/// As of the kernel, and [`has_vnni`] holds, or [`has_bf16`] where it is of bf16.
+pub(super) unsafe fn dispatch_wide<K: DotKernel>(is_bf16: bool, kernel: K) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller's promise.
     unsafe {
-        x86::run_vnni(kernel);
+        if is_bf16 { x86::run_bf16(kernel) } else { x86::run_vnni(kernel) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
-        let _ = kernel;
+        let _ = (is_bf16, kernel);
         debug_assert!(false, "no products of sixteen lanes");
     }
 }

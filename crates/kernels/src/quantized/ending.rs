@@ -28,7 +28,8 @@ pub(super) struct Ending<'a> {
     /// All of this together, where codes of sums are stored to which nothing is added, or codes.
     direct: Option<DirectLanes<{ 2 * BLOCK }>>,
     adding: Option<AddingLanes<{ 2 * BLOCK }>>,
-    buffer: Buffer,
+    /// Where a function is applied to values before they become codes.
+    buffer: Option<Buffer>,
     /// Values of the buffer from one position to the next.
     row: usize,
     /// Channels that are stored.
@@ -69,7 +70,8 @@ impl<'a> Ending<'a> {
             }
             _ => (None, None),
         };
-        let buffer = Buffer([0.0; BUFFERED_TILES * MOST_VALUES]);
+        let is_buffered = function.is_some() && matches!(target, TargetLanes::Codes(..));
+        let buffer = is_buffered.then(|| Buffer([0.0; BUFFERED_TILES * MOST_VALUES]));
         Self {
             isa,
             residual: epilogue.residual,
@@ -97,13 +99,10 @@ impl<'a> Ending<'a> {
 
     /// That of tiles whose first value is an element of the output.
     pub(super) fn at(&mut self, offset: usize) -> End<'_> {
-        let (stored, stored_strides) = match &self.target {
-            TargetLanes::Values(output) => (Stored::Values(output.wrapping_add(offset)), self.strides),
-            // A function is applied to values before they become codes.
-            TargetLanes::Codes(..) if self.function.is_some() => {
-                (Stored::Values(self.buffer.0.as_mut_ptr()), [self.row, BLOCK])
-            }
-            TargetLanes::Codes(output, encoding) => {
+        let (stored, stored_strides) = match (&self.target, &mut self.buffer) {
+            (TargetLanes::Values(output), _) => (Stored::Values(output.wrapping_add(offset)), self.strides),
+            (TargetLanes::Codes(..), Some(buffer)) => (Stored::Values(buffer.0.as_mut_ptr()), [self.row, BLOCK]),
+            (TargetLanes::Codes(output, encoding), None) => {
                 let output = output.wrapping_add(offset);
                 let codes = Stored::Codes(output, encoding);
                 (self.direct.as_ref().map_or(codes, |direct| Stored::Direct(output, direct)), self.strides)
@@ -137,8 +136,8 @@ impl<'a> Ending<'a> {
     pub(super) unsafe fn apply(&mut self, positions: usize, offset: usize) {
         let Some(op) = self.function else { return };
         let (channels, [position_stride, block_stride]) = (self.channels.min(self.row), self.strides);
-        match &self.target {
-            TargetLanes::Values(output) => {
+        match (&self.target, &mut self.buffer) {
+            (TargetLanes::Values(output), _) => {
                 for (block, place) in (0..channels.div_ceil(BLOCK)).flat_map(|b| (0..positions).map(move |p| (b, p))) {
                     let line = offset + block * block_stride + place * position_stride;
                     let (line, count) = (output.wrapping_add(line), BLOCK.min(channels - block * BLOCK));
@@ -146,13 +145,14 @@ impl<'a> Ending<'a> {
                     unsafe { unary::apply(self.isa, op, line, line, count) };
                 }
             }
-            TargetLanes::Codes(output, encoding) => {
-                let line = &mut self.buffer.0[..self.row * positions];
+            (TargetLanes::Codes(..), None) => {}
+            (TargetLanes::Codes(output, encoding), Some(buffer)) => {
+                let line = &mut buffer.0[..self.row * positions];
                 let (values, count) = (line.as_mut_ptr(), line.len());
                 // SAFETY: the values lie in the buffer.
                 unsafe { unary::apply(self.isa, op, values, values, count) };
                 let store = StoreBuffer {
-                    buffer: &self.buffer,
+                    buffer,
                     positions,
                     row: self.row,
                     channels,

@@ -54,7 +54,7 @@ impl QuantizedTransposed {
             QuantizedWeights::pack(
                 shape,
                 CodeLayout::Blocks,
-                [BLOCK, counts[2]],
+                [BLOCK, 1],
                 codes,
                 &places.collect::<Vec<usize>>(),
                 [of_output, outputs * of_output],
@@ -94,7 +94,7 @@ pub fn quantized_transposed(
     let ([_, stride, _], [_, deep_stride, _]) = (weights.steps, weights.deep);
     let of_plane = stride[0] * stride[1];
     let phases = of_plane * deep_stride;
-    let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], CodeLayout::Blocks, [BLOCK, 0], &[], &[], [0, 0])?;
+    let empty = QuantizedWeights::pack([outputs, 1, 0, 0, inputs], CodeLayout::Blocks, [BLOCK, 1], &[], &[], [0, 0])?;
     for index in 0..phases {
         let start = [index / of_plane, index % of_plane / stride[1], index % stride[1]];
         let depth = geometry.depth_phase(start[0]);

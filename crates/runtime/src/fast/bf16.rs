@@ -48,9 +48,10 @@ pub(super) fn convolution(
 ) -> Option<Box<dyn Kernel>> {
     let (key, shape) = (context.key(filter_port, filter), filter.shape().clone());
     let values = filter.aligned().ok()?;
-    let weights = context.packed.get(key, format!("bf16 convolution {shape}"), || {
-        Bf16Weights::of_convolution(geometry, values.slice::<f32>().ok()?).ok()
-    })?;
+    let format = format!("bf16 convolution {shape} {:?}", geometry.dilation());
+    let weights = context
+        .packed
+        .get(key, format, || Bf16Weights::of_convolution(isa::detect(), geometry, values.slice::<f32>().ok()?).ok())?;
     Some(Box::new(Bf16Convolution { isa: isa::detect(), form, filter: shape, weights, epilogue, data_port }))
 }
 
@@ -102,7 +103,7 @@ impl Bf16Convolution {
 
     fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<(ConvolutionGeometry, usize)> {
         let geometry = self.geometry(shapes.inputs.get(self.data_port)?)?;
-        Some((geometry, Bf16Weights::convolution_scratch(&geometry)?))
+        Some((geometry, self.weights.convolution_scratch(&geometry)?))
     }
 }
 

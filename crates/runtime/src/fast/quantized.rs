@@ -209,11 +209,11 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
         layout = words;
     }
     if layout == CodeLayout::Blocks && takes_amx(isa::detect(), &geometry) {
-        layout = CodeLayout::ChannelsLast;
+        layout = CodeLayout::Tiles;
     }
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     // Weights for channels side by side are filled up by whole rows, unless the taps of a row lie apart.
-    let format = format!("quantised convolution {filter} {layout:?} {:?}", geometry.plane().dilation);
+    let format = format!("quantised convolution {filter} {layout:?} {:?}", geometry.dilation());
     let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
     let weights = ConvolutionWeights::Direct(weights, layout);
     Some(Claim { kernel: Box::new(ConvolutionKernel { common, weights, form, filter }), packed_inputs })
