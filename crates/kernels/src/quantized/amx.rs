@@ -34,6 +34,9 @@ const TASK_NANOSECONDS: usize = 40_000;
 /// Data of so many bytes stay near from one block of outputs to the next.
 const NEAR_BYTES: usize = 1 << 20;
 
+/// Bytes of the weights of the next blocks that each step asks for.
+const ASKED_BYTES: usize = 512;
+
 /// The parts of equal length, of whole quads, in which so many bytes are read: their number, and the bytes of each.
 fn parts_of(bytes: usize) -> [usize; 2] {
     let parts = bytes.div_ceil(ROW_BYTES).max(1);
@@ -161,6 +164,11 @@ impl Steps {
             part_bytes,
         }
     }
+
+    /// Steps of a window.
+    fn count(&self) -> usize {
+        self.rows * self.runs * self.parts
+    }
 }
 
 /// What the instructions are told of the tiles: sums, two of data, two of weights.
@@ -203,6 +211,8 @@ struct Products<'p> {
     /// Bytes of the data from one row of a tile to the next.
     row_stride: usize,
     weights: [*const i8; 2],
+    /// Weights of the next blocks, of which each step asks for [`ASKED_BYTES`].
+    next: *const i8,
     steps: &'p Steps,
     start: &'p Start,
 }
@@ -259,8 +269,7 @@ impl<'j, 'a> Tiles<'j, 'a> {
         let is_shared = job.group_blocks >= blocks || job.group_blocks.is_multiple_of(2);
         let together = if is_shared { 2 } else { 1 };
         let pairs = blocks.div_ceil(together);
-        let steps = self.steps.rows * self.steps.runs * self.steps.parts;
-        let of_two = steps * STEP_NANOSECONDS + END_NANOSECONDS;
+        let of_two = self.steps.count() * STEP_NANOSECONDS + END_NANOSECONDS;
         let run = (TASK_NANOSECONDS / of_two).max(1).saturating_mul(2);
         let runs = strips.div_ceil(run);
         let run = strips.div_ceil(runs).next_multiple_of(2);
@@ -353,7 +362,8 @@ impl Span<'_, '_, '_> {
     unsafe fn blocks<D: Dots, const BLOCKS: usize>(&mut self, d: D) {
         let (tiles, view) = (self.tiles, &self.tiles.job.view);
         let apart = tiles.job.weights.apart;
-        let weights = [self.weights, self.weights.wrapping_add((BLOCKS - 1) * tiles.job.weights.block_bytes())];
+        let block_bytes = tiles.job.weights.block_bytes();
+        let weights = [self.weights, self.weights.wrapping_add((BLOCKS - 1) * block_bytes)];
         let (row_stride, steps, start) = (tiles.row_stride, &tiles.steps, self.start);
         let mut sums = MaybeUninit::<TileSums>::uninit();
         for pair in self.strips.clone().step_by(2) {
@@ -363,7 +373,11 @@ impl Span<'_, '_, '_> {
                 let place = strip.line * view.stride[0] * view.input[1] + strip.first * view.stride[1];
                 self.input.wrapping_add(place * apart)
             });
-            let (products, sums) = (Products { data, row_stride, weights, steps, start }, sums.as_mut_ptr());
+            // Strips together ask for the weights of the next blocks, which come from far while these are used.
+            let asked = pair / 2 * steps.count() * ASKED_BYTES;
+            let is_left = asked < BLOCKS * block_bytes;
+            let next = self.weights.wrapping_add(if is_left { BLOCKS * block_bytes + asked } else { 0 });
+            let (products, sums) = (Products { data, row_stride, weights, next, steps, start }, sums.as_mut_ptr());
             // SAFETY: the caller's promise; the sums of so many strips and blocks are stored there.
             unsafe {
                 match tiles.is_bf16() {
@@ -514,7 +528,16 @@ mod instructions {
                 "3:",
                 "mov {parts}, [{steps} + 16]",
                 "4:",
+                "prefetcht1 [{next}]",
+                "prefetcht1 [{next} + 64]",
+                "prefetcht1 [{next} + 128]",
+                "prefetcht1 [{next} + 192]",
                 $($step,)*
+                "prefetcht1 [{next} + 256]",
+                "prefetcht1 [{next} + 320]",
+                "prefetcht1 [{next} + 384]",
+                "prefetcht1 [{next} + 448]",
+                "add {next}, 512",
                 "add {data}, [{steps} + 24]",
                 "add {weights}, [{steps} + 32]",
                 "dec {parts}",
@@ -530,6 +553,7 @@ mod instructions {
                 second = in(reg) products.data[1].addr().wrapping_sub(products.data[0].addr()),
                 stride = in(reg) products.row_stride,
                 weights = inout(reg) products.weights[0] => _,
+                next = inout(reg) products.next => _,
                 beside = in(reg) products.weights[1].addr().wrapping_sub(products.weights[0].addr()),
                 steps = in(reg) std::ptr::from_ref(products.steps),
                 sums = in(reg) $sums,
