@@ -248,6 +248,9 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
                         Added::Codes(codes, _) => codes,
                         _ => std::ptr::null(),
                     };
+                    if is_whole && !added.is_null() {
+                        return self.finish_sums(d, sums, added, codes, lanes);
+                    }
                     self.finish_added(d, &self.values(d, sums), added, codes, lanes);
                 }
                 (Stored::Values(values), _) if is_plain && is_whole => self.finish_values(d, sums, values),
@@ -304,6 +307,63 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
             let code = parameters.codes(s, d.value(sums[VECTOR]));
             // SAFETY: the caller's promise.
             unsafe { s.store_u8(to.wrapping_add(position * strides[0]), code) };
+        }
+    }
+
+    /// Stores the codes of sums of whole vectors, to which those of `added` are added.
+    ///
+    /// # Safety
+    /// Both pointers lead to what the end was made for.
+    #[inline(always)]
+    unsafe fn finish_sums<D: Dots>(
+        &self,
+        d: D,
+        sums: &Sums<D, POSITIONS, VECTORS>,
+        added: *const u8,
+        codes: *mut u8,
+        parameters: &AddingLanes<{ 2 * BLOCK }>,
+    ) {
+        const { assert!(matches!(VECTORS, 1 | 2 | 4), "a tile has so many vectors") };
+        // Vectors that the compiler knows stay in registers, those of a loop do not.
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.vector_sums::<D, 0>(d, sums, added, codes, parameters);
+            if VECTORS > 1 {
+                self.vector_sums::<D, 1>(d, sums, added, codes, parameters);
+            }
+            if VECTORS > 2 {
+                self.vector_sums::<D, 2>(d, sums, added, codes, parameters);
+                self.vector_sums::<D, 3>(d, sums, added, codes, parameters);
+            }
+        }
+    }
+
+    /// Stores the codes of one vector of all positions, to which those of `added` are added.
+    ///
+    /// # Safety
+    /// As [`Self::finish_sums`], and there is such a vector.
+    #[inline(always)]
+    unsafe fn vector_sums<D: Dots, const VECTOR: usize>(
+        &self,
+        d: D,
+        sums: &Sums<D, POSITIONS, VECTORS>,
+        added: *const u8,
+        codes: *mut u8,
+        parameters: &AddingLanes<{ 2 * BLOCK }>,
+    ) {
+        let (end, s) = (self.0, d.simd());
+        let lanes = <D::S as Simd>::LANES;
+        let per_block = BLOCK / lanes;
+        let parameters = parameters.at(s, VECTOR * lanes);
+        let place = |strides: [usize; 2]| VECTOR / per_block * strides[1] + VECTOR % per_block * lanes;
+        let (from, to) = (added.wrapping_add(place(end.strides)), codes.wrapping_add(place(end.stored_strides)));
+        for (position, sums) in sums.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let added = s.from_i(s.load_u8(from.wrapping_add(position * end.strides[0])));
+                let code = parameters.codes(s, d.value(sums[VECTOR]), added);
+                s.store_u8(to.wrapping_add(position * end.stored_strides[0]), code);
+            }
         }
     }
 
