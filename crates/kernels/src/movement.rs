@@ -954,6 +954,22 @@ mod tests {
         }
     }
 
+    /// Chunks begin and end within the innermost axis of rows, whatever the length of a line.
+    #[test]
+    fn short_lines_of_several_chunks_are_copied_whole() {
+        for line in [4, 16, 32, 64, 100, 128] {
+            let [outer, high, wide] = [3, 7, 200_000 / 21 / line];
+            let input = bytes(outer * high * wide, line);
+            let mut output = vec![0xee; input.len()];
+            let copy = StridedCopy::transpose(&[outer, high, wide, line], &[2, 1, 0, 3]).unwrap();
+            copy.run(1, &input, &mut output).unwrap();
+            for (index, found) in output.chunks_exact(line).enumerate() {
+                let place = (index % outer * high + index / outer % high) * wide + index / outer / high;
+                assert_eq!(found, &input[place * line..][..line], "{line} {index}");
+            }
+        }
+    }
+
     /// Channels that lie side by side go into planes, wherever the slices begin.
     #[test]
     fn few_channels_are_taken_apart() {

@@ -653,3 +653,149 @@ mod instructions {
     /// Never called.
     pub(super) unsafe fn halves(_: usize, _: usize, _: &Products<'_>, _: *mut TileSums) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocked::blocked_len;
+    use crate::quantized::{
+        CodeLayout, CodePlanes, Encodings, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling,
+        quantized_convolution, quantized_product,
+    };
+    use crate::testing::{Random, in_pool};
+    use pretty_assertions::assert_eq;
+
+    #[test]
+    fn parts_hold_what_is_read_and_are_rows_of_tiles() {
+        for bytes in (4..2000).step_by(4) {
+            let [parts, part] = parts_of(bytes);
+            assert!(part <= ROW_BYTES && part.is_multiple_of(QUAD) && parts * part >= bytes, "{bytes}");
+            assert!(filled(bytes) < bytes + ROW_BYTES, "{bytes}");
+        }
+        assert_eq!([48, 64, 96, 128, 192, 144].map(filled), [48, 64, 96, 128, 192, 144]);
+    }
+
+    /// Whatever the sizes, each position of the output belongs to one strip alone, at its place of the input.
+    #[test]
+    fn strips_cover_each_position_once() {
+        for (high, wide) in (1..20).flat_map(|high| (1..40).map(move |wide| (high, wide))) {
+            for (stride, more) in [([1, 1], 0), ([1, 1], 2), ([2, 2], 1), ([1, 3], 0)] {
+                let input_width = (wide - 1) * stride[1] + 1 + more;
+                let strips = Strips::of([high, wide], stride, input_width);
+                assert!(strips.rows <= ROWS, "{strips:?}");
+                let mut found = vec![0; high * wide];
+                for index in 0..strips.count() {
+                    let Strip { line, first, repeated } = strips.get(index);
+                    for slot in first + repeated..first + strips.rows {
+                        let (row, column) = (line + slot / strips.wide, slot % strips.wide);
+                        // What the kernel reads for the slot, and what the position's window begins with.
+                        let read = line * stride[0] * input_width + slot * stride[1];
+                        if column < wide {
+                            assert_eq!(read, row * stride[0] * input_width + column * stride[1], "{strips:?}");
+                            found[row * wide + column] += 1;
+                        }
+                    }
+                }
+                assert!(found.iter().all(|count| *count == 1), "{high} {wide} {strips:?}");
+            }
+        }
+    }
+
+    fn machine() -> Option<Isa> {
+        Isa::available().find(|isa| has_amx(*isa, Element::Byte))
+    }
+
+    /// Bytes that end where the memory of the process does, so that reading on would end it.
+    #[cfg(target_os = "linux")]
+    struct Guarded {
+        pages: *mut u8,
+        size: usize,
+        len: usize,
+    }
+
+    #[cfg(target_os = "linux")]
+    impl Guarded {
+        fn new(bytes: &[u8]) -> Self {
+            const PAGE: usize = 4096;
+            let size = bytes.len().next_multiple_of(PAGE) + PAGE;
+            // SAFETY: new pages, of which the last one becomes inaccessible, and the bytes go to the end of the others.
+            unsafe {
+                let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                let pages = libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0).cast::<u8>();
+                assert_ne!(pages.addr(), usize::MAX);
+                assert_eq!(libc::mprotect(pages.add(size - PAGE).cast(), PAGE, libc::PROT_NONE), 0);
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), pages.add(size - PAGE - bytes.len()), bytes.len());
+                Self { pages, size: size - PAGE, len: bytes.len() }
+            }
+        }
+
+        fn bytes(&self) -> &[u8] {
+            // SAFETY: so many bytes were written at the end of the accessible pages.
+            unsafe { std::slice::from_raw_parts(self.pages.add(self.size - self.len), self.len) }
+        }
+    }
+
+    /// Many channels, and their sums bit by bit as the other kernels have them.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn tiles_give_the_sums_of_the_other_kernels() {
+        let Some(isa) = machine() else { return };
+        let mut random = Random::new(3);
+        for inputs in [17, 32, 48, 64, 65, 80, 96, 130, 200] {
+            for (kernel, stride, dilation) in [(1, 1, 1), (1, 2, 1), (3, 1, 1), (3, 2, 1), (3, 1, 2), (5, 1, 1)] {
+                let (outputs, size) = (random.between(1, 70), [1, random.between(9, 20), random.between(9, 20)]);
+                let [kernel, stride, dilation] = [kernel, stride, dilation].map(|step| [1, step, step]);
+                let pad = [0, kernel[1] / 2, kernel[2] / 2];
+                let geometry =
+                    ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, dilation, pad, pad).unwrap();
+                let codes: Vec<u8> =
+                    (0..blocked_len(2, inputs, size[1] * size[2])).map(|_| random.next() as u8).collect();
+                let filter: Vec<i8> = (0..geometry.weights_len()).map(|_| random.next() as i8).collect();
+                let scales: Vec<f32> = (0..outputs).map(|_| random.value()).collect();
+                let scaling = Scaling { zero: 100, scales: &scales };
+                let len = blocked_len(2, outputs, geometry.output_len() / 2 / outputs);
+                let run = |layout| {
+                    let planes = CodePlanes::of_convolution(&geometry, layout).unwrap();
+                    let weights = QuantizedWeights::of_convolution(&geometry, layout, &filter).unwrap();
+                    let mut input = vec![77; planes.len()];
+                    planes.pad(100, &codes, &mut input).unwrap();
+                    let (input, mut output) = (Guarded::new(&input), vec![f32::NAN; len]);
+                    let (target, epilogue) = (QuantizedOutput::Values(&mut output), QuantizedEpilogue::default());
+                    quantized_convolution(isa, &geometry, &weights, &scaling, input.bytes(), target, &epilogue)
+                        .unwrap();
+                    output
+                };
+                assert!(takes_amx(isa, &geometry));
+                let expected = run(CodeLayout::Blocks);
+                assert!(run(CodeLayout::Tiles) == expected, "{geometry:?}");
+                assert!(in_pool(2, || run(CodeLayout::Tiles)) == expected, "{geometry:?}");
+            }
+        }
+    }
+
+    /// Rows of a matrix lie in memory that ends behind them, whether tiles read them or not.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn products_read_their_rows_alone() {
+        let Some(isa) = machine() else { return };
+        let mut random = Random::new(4);
+        for (rows, k, n) in [(1, 64, 40), (5, 128, 16), (16, 96, 33), (17, 64, 64), (45, 192, 70), (40, 100, 20)] {
+            let input: Vec<u8> = (0..rows * k).map(|_| random.next() as u8).collect();
+            let matrix: Vec<i8> = (0..k * n).map(|_| random.next() as i8).collect();
+            let weights = QuantizedWeights::of_matrix([k, n], &matrix, [n, 1]).unwrap();
+            let expected: Vec<u8> = (0..rows * n)
+                .map(|index| {
+                    let term = |i: usize| i32::from(input[index / n * k + i]) * i32::from(matrix[i * n + index % n]);
+                    (((0..k).map(term).sum::<i32>() as f32) / 1024.0).round_ties_even().clamp(0.0, 255.0) as u8
+                })
+                .collect();
+            let (input, mut output) = (Guarded::new(&input), vec![0; rows * n]);
+            let encodings = Encodings::new(&[0.0], &[255.0 * 1024.0], 255.0).unwrap();
+            let scaling = Scaling { zero: 0, scales: &vec![1.0; n] };
+            let target = QuantizedOutput::Codes(&mut output, &encodings);
+            quantized_product(isa, rows, &weights, &scaling, input.bytes(), target, &QuantizedEpilogue::default())
+                .unwrap();
+            assert_eq!(output, expected, "{rows} {k} {n}");
+        }
+    }
+}
