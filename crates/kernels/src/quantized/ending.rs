@@ -71,7 +71,7 @@ impl<'a> Ending<'a> {
             _ => (None, None),
         };
         let is_buffered = function.is_some() && matches!(target, TargetLanes::Codes(..));
-        let buffer = is_buffered.then(|| Buffer([0.0; BUFFERED_TILES * MOST_VALUES]));
+        let buffer = if is_buffered { Some(Buffer([0.0; BUFFERED_TILES * MOST_VALUES])) } else { None };
         Self {
             isa,
             residual: epilogue.residual,
