@@ -65,7 +65,7 @@ pub(super) fn has_amx(isa: Isa, element: Element) -> bool {
 #[must_use]
 pub fn takes_amx(isa: Isa, geometry: &ConvolutionGeometry) -> bool {
     let [groups, _, inputs, ..] = geometry.channels_and_kernel();
-    groups == 1 && inputs > BLOCK && !geometry.has_depth() && has_amx(isa, Element::Byte)
+    groups == 1 && inputs > BLOCK && has_amx(isa, Element::Byte)
 }
 
 /// A convolution or a product in tiles.
@@ -215,23 +215,18 @@ struct Products<'p> {
     next: *const i8,
     steps: &'p Steps,
     start: &'p Start,
+    /// Whether sums begin with the start, and not with what was stored.
+    is_first: bool,
 }
 
-/// Whether tiles go through the windows of a job: they have one tap in depth, and each row of taps is one run of whole parts.
-pub(super) fn fits(job: &Job<'_>) -> bool {
+/// Whether tiles go through the windows of a job: each row of taps is one run of whole parts, or filled up to such.
+fn fits(job: &Job<'_>) -> bool {
     let weights = job.weights;
-    let [_, deep, high, wide, inputs] = weights.shape;
-    // The planes have what lies above and below the input, but not what lies in front of it and behind.
-    let is_inside = |plane| job.windows[0].is_none_or(|depth| depth.inside(job.first_window + plane) == (0..1));
+    let [_, _, high, wide, inputs] = weights.shape;
     // Other layouts may have one run of lanes, beside those of the next tap, which is read in whole parts.
     let run = wide * weights.lanes;
     let is_one_run = weights.bytes_of(inputs) == weights.lanes && (wide == 1 || job.view.dilation[1] == 1);
-    deep == 1
-        && high * wide > 0
-        && job.parts[1] == 1
-        && job.before == 0
-        && (0..job.parts[0]).all(is_inside)
-        && (weights.layout.is_for_tiles() || (is_one_run && filled(run) == run))
+    high * wide > 0 && job.parts[1] == 1 && (weights.layout.is_for_tiles() || (is_one_run && filled(run) == run))
 }
 
 impl<'j, 'a> Tiles<'j, 'a> {
@@ -269,7 +264,7 @@ impl<'j, 'a> Tiles<'j, 'a> {
         let is_shared = job.group_blocks >= blocks || job.group_blocks.is_multiple_of(2);
         let together = if is_shared { 2 } else { 1 };
         let pairs = blocks.div_ceil(together);
-        let of_two = self.steps.count() * STEP_NANOSECONDS + END_NANOSECONDS;
+        let of_two = job.weights.shape[1] * self.steps.count() * STEP_NANOSECONDS + END_NANOSECONDS;
         let run = (TASK_NANOSECONDS / of_two).max(1).saturating_mul(2);
         let runs = strips.div_ceil(run);
         let run = strips.div_ceil(runs).next_multiple_of(2);
@@ -301,15 +296,23 @@ impl<'j, 'a> Tiles<'j, 'a> {
         let job = self.job;
         let (image, plane) = (plane / job.parts[0], plane % job.parts[0]);
         let group = block / job.group_blocks * job.group_bytes;
-        let [_, _, high, ..] = job.weights.shape;
+        let [_, deep, high, ..] = job.weights.shape;
+        // The planes have what lies above and below the input, but not what lies in front of it and behind.
+        let in_depth = job.windows[0].map_or(0..deep, |depth| depth.inside(job.first_window + plane));
+        let mut first = image * job.image_bytes + group;
+        // Where no tap lies inside the input, nothing is read.
+        if !in_depth.is_empty() {
+            first += plane * job.part_bytes[0] + in_depth.start * job.deeper - job.before;
+        }
         let channel = block * BLOCK;
         let strides = [job.position_stride, job.block_stride];
         let parts_of_end = (job.scaling, job.epilogue, &job.output);
         let mut ending = Ending::new(job.isa, parts_of_end, channel, [blocks, job.channels - channel], strides);
-        let sums = job.weights.sums(block, &[0..1, 0..high]);
+        let sums = job.weights.sums(block, &[in_depth.clone(), 0..high]);
         let span = Span {
             tiles: self,
-            input: job.input[image * job.image_bytes + group + plane * job.part_bytes[0]..].as_ptr(),
+            input: job.input[first..].as_ptr(),
+            in_depth,
             weights: job.weights.values[block * job.weights.block_bytes()..].as_ptr(),
             start: &Start(sums.map(|sum| job.scaling.zero.wrapping_mul(sum).wrapping_neg())),
             offset: job.first + image * job.image_stride + block * job.block_stride + plane * job.part_stride[0],
@@ -331,8 +334,10 @@ impl<'j, 'a> Tiles<'j, 'a> {
 /// Strips of one or two blocks of outputs.
 struct Span<'s, 'j, 'a> {
     tiles: &'s Tiles<'j, 'a>,
-    /// The first window of the image's group, and the weights of the first block.
+    /// The first window of the plane, from its first tap in depth that lies inside the input on, those taps, and the weights
+    /// of the first block.
     input: *const u8,
+    in_depth: Range<usize>,
     weights: *const i8,
     start: &'s Start,
     /// The element of the output that the first position is.
@@ -365,24 +370,36 @@ impl Span<'_, '_, '_> {
         let block_bytes = tiles.job.weights.block_bytes();
         let weights = [self.weights, self.weights.wrapping_add((BLOCKS - 1) * block_bytes)];
         let (row_stride, steps, start) = (tiles.row_stride, &tiles.steps, self.start);
+        let (deeper, deep_bytes) = (tiles.job.deeper, tiles.job.weights.shape[2] * tiles.job.weights.row_bytes());
         let mut sums = MaybeUninit::<TileSums>::uninit();
+        let sums = sums.as_mut_ptr();
         for pair in self.strips.clone().step_by(2) {
             let count = 2.min(self.strips.end - pair);
             let strips = [pair, pair + count - 1].map(|index| tiles.strips.get(index));
-            let data = strips.each_ref().map(|strip| {
-                let place = strip.line * view.stride[0] * view.input[1] + strip.first * view.stride[1];
-                self.input.wrapping_add(place * apart)
-            });
             // Strips together ask for the weights of the next blocks, which come from far while these are used.
-            let asked = pair / 2 * steps.count() * ASKED_BYTES;
+            let asked = pair / 2 * self.in_depth.len() * steps.count() * ASKED_BYTES;
             let is_left = asked < BLOCKS * block_bytes;
-            let next = self.weights.wrapping_add(if is_left { BLOCKS * block_bytes + asked } else { 0 });
-            let (products, sums) = (Products { data, row_stride, weights, next, steps, start }, sums.as_mut_ptr());
+            let mut next = self.weights.wrapping_add(if is_left { BLOCKS * block_bytes + asked } else { 0 });
             // SAFETY: the caller's promise; the sums of so many strips and blocks are stored there.
             unsafe {
-                match tiles.is_bf16() {
-                    true => instructions::halves(count, BLOCKS, &products, sums),
-                    false => instructions::bytes(count, BLOCKS, &products, sums),
+                for (index, tap) in self.in_depth.clone().enumerate() {
+                    let data = strips.each_ref().map(|strip| {
+                        let place = strip.line * view.stride[0] * view.input[1] + strip.first * view.stride[1];
+                        self.input.wrapping_add(index * deeper + place * apart)
+                    });
+                    let weights = weights.map(|weights| weights.wrapping_add(tap * deep_bytes));
+                    let products = Products { data, row_stride, weights, next, steps, start, is_first: index == 0 };
+                    match tiles.is_bf16() {
+                        true => instructions::halves(count, BLOCKS, &products, sums),
+                        false => instructions::bytes(count, BLOCKS, &products, sums),
+                    }
+                    next = next.wrapping_add(steps.count() * ASKED_BYTES);
+                }
+                if self.in_depth.is_empty() {
+                    for place in 0..4 * ROWS {
+                        let from = start.0.as_ptr().add(place / ROWS % 2 * BLOCK);
+                        std::ptr::copy_nonoverlapping(from, sums.cast::<i32>().add(place * BLOCK), BLOCK);
+                    }
                 }
                 for (index, strip) in strips.iter().enumerate().take(count) {
                     let sums = sums.cast::<i32>().wrapping_add(index * 2 * ROWS * BLOCK);
@@ -517,6 +534,12 @@ mod instructions {
     /// The way through a window, on which `step` computes its products. Sums are tiles 0 to 3, data 4 and 5, weights 6 and 7.
     /// The fields of the steps are read by their places.
     macro_rules! walk {
+        ([$($begin:expr),*] [$($again:expr),*] $step:tt $end:tt $products:expr, $sums:expr) => {
+            match $products.is_first {
+                true => walk!([$($begin),*] $step $end $products, $sums),
+                false => walk!(["mov {line}, 64", $($again),*] $step $end $products, $sums),
+            }
+        };
         ([$($begin:expr),*] [$($step:expr),*] [$($end:expr),*] $products:expr, $sums:expr) => {{
             let products: &Products<'_> = $products;
             asm!(
@@ -583,6 +606,8 @@ mod instructions {
                         (2, 2) => walk!(
                             ["tileloadd tmm0, [{parts} + {line}]", "tileloadd tmm1, [{parts} + {line} + 64]",
                              "tileloadd tmm2, [{parts} + {line}]", "tileloadd tmm3, [{parts} + {line} + 64]"]
+                            ["tileloadd tmm0, [{sums} + {line}]", "tileloadd tmm1, [{sums} + {line} + 1024]",
+                             "tileloadd tmm2, [{sums} + {line} + 2048]", "tileloadd tmm3, [{sums} + {line} + 3072]"]
                             ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
                              concat!($dot, " tmm0, tmm4, tmm6"),
                              "lea {at}, [{weights} + {beside}]", "tileloadd tmm7, [{at} + {line}]",
@@ -595,6 +620,7 @@ mod instructions {
                         ),
                         (2, _) => walk!(
                             ["tileloadd tmm0, [{parts} + {line}]", "tileloadd tmm2, [{parts} + {line}]"]
+                            ["tileloadd tmm0, [{sums} + {line}]", "tileloadd tmm2, [{sums} + {line} + 2048]"]
                             ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
                              concat!($dot, " tmm0, tmm4, tmm6"),
                              "lea {at}, [{data} + {second}]", "tileloadd tmm5, [{at} + {stride}]",
@@ -604,6 +630,7 @@ mod instructions {
                         ),
                         (_, 2) => walk!(
                             ["tileloadd tmm0, [{parts} + {line}]", "tileloadd tmm1, [{parts} + {line} + 64]"]
+                            ["tileloadd tmm0, [{sums} + {line}]", "tileloadd tmm1, [{sums} + {line} + 1024]"]
                             ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
                              concat!($dot, " tmm0, tmm4, tmm6"),
                              "lea {at}, [{weights} + {beside}]", "tileloadd tmm7, [{at} + {line}]",
@@ -613,6 +640,7 @@ mod instructions {
                         ),
                         _ => walk!(
                             ["tileloadd tmm0, [{parts} + {line}]"]
+                            ["tileloadd tmm0, [{sums} + {line}]"]
                             ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
                              concat!($dot, " tmm0, tmm4, tmm6"), "/* {at} {second} {beside} */"]
                             ["tilestored [{sums} + {line}], tmm0"]

@@ -61,7 +61,7 @@ impl Bf16Weights {
         if groups > 1 && !(are_blocks(inputs) && are_blocks(outputs)) {
             return Err(KernelError::invalid("geometry", "has groups of parts of blocks"));
         }
-        let is_for_tiles = groups == 1 && !geometry.has_depth() && has_amx(isa, Element::Bf16);
+        let is_for_tiles = groups == 1 && has_amx(isa, Element::Bf16);
         let layout = if is_for_tiles { CodeLayout::TileHalves } else { CodeLayout::Halves };
         let (taps, inputs) = (deep * high * wide, inputs / groups);
         let run = [layout.lanes(inputs), geometry.dilation()[2]];

@@ -15,6 +15,9 @@ use super::{Element, QUAD, amx};
 /// Elements that a parallel chunk of a quantisation covers at least.
 const CHUNK: usize = 1 << 14;
 
+/// Bytes of the rows of a plane that are written as one line.
+const MOST_OF_LINE: usize = 4 * CHUNK;
+
 /// Codes that are made before they are widened.
 const WORDS_AT_ONCE: usize = 512;
 
@@ -604,7 +607,12 @@ impl CodePlanes {
             Element::Word => codes.as_chunks_mut().0.fill([zero, 0]),
             Element::Byte | Element::Bf16 => codes.fill(zero),
         };
-        let ([deep, high, wide], [_, rows, columns]) = (self.size, self.input);
+        let (mut size, mut input) = (self.size, self.input);
+        // A small plane of the input alone is one line.
+        if self.before == [0; 3] && size == input && !self.are_dense() && volume(size) * lanes <= MOST_OF_LINE {
+            (size, input) = ([1, 1, volume(size)], [1, 1, volume(input)]);
+        }
+        let ([deep, high, wide], [_, rows, columns]) = (size, input);
         let blocks = self.batch * self.channels.div_ceil(channels);
         let line = wide * lanes;
         let inside = self.before[2].min(wide)..(self.before[2] + columns.div_ceil(self.step[1])).min(wide);
@@ -612,7 +620,7 @@ impl CodePlanes {
         parallel_for(blocks * deep * high, CHUNK.div_ceil(line.max(1)), work, |range| {
             for index in range {
                 let place = [index / high % deep, index % high * self.step[0]];
-                let at = |axis: usize| place[axis].checked_sub(self.before[axis]).filter(|at| *at < self.input[axis]);
+                let at = |axis: usize| place[axis].checked_sub(self.before[axis]).filter(|at| *at < input[axis]);
                 // SAFETY: lines are disjoint.
                 let codes = unsafe { shared.slice(index * line..(index + 1) * line) };
                 let (Some(plane), Some(row)) = (at(0), at(1)) else {

@@ -119,7 +119,7 @@ proptest! {
             0 if inputs <= 4 => CodeLayout::Quads,
             1 if inputs <= 4 && groups == 1 && (dilation[2] == 1 || kernel[2] == 1) => CodeLayout::Rows,
             0 => CodeLayout::Words,
-            3 if groups == 1 && !geometry.has_depth() => CodeLayout::Tiles,
+            3 if groups == 1 => CodeLayout::Tiles,
             _ => CodeLayout::Blocks,
         };
         let plain: Vec<u8> = values.iter().map(|value| code(&quantizer, *value)).collect();
