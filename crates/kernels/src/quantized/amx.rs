@@ -3,8 +3,8 @@
 //! A row of a tile of data is what one position reads side by side: a part of its channels, or of the channels of a row of
 //! taps. Rows of one tile lie equally far apart, so that it holds positions that follow each other in the *input*; some of
 //! them lie between the rows of the output, and what is summed for them is dropped. A tile of weights is what
-//! [`QuantizedWeights`] holds for as many quads of one block of outputs. Sums are those of the integers, as in all other
-//! kernels.
+//! [`QuantizedWeights`](super::QuantizedWeights) holds for as many quads of one block of outputs. Sums of bytes are those of the
+//! integers, as in all other kernels; sums of bf16 are in an order of their own, the same for any number of threads.
 
 use super::dots::{DotKernel, Dots, dispatch_wide, has_bf16, has_vnni};
 use super::{BLOCK, Element, End, Ending, Ends, Isa, Job, QUAD};
@@ -487,7 +487,7 @@ unsafe fn store_positions<D: Dots, const POSITIONS: usize, const BLOCKS: usize>(
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod instructions {
-    use super::{Configuration, Products, TileSums};
+    use super::{ASKED_BYTES, Configuration, Products, TileSums};
     use std::arch::asm;
     use std::arch::x86_64::__cpuid_count;
     use std::sync::OnceLock;
@@ -502,7 +502,9 @@ mod instructions {
         static USABLE: OnceLock<[bool; 2]> = OnceLock::new();
         *USABLE.get_or_init(|| {
             // This register of leaf 7 tells of tiles in bit 24, of their products of bytes in bit 25, and of bf16 in bit 22.
-            let features = __cpuid_count(7, 0).edx;
+            // SAFETY: every x86-64 has the instruction. Newer compilers know that.
+            #[allow(unused_unsafe)]
+            let features = unsafe { __cpuid_count(7, 0) }.edx;
             let has = [25, 22].map(|bit| features >> 24 & features >> bit & 1 == 1);
             // SAFETY: the call reads its arguments and nothing else.
             let is_permitted =
@@ -532,7 +534,7 @@ mod instructions {
     }
 
     /// The way through a window, on which `step` computes its products. Sums are tiles 0 to 3, data 4 and 5, weights 6 and 7.
-    /// The fields of the steps are read by their places.
+    /// The fields of the steps are read by their places, and each step asks for eight lines of the next weights.
     macro_rules! walk {
         ([$($begin:expr),*] [$($again:expr),*] $step:tt $end:tt $products:expr, $sums:expr) => {
             match $products.is_first {
@@ -600,7 +602,9 @@ mod instructions {
             /// Such tiles are [`usable`] and configured, and the pointers lead to what the steps ask for in every row.
             #[inline(always)]
             pub(super) unsafe fn $name(strips: usize, blocks: usize, products: &Products<'_>, sums: *mut TileSums) {
+                const { assert!(ASKED_BYTES == 512, "a step asks for so much") };
                 // SAFETY: the caller's promise: nothing beside the tiles is read, and the sums of as many are written.
+                // What is asked for in advance may lie anywhere.
                 unsafe {
                     match (strips, blocks) {
                         (2, 2) => walk!(
