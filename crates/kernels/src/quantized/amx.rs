@@ -60,8 +60,8 @@ pub(super) fn has_amx(isa: Isa, element: Element) -> bool {
         }
 }
 
-/// Whether a convolution of codes runs fastest from [`CodeLayout::Tiles`]: where the machine has tiles, and more
-/// channels than lie side by side in blocks.
+/// Whether a convolution of codes runs fastest from [`CodeLayout::Tiles`](super::CodeLayout::Tiles): where the machine has
+/// tiles, and there are more channels than lie side by side in blocks.
 #[must_use]
 pub fn takes_amx(isa: Isa, geometry: &ConvolutionGeometry) -> bool {
     let [groups, _, inputs, ..] = geometry.channels_and_kernel();
