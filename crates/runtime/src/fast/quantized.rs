@@ -212,7 +212,7 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
         layout = CodeLayout::Tiles;
     }
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
-    // Weights for channels side by side are filled up by whole rows, unless the taps of a row lie apart.
+    // Where taps across lie apart, weights for tiles follow each other in another order.
     let format = format!("quantised convolution {filter} {layout:?} {:?}", geometry.dilation());
     let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
     let weights = ConvolutionWeights::Direct(weights, layout);
