@@ -340,7 +340,7 @@ fn pack_quads<T: Copy + Sync, const BYTES: usize>(
 }
 
 /// How the quads of a row of taps follow each other.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Order {
     /// Quads of a run of channels that lie side by side in the data.
     run_quads: usize,
@@ -514,6 +514,11 @@ pub fn quantized_convolution(
     let Some([groups, inputs]) = merged_groups(geometry, layout).filter(fits) else {
         return Err(KernelError::invalid("weights", "packed for another shape"));
     };
+    // Tiles go through the taps of a row otherwise where these lie apart.
+    let order = Order::new(layout, [wide, geometry.dilation()[2]], inputs, layout.lanes(inputs))?;
+    if layout.is_for_tiles() && weights.order != order {
+        return Err(KernelError::invalid("weights", "packed for another dilation"));
+    }
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
     let planes = CodePlanes::of_convolution(geometry, layout).ok_or_else(far)?;
     let [deep, high, wide] = planes.size();

@@ -21,7 +21,7 @@ const ROWS: usize = 16;
 /// Bytes of a row of a tile.
 pub(super) const ROW_BYTES: usize = 64;
 
-/// Fewer positions are computed one after the other: they read the same weights, and nothing else takes time.
+/// Fewer positions are left to the instructions of vectors, which read the same weights. The border is not measured.
 const LEAST_POSITIONS: usize = 5;
 
 /// Nanoseconds of a step of four products, and of what becomes of their sums. Both are rough.
@@ -802,6 +802,24 @@ mod tests {
                 assert!(run(CodeLayout::Tiles) == expected, "{geometry:?}");
                 assert!(in_pool(2, || run(CodeLayout::Tiles)) == expected, "{geometry:?}");
             }
+        }
+    }
+
+    #[test]
+    fn weights_of_another_dilation_are_refused() {
+        let Some(isa) = machine() else { return };
+        let of = |dilation: usize| {
+            let (kernel, dilation, pad) = ([1, 1, 5], [1, 1, dilation], [0, 0, 2 * dilation]);
+            ConvolutionGeometry::new(1, 1, 32, 16, [1, 8, 16], kernel, [1; 3], dilation, pad, pad).unwrap()
+        };
+        for (packed, used) in [(1, 2), (2, 1)] {
+            let weights = QuantizedWeights::of_convolution(&of(packed), CodeLayout::Tiles, &[1; 32 * 16 * 5]).unwrap();
+            let planes = CodePlanes::of_convolution(&of(used), CodeLayout::Tiles).unwrap();
+            let (input, mut output) = (vec![0; planes.len()], vec![0.0; of(used).output_len()]);
+            let (target, scaling) = (QuantizedOutput::Values(&mut output), Scaling { zero: 0, scales: &[1.0; 16] });
+            let epilogue = QuantizedEpilogue::default();
+            let refused = quantized_convolution(isa, &of(used), &weights, &scaling, &input, target, &epilogue);
+            assert_eq!(refused.unwrap_err().argument, "weights");
         }
     }
 
