@@ -34,3 +34,5 @@ mod stored;
 mod text;
 #[path = "graphs/transposes.rs"]
 mod transposes;
+#[path = "graphs/vectors.rs"]
+mod vectors;

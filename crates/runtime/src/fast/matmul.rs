@@ -15,9 +15,13 @@ use ovir_ops::{Blame, OpError, OpResult};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use crate::decompression::Stored;
+use crate::precision::InferencePrecision;
 
 use super::parts::{EpilogueParts, Parts, kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, PackKey, StepIo, StepShapes};
+
+/// Bytes of a constant from which on packing it is worth avoiding.
+const LEAST_IN_PLACE: usize = 1 << 20;
 
 /// A product with a constant right operand.
 struct PackedProduct {
@@ -66,6 +70,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let columns = context.outputs.first()?.shape.dims().and_then(|d| d.last()?.get());
     let has_rows = context.inputs[ports.0].shape.rank().is_some_and(|rank| rank >= 2);
     if has_rows
+        && !(parts.residual.is_none() && reads_in_place(context, ports.1, &attributes))
         && let Some((operand, n)) = constant_operand(context, ports.1, &attributes)
         && columns == Some(n)
     {
@@ -90,6 +95,25 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let kernel =
         Product { isa, transpose_a: attributes.transpose_a, transpose_b: attributes.transpose_b, ports, epilogue };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
+}
+
+/// Whether a constant is read where it lies: its one row of data meets each element once, so that a packed copy would
+/// only cost memory and a slow first inference. Constants that are stored otherwise, or are to be rounded, are not.
+fn reads_in_place(context: &mut ClaimContext<'_>, port: usize, attributes: &MatMulAttributes) -> bool {
+    let is_one_row = |context: &ClaimContext<'_>| {
+        let output = context.outputs.first()?.shape.to_shape()?;
+        Some(output.elements() == *output.last()?)
+    };
+    if attributes.transpose_a
+        || !attributes.transpose_b
+        || context.precision != InferencePrecision::F32
+        || is_one_row(context) != Some(true)
+        || (context.stored)(port).is_some()
+    {
+        return false;
+    }
+    (context.constant)(port)
+        .is_some_and(|tensor| tensor.bytes().len() >= LEAST_IN_PLACE && tensor.slice::<f32>().is_ok())
 }
 
 /// The constant right operand, packed, and its columns: in a form that has the data rounded where that is wanted.

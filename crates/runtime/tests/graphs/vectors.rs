@@ -1,0 +1,48 @@
+//! Products of one row with large constants, which are read where they lie or packed.
+
+use ovir_tensor::Tensor;
+
+use super::text::{Text, compare};
+
+const COLUMNS: usize = 700;
+const OUTPUTS: usize = 515;
+
+#[test]
+fn one_row_meets_a_large_constant() {
+    for (shape, is_transposed, has_residual) in [
+        ("1,700", true, false),
+        ("1,1,700", true, false),
+        ("1,700", false, false),
+        ("1,700", true, true),
+        ("2,700", true, false),
+        ("?,700", true, false),
+    ] {
+        let what = format!("[{shape}] transpose_b {is_transposed} residual {has_residual}");
+        let mut text = Text::default();
+        let x = text.parameter("f32", shape);
+        let sizes = if is_transposed { [OUTPUTS, COLUMNS] } else { [COLUMNS, OUTPUTS] };
+        let weights = text.floats(&sizes, |i| ((i * 29 % 83) as f32 / 41.0 - 1.0) / 20.0);
+        let attributes = format!("transpose_a=\"false\" transpose_b=\"{is_transposed}\"");
+        let product = text.layer("MatMul", &attributes, &[x, weights], "FP32");
+        let bias = text.floats(&[1, OUTPUTS], |i| i as f32 / 300.0 - 0.5);
+        let mut value = text.binary("Add", product, bias);
+        if has_residual {
+            let other = text.parameter("f32", "1,515");
+            value = text.binary("Add", value, other);
+        }
+        let end = text.unary("ReLU", value);
+        text.layer("Result", "", &[end], "");
+        let input = |count: usize, shape: &[usize]| {
+            let values: Vec<f32> = (0..count).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+            Tensor::from_slice(&values, shape).unwrap()
+        };
+        let sizes: Vec<usize> = shape.split(',').map(|size| size.parse().unwrap_or(1)).collect();
+        let mut inputs = vec![input(sizes.iter().product(), &sizes)];
+        if has_residual {
+            inputs.push(input(OUTPUTS, &[1, OUTPUTS]));
+        }
+        let (actual, entries) = text.run(&inputs, false);
+        compare(&text.unoptimised(&inputs), &actual, &what);
+        assert!(entries.iter().all(|entry| entry.is_kernel), "{what}: {entries:?}");
+    }
+}
