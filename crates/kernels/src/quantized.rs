@@ -515,8 +515,8 @@ pub fn quantized_convolution(
         return Err(KernelError::invalid("weights", "packed for another shape"));
     };
     // Tiles go through the taps of a row otherwise where these lie apart.
-    let order = Order::new(layout, [wide, geometry.dilation()[2]], inputs, layout.lanes(inputs))?;
-    if layout.is_for_tiles() && weights.order != order {
+    let order = || Order::new(layout, [wide, geometry.dilation()[2]], inputs, layout.lanes(inputs));
+    if layout.is_for_tiles() && weights.order != order()? {
         return Err(KernelError::invalid("weights", "packed for another dilation"));
     }
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");

@@ -20,7 +20,7 @@ use crate::precision::InferencePrecision;
 use super::parts::{EpilogueParts, Parts, kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, PackKey, StepIo, StepShapes};
 
-/// Bytes of a constant from which on packing it is worth avoiding.
+/// Bytes of a constant from which on it is read in place. The border is not measured.
 const LEAST_IN_PLACE: usize = 1 << 20;
 
 /// A product with a constant right operand.
@@ -70,7 +70,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let columns = context.outputs.first()?.shape.dims().and_then(|d| d.last()?.get());
     let has_rows = context.inputs[ports.0].shape.rank().is_some_and(|rank| rank >= 2);
     if has_rows
-        && !(parts.residual.is_none() && reads_in_place(context, ports.1, &attributes))
+        && !reads_in_place(context, &parts, ports.1, &attributes)
         && let Some((operand, n)) = constant_operand(context, ports.1, &attributes)
         && columns == Some(n)
     {
@@ -97,23 +97,29 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
-/// Whether a constant is read where it lies: its one row of data meets each element once, so that a packed copy would
-/// only cost memory and a slow first inference. Constants that are stored otherwise, or are to be rounded, are not.
-fn reads_in_place(context: &mut ClaimContext<'_>, port: usize, attributes: &MatMulAttributes) -> bool {
-    let is_one_row = |context: &ClaimContext<'_>| {
-        let output = context.outputs.first()?.shape.to_shape()?;
-        Some(output.elements() == *output.last()?)
-    };
-    if attributes.transpose_a
+/// Whether a constant is read where it lies: one row of data meets each element once, so that a packed copy would only cost
+/// memory and a slow first inference. Constants that are stored otherwise, are to be rounded or have to be evaluated are
+/// not, and neither are those of products with a residual, which have no loops for few rows.
+fn reads_in_place(
+    context: &mut ClaimContext<'_>,
+    parts: &Parts<'_>,
+    port: usize,
+    attributes: &MatMulAttributes,
+) -> bool {
+    let one_row = |shape: Shape| Some(shape.elements() == *shape.last()?);
+    let is_one_row = context.outputs.first().and_then(|output| output.shape.to_shape()).and_then(one_row);
+    if parts.residual.is_some()
+        || attributes.transpose_a
         || !attributes.transpose_b
         || context.precision != InferencePrecision::F32
-        || is_one_row(context) != Some(true)
+        || is_one_row != Some(true)
         || (context.stored)(port).is_some()
     {
         return false;
     }
-    (context.constant)(port)
-        .is_some_and(|tensor| tensor.bytes().len() >= LEAST_IN_PLACE && tensor.slice::<f32>().is_ok())
+    let Some(tensor) = (context.constant)(port) else { return false };
+    let is_in_file = matches!(context.key(port, &tensor), PackKey::Bytes(..));
+    is_in_file && tensor.bytes().len() >= LEAST_IN_PLACE && tensor.slice::<f32>().is_ok()
 }
 
 /// The constant right operand, packed, and its columns: in a form that has the data rounded where that is wanted.

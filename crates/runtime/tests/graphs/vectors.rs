@@ -1,6 +1,8 @@
 //! Products of one row with large constants, which are read where they lie or packed.
 
+use ovir_runtime::PlanPlace;
 use ovir_tensor::Tensor;
+use pretty_assertions::assert_eq;
 
 use super::text::{Text, compare};
 
@@ -36,13 +38,18 @@ fn one_row_meets_a_large_constant() {
             let values: Vec<f32> = (0..count).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
             Tensor::from_slice(&values, shape).unwrap()
         };
-        let sizes: Vec<usize> = shape.split(',').map(|size| size.parse().unwrap_or(1)).collect();
-        let mut inputs = vec![input(sizes.iter().product(), &sizes)];
+        let data: Vec<usize> = shape.split(',').map(|size| size.parse().unwrap_or(1)).collect();
+        let mut inputs = vec![input(data.iter().product(), &data)];
         if has_residual {
             inputs.push(input(OUTPUTS, &[1, OUTPUTS]));
         }
         let (actual, entries) = text.run(&inputs, false);
         compare(&text.unoptimised(&inputs), &actual, &what);
         assert!(entries.iter().all(|entry| entry.is_kernel), "{what}: {entries:?}");
+        let plan = text.request(false).compiled().plan(&[]).unwrap();
+        let mut values = plan.steps.iter().flat_map(|step| &step.inputs);
+        let weights = values.find(|value| value.shape.to_shape().is_some_and(|shape| shape[..] == sizes)).unwrap();
+        let is_read_in_place = is_transposed && !has_residual && shape.starts_with('1');
+        assert_eq!(weights.place, if is_read_in_place { PlanPlace::Constant } else { PlanPlace::Packed }, "{what}");
     }
 }
