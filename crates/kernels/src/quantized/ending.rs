@@ -2,8 +2,8 @@
 
 use super::dots::{Dots, MOST_POSITIONS};
 use super::finish::{
-    Added, AddingLanes, BUFFERED_TILES, Buffer, Decoding, DirectLanes, Encoding, MOST_VALUES, StoreBuffer, Stored,
-    load_codes,
+    Added, AddingLanes, AddingVector, BUFFERED_TILES, Buffer, Decoding, DirectLanes, DirectVector, Encoding,
+    MOST_VALUES, StoreBuffer, Stored, load_codes, load_lanes,
 };
 use super::{LINE_BYTES, QuantizedEpilogue, QuantizedResidual, Scaling, Target, TargetLanes, store_codes};
 use crate::blocked::{BLOCK, lanes_from, slopes_from};
@@ -185,6 +185,92 @@ pub(super) struct End<'a> {
     channels: usize,
 }
 
+/// What is stored for whole vectors of sums, out of registers.
+trait Whole {
+    /// What the lanes of a vector have in common at all positions.
+    type Parameters<S: Simd>;
+
+    /// Those of the lanes from one on.
+    fn parameters<S: Simd>(&self, s: S, lane: usize) -> Self::Parameters<S>;
+
+    /// Stores what becomes of a vector: `from` counts elements of what is added, `to` elements of what is stored.
+    ///
+    /// # Safety
+    /// A vector from each of these elements on lies in what the end was made for.
+    unsafe fn store<S: Simd>(&self, s: S, parameters: &Self::Parameters<S>, sum: S::F, from: usize, to: usize);
+}
+
+/// Codes of sums to which nothing is added.
+struct Direct<'a> {
+    codes: *mut u8,
+    lanes: &'a DirectLanes<{ 2 * BLOCK }>,
+}
+
+impl Whole for Direct<'_> {
+    type Parameters<S: Simd> = DirectVector<S>;
+
+    #[inline(always)]
+    fn parameters<S: Simd>(&self, s: S, lane: usize) -> DirectVector<S> {
+        self.lanes.at(s, lane)
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, s: S, parameters: &DirectVector<S>, sum: S::F, _from: usize, to: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_u8(self.codes.wrapping_add(to), parameters.codes(s, sum)) };
+    }
+}
+
+/// Codes of sums to which the values of codes are added.
+struct Adding<'a> {
+    added: *const u8,
+    codes: *mut u8,
+    lanes: &'a AddingLanes<{ 2 * BLOCK }>,
+}
+
+impl Whole for Adding<'_> {
+    type Parameters<S: Simd> = AddingVector<S>;
+
+    #[inline(always)]
+    fn parameters<S: Simd>(&self, s: S, lane: usize) -> AddingVector<S> {
+        self.lanes.at(s, lane)
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, s: S, parameters: &AddingVector<S>, sum: S::F, from: usize, to: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let added = s.from_i(s.load_u8(self.added.wrapping_add(from)));
+            s.store_u8(self.codes.wrapping_add(to), parameters.codes(s, sum, added));
+        }
+    }
+}
+
+/// Values of sums that are scaled, shifted and limited, and nothing else.
+struct Plain<'t, 'a> {
+    end: &'t End<'a>,
+    values: *mut f32,
+}
+
+impl Whole for Plain<'_, '_> {
+    /// Scale, bias and limits.
+    type Parameters<S: Simd> = [S::F; 4];
+
+    #[inline(always)]
+    fn parameters<S: Simd>(&self, s: S, lane: usize) -> [S::F; 4] {
+        let (end, (low, high)) = (self.end, self.end.limits);
+        [load_lanes(s, end.scales, lane), load_lanes(s, end.bias, lane), s.splat(low), s.splat(high)]
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, s: S, parameters: &[S::F; 4], sum: S::F, _from: usize, to: usize) {
+        let [scale, bias, low, high] = *parameters;
+        let value = s.min(high, s.max(low, s.fma(sum, scale, bias)));
+        // SAFETY: the caller's promise.
+        unsafe { s.store(self.values.wrapping_add(to), value) };
+    }
+}
+
 /// The values of a tile's sums in memory.
 #[repr(align(64))]
 struct Kept(MaybeUninit<[f32; MOST_VALUES]>);
@@ -242,176 +328,67 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
         // SAFETY: the caller's promise.
         unsafe {
             match (stored, end.adding) {
-                (Stored::Direct(codes, lanes), _) if is_whole => self.finish_codes(d, sums, codes, lanes),
+                (Stored::Direct(codes, lanes), _) if is_whole => self.finish_whole(d, sums, &Direct { codes, lanes }),
                 (Stored::Codes(codes, _), Some(lanes)) => {
                     let added = match added {
                         Added::Codes(codes, _) => codes,
                         _ => std::ptr::null(),
                     };
                     if is_whole && !added.is_null() {
-                        return self.finish_sums(d, sums, added, codes, lanes);
+                        return self.finish_whole(d, sums, &Adding { added, codes, lanes });
                     }
                     self.finish_added(d, &self.values(d, sums), added, codes, lanes);
                 }
-                (Stored::Values(values), _) if is_plain && is_whole => self.finish_values(d, sums, values),
+                (Stored::Values(values), _) if is_plain && is_whole => {
+                    self.finish_whole(d, sums, &Plain { end, values });
+                }
                 _ => self.finish(d, &self.values(d, sums), &added, &stored),
             }
         }
     }
 
-    /// Stores the codes of sums of whole vectors, to which nothing is added.
+    /// Stores what becomes of sums of whole vectors.
     ///
     /// # Safety
-    /// The codes lead to what the end was made for.
+    /// What is stored for every vector of every position lies in what the end was made for.
     #[inline(always)]
-    unsafe fn finish_codes<D: Dots>(
-        &self,
-        d: D,
-        sums: &Sums<D, POSITIONS, VECTORS>,
-        codes: *mut u8,
-        parameters: &DirectLanes<{ 2 * BLOCK }>,
-    ) {
+    unsafe fn finish_whole<D: Dots, W: Whole>(&self, d: D, sums: &Sums<D, POSITIONS, VECTORS>, whole: &W) {
         const { assert!(matches!(VECTORS, 1 | 2 | 4), "a tile has so many vectors") };
         // Vectors that the compiler knows stay in registers, those of a loop do not.
         // SAFETY: the caller's promise.
         unsafe {
-            self.vector_codes::<D, 0>(d, sums, codes, parameters);
+            self.finish_vector::<D, W, 0>(d, sums, whole);
             if VECTORS > 1 {
-                self.vector_codes::<D, 1>(d, sums, codes, parameters);
+                self.finish_vector::<D, W, 1>(d, sums, whole);
             }
             if VECTORS > 2 {
-                self.vector_codes::<D, 2>(d, sums, codes, parameters);
-                self.vector_codes::<D, 3>(d, sums, codes, parameters);
+                self.finish_vector::<D, W, 2>(d, sums, whole);
+                self.finish_vector::<D, W, 3>(d, sums, whole);
             }
         }
     }
 
-    /// Stores the codes of one vector of all positions.
+    /// Stores what becomes of one vector of all positions.
     ///
     /// # Safety
-    /// As [`Self::finish_codes`], and there is such a vector.
+    /// As [`Self::finish_whole`], and there is such a vector.
     #[inline(always)]
-    unsafe fn vector_codes<D: Dots, const VECTOR: usize>(
+    unsafe fn finish_vector<D: Dots, W: Whole, const VECTOR: usize>(
         &self,
         d: D,
         sums: &Sums<D, POSITIONS, VECTORS>,
-        codes: *mut u8,
-        parameters: &DirectLanes<{ 2 * BLOCK }>,
-    ) {
-        let (strides, s) = (self.0.stored_strides, d.simd());
-        let lanes = <D::S as Simd>::LANES;
-        let per_block = BLOCK / lanes;
-        let parameters = parameters.at(s, VECTOR * lanes);
-        let to = codes.wrapping_add(VECTOR / per_block * strides[1] + VECTOR % per_block * lanes);
-        for (position, sums) in sums.iter().enumerate() {
-            let code = parameters.codes(s, d.value(sums[VECTOR]));
-            // SAFETY: the caller's promise.
-            unsafe { s.store_u8(to.wrapping_add(position * strides[0]), code) };
-        }
-    }
-
-    /// Stores the codes of sums of whole vectors, to which those of `added` are added.
-    ///
-    /// # Safety
-    /// Both pointers lead to what the end was made for.
-    #[inline(always)]
-    unsafe fn finish_sums<D: Dots>(
-        &self,
-        d: D,
-        sums: &Sums<D, POSITIONS, VECTORS>,
-        added: *const u8,
-        codes: *mut u8,
-        parameters: &AddingLanes<{ 2 * BLOCK }>,
-    ) {
-        const { assert!(matches!(VECTORS, 1 | 2 | 4), "a tile has so many vectors") };
-        // Vectors that the compiler knows stay in registers, those of a loop do not.
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.vector_sums::<D, 0>(d, sums, added, codes, parameters);
-            if VECTORS > 1 {
-                self.vector_sums::<D, 1>(d, sums, added, codes, parameters);
-            }
-            if VECTORS > 2 {
-                self.vector_sums::<D, 2>(d, sums, added, codes, parameters);
-                self.vector_sums::<D, 3>(d, sums, added, codes, parameters);
-            }
-        }
-    }
-
-    /// Stores the codes of one vector of all positions, to which those of `added` are added.
-    ///
-    /// # Safety
-    /// As [`Self::finish_sums`], and there is such a vector.
-    #[inline(always)]
-    unsafe fn vector_sums<D: Dots, const VECTOR: usize>(
-        &self,
-        d: D,
-        sums: &Sums<D, POSITIONS, VECTORS>,
-        added: *const u8,
-        codes: *mut u8,
-        parameters: &AddingLanes<{ 2 * BLOCK }>,
+        whole: &W,
     ) {
         let (end, s) = (self.0, d.simd());
         let lanes = <D::S as Simd>::LANES;
         let per_block = BLOCK / lanes;
-        let parameters = parameters.at(s, VECTOR * lanes);
+        let parameters = whole.parameters(s, VECTOR * lanes);
         let place = |strides: [usize; 2]| VECTOR / per_block * strides[1] + VECTOR % per_block * lanes;
-        let (from, to) = (added.wrapping_add(place(end.strides)), codes.wrapping_add(place(end.stored_strides)));
+        let (from, to) = (place(end.strides), place(end.stored_strides));
         for (position, sums) in sums.iter().enumerate() {
+            let (from, to) = (from + position * end.strides[0], to + position * end.stored_strides[0]);
             // SAFETY: the caller's promise.
-            unsafe {
-                let added = s.from_i(s.load_u8(from.wrapping_add(position * end.strides[0])));
-                let code = parameters.codes(s, d.value(sums[VECTOR]), added);
-                s.store_u8(to.wrapping_add(position * end.stored_strides[0]), code);
-            }
-        }
-    }
-
-    /// Stores the values of sums of whole vectors, to which nothing is added.
-    ///
-    /// # Safety
-    /// The values lead to what the end was made for.
-    #[inline(always)]
-    unsafe fn finish_values<D: Dots>(&self, d: D, sums: &Sums<D, POSITIONS, VECTORS>, values: *mut f32) {
-        const { assert!(matches!(VECTORS, 1 | 2 | 4), "a tile has so many vectors") };
-        // Vectors that the compiler knows stay in registers, those of a loop do not.
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.vector_values::<D, 0>(d, sums, values);
-            if VECTORS > 1 {
-                self.vector_values::<D, 1>(d, sums, values);
-            }
-            if VECTORS > 2 {
-                self.vector_values::<D, 2>(d, sums, values);
-                self.vector_values::<D, 3>(d, sums, values);
-            }
-        }
-    }
-
-    /// Stores the values of one vector of all positions.
-    ///
-    /// # Safety
-    /// As [`Self::finish_values`], and there is such a vector.
-    #[inline(always)]
-    unsafe fn vector_values<D: Dots, const VECTOR: usize>(
-        &self,
-        d: D,
-        sums: &Sums<D, POSITIONS, VECTORS>,
-        values: *mut f32,
-    ) {
-        let (end, s) = (self.0, d.simd());
-        let lanes = <D::S as Simd>::LANES;
-        let (per_block, strides) = (BLOCK / lanes, end.stored_strides);
-        let (low, high) = (s.splat(end.limits.0), s.splat(end.limits.1));
-        let to = values.wrapping_add(VECTOR / per_block * strides[1] + VECTOR % per_block * lanes);
-        // SAFETY: the parameters have a value for each lane of two blocks, and the rest is the caller's promise.
-        unsafe {
-            let scale = s.load(end.scales.as_ptr().add(VECTOR * lanes));
-            let bias = s.load(end.bias.as_ptr().add(VECTOR * lanes));
-            for (position, sums) in sums.iter().enumerate() {
-                let value = s.fma(d.value(sums[VECTOR]), scale, bias);
-                s.store(to.wrapping_add(position * strides[0]), s.min(high, s.max(low, value)));
-            }
+            unsafe { whole.store(s, &parameters, d.value(sums[VECTOR]), from, to) };
         }
     }
 

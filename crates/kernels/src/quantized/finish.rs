@@ -135,7 +135,7 @@ impl<S: Simd> DirectVector<S> {
 
 /// A vector of the values of lanes from one on.
 #[inline(always)]
-fn load_lanes<S: Simd, const LANES: usize>(s: S, values: &[f32; LANES], lane: usize) -> S::F {
+pub(super) fn load_lanes<S: Simd, const LANES: usize>(s: S, values: &[f32; LANES], lane: usize) -> S::F {
     let lanes = &values[lane..][..S::LANES];
     // SAFETY: the slice has a vector.
     unsafe { s.load(lanes.as_ptr()) }
