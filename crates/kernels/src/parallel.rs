@@ -21,15 +21,21 @@ pub const FORK_NANOSECONDS: u64 = 10_000;
 /// Whether the current thread has others to share work with.
 #[must_use]
 pub(crate) fn may_fork() -> bool {
+    sharers() > 1
+}
+
+/// The threads that share work with the current one, itself included. Only what gives the same bits either way may ask.
+#[must_use]
+pub(crate) fn sharers() -> usize {
     #[cfg(feature = "threads")]
     return match place() {
         // SAFETY: the team is borrowed until `Team::lead`, inside which this runs, returns.
-        Place::Leads(team) => unsafe { &*team }.has_helpers(),
-        Place::Alone => pool_threads() > 1,
-        Place::Within => false,
+        Place::Leads(team) => 1 + unsafe { &*team }.helpers(),
+        Place::Alone => pool_threads(),
+        Place::Within => 1,
     };
     #[cfg(not(feature = "threads"))]
-    false
+    1
 }
 
 /// The estimated nanoseconds to stream this many bytes (read plus written) through one core, at 16 bytes a nanosecond

@@ -3,11 +3,12 @@
 //! Updates are applied in their row-major order, so that the last one wins and sums have the same bits for any number of
 //! threads. In place, all indices are checked before anything is written. There are three ways:
 //!
-//! * *few updates*: the data are copied by all threads, then the updates are applied one after the other;
+//! * *few updates*, and single elements: the data are copied by all threads, then the updates are applied one after the
+//!   other. Elements of a large output are fetched ahead, and each thread takes from all updates those that go to its part;
 //! * *blocks*: updates and data fall apart into small blocks in the same order (a scatter along one of the last
 //!   axes); each piece of the output is copied and updated while it is in the cache;
 //! * *bins*: the output falls apart into pieces of the size of a cache, and the updates are sorted into the pieces first
-//!   (stably, by counting), so that random places cost no trip to memory and threads never meet at one place.
+//!   (stably, by counting), so that random rows cost no trip to memory and threads never meet at one place.
 //!
 //! Reductions that need more than the stored value (means, sums of halves, those that leave the data out) sort the
 //! updates of a piece by place and combine all that meet at one place before the result is stored, once.
@@ -25,7 +26,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{KernelError, check_exact, check_len, product};
-use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
+use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_chunks_mut, parallel_for, sharers};
 use crate::stream::{self, STREAM_BYTES};
 use bins::{Bins, Piece, Units, by_bins};
 use number::{Leaf, Leaves, Number32, Points, Rows as RowUpdates, Width, leaf};
@@ -33,6 +34,15 @@ use source::{Axes, Elements, IndexWord, Resolved, Rows, Signed, Source, Tuples, 
 
 /// Updates that are looked at together.
 const TILE: usize = 512;
+
+/// Random elements of so many bytes of output are found as fast without being fetched ahead.
+const NEAR_BYTES: usize = 1 << 23;
+
+/// The most parts of the output each of which looks at all updates.
+const MOST_PARTS: usize = 16;
+
+/// Updates of elements far away that are looked at together: many, as the first of them wait for their elements.
+const FAR_TILE: usize = 1 << 12;
 
 /// The bytes of output that a bin covers at least: with its data, half of a second-level cache.
 const BIN_BYTES: usize = 1 << 18;
@@ -463,9 +473,12 @@ struct Job<'a, const N: usize> {
 
 impl<const N: usize> Job<'_, N> {
     fn run(&self, source: &dyn Source, output: &mut [[u8; N]], scratch: &mut [u8]) -> Result<(), KernelError> {
-        let Units { inner, count, .. } = self.units;
+        let Units { rows, inner, count } = self.units;
         let bins = Bins::new(&self.units, N, self.leaf.sorted);
         let is_empty = count == 0 || inner == 0;
+        if !is_empty && !self.leaf.sorted && inner == 1 && count * N >= FEW_BYTES && rows * N > NEAR_BYTES {
+            return self.elements_far_away(source, output, scratch);
+        }
         if is_empty || !bins.pays_here() {
             return self.resolving(source, scratch, |source| {
                 self.copy(output);
@@ -502,17 +515,7 @@ impl<const N: usize> Job<'_, N> {
             then(source);
             return Ok(());
         }
-        let misfit = AtomicBool::new(false);
-        let places = &mut scratch.as_chunks_mut().0[..count];
-        crate::parallel::parallel_chunks_mut(places, CHECKED, 2 * count as u64, |chunk, places| {
-            if !source.fill(chunk * CHECKED, places) {
-                misfit.store(true, Ordering::Relaxed);
-            }
-        });
-        if misfit.into_inner() {
-            return Err(out_of_range());
-        }
-        then(&Resolved(places));
+        then(&Resolved(resolve_all(source, &mut scratch.as_chunks_mut().0[..count])?.0));
         Ok(())
     }
 
@@ -531,24 +534,114 @@ impl<const N: usize> Job<'_, N> {
     /// Applies updates, one after the other, to the piece of the output that begins at row `base`, and tells whether
     /// all their indices fit.
     fn apply(&self, source: &dyn Source, updates: Range<usize>, base: u32, target: &mut [[u8; N]]) -> bool {
-        let (mut places, mut sources) = ([[0; 4]; TILE], [[0; 4]; TILE]);
-        let (mut start, mut fit) = (updates.start, true);
-        while start < updates.end {
-            let count = TILE.min(updates.end - start);
-            let places = &mut places[..count];
-            fit &= source.fill(start, places);
-            if self.units.inner == 1 {
-                let values = &self.updates[start..start + count];
-                (self.leaf.points)(Points { target, base, places, values }, self.use_init);
-            } else {
-                for (offset, source) in sources[..count].iter_mut().enumerate() {
-                    *source = ((start + offset) as u32).to_ne_bytes();
+        let mut fit = true;
+        let tiles = |length| updates.clone().step_by(length).map(move |start| start..updates.end.min(start + length));
+        if self.units.inner > 1 {
+            let (mut places, mut sources) = ([[0; 4]; TILE], [[0; 4]; TILE]);
+            for tile in tiles(TILE) {
+                let (places, sources) = (&mut places[..tile.len()], &mut sources[..tile.len()]);
+                fit &= source.fill(tile.start, places);
+                for (source, update) in sources.iter_mut().zip(tile) {
+                    *source = (update as u32).to_ne_bytes();
                 }
-                self.apply_rows(target, base, places, &sources[..count]);
+                self.apply_rows(target, base, places, sources);
             }
-            start += count;
+        } else if target.len() * N > NEAR_BYTES {
+            let mut places = [[0; 4]; FAR_TILE];
+            for tile in tiles(FAR_TILE) {
+                let places = &mut places[..tile.len()];
+                fit &= source.fill(tile.start, places);
+                self.apply_elements(target, base, places, &self.updates[tile], true);
+            }
+        } else {
+            let mut places = [[0; 4]; TILE];
+            for tile in tiles(TILE) {
+                let places = &mut places[..tile.len()];
+                fit &= source.fill(tile.start, places);
+                self.apply_elements(target, base, places, &self.updates[tile], false);
+            }
         }
         fit
+    }
+
+    fn apply_elements(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], values: &[[u8; N]], is_far: bool) {
+        (self.leaf.points)(Points { target, base, places, values, is_far }, self.use_init);
+    }
+
+    /// Single elements of an output that no near cache holds. In whatever order they come, they are applied as they come;
+    /// where that is the order of the output, to one piece of it after the other.
+    fn elements_far_away(
+        &self,
+        source: &dyn Source,
+        output: &mut [[u8; N]],
+        scratch: &mut [u8],
+    ) -> Result<(), KernelError> {
+        let (parts, mut first) = (sharers().min(MOST_PARTS), [[0; 4]; TILE]);
+        let first = &mut first[..TILE.min(self.units.count)];
+        source.fill(0, first);
+        if parts == 1 && !ascend(first) {
+            return self.resolving(source, scratch, |source| {
+                self.copy(output);
+                self.apply(source, 0..self.units.count, 0, output)
+            });
+        }
+        let (places, ascend) = resolve_all(source, &mut scratch.as_chunks_mut().0[..self.units.count])?;
+        if ascend {
+            self.by_pieces(places, output);
+        } else {
+            self.by_parts(places, parts, output);
+        }
+        Ok(())
+    }
+
+    /// What copying the data and updating single elements takes.
+    fn elements_nanoseconds(&self) -> u64 {
+        let copied = if self.data.is_some() { self.units.rows } else { 0 };
+        nanoseconds_for_bytes(2 * copied * N) + 3 * self.units.count as u64
+    }
+
+    /// Copies the data and applies single elements in the order of the output, piece by piece, each while it is in the
+    /// cache.
+    fn by_pieces(&self, places: &[Number32], output: &mut [[u8; N]]) {
+        let shared = SharedMut::new(output);
+        parallel_for(shared.len(), (BIN_BYTES / N).max(1), self.elements_nanoseconds(), |range| {
+            // SAFETY: parallel_for's ranges are disjoint and lie in the output.
+            let target = unsafe { shared.slice(range.clone()) };
+            if let Some(data) = self.data {
+                target.copy_from_slice(&data[range.clone()]);
+            }
+            let before = |end: usize| places.partition_point(|place| (u32::from_ne_bytes(*place) as usize) < end);
+            let updates = before(range.start)..before(range.end);
+            let values = &self.updates[updates.clone()];
+            self.apply_elements(target, range.start as u32, &places[updates], values, false);
+        });
+    }
+
+    /// Copies the data and applies single elements, by so many parts of the output: each takes from all updates those that
+    /// go to its rows.
+    fn by_parts(&self, places: &[Number32], parts: usize, output: &mut [[u8; N]]) {
+        let rows = output.len().div_ceil(parts).max(1);
+        let shared = SharedMut::new(output);
+        parallel_for(shared.len(), rows, self.elements_nanoseconds(), |range| {
+            // SAFETY: parallel_for's ranges are disjoint and lie in the output.
+            let target = unsafe { shared.slice(range.clone()) };
+            if let Some(data) = self.data {
+                stream::copy(data[range.clone()].as_flattened(), target.as_flattened_mut());
+            }
+            let (base, length) = (range.start as u32, range.len() as u32);
+            let (mut kept, mut values, mut count) = ([[0; 4]; FAR_TILE], [[0; N]; FAR_TILE], 0);
+            for (places, updates) in places.chunks(TILE).zip(self.updates.chunks(TILE)) {
+                let (kept_now, values_now) = (kept[count..].first_chunk_mut(), values[count..].first_chunk_mut());
+                if let (Some(kept), Some(values)) = (kept_now, values_now) {
+                    count += select(places, updates, base, length, kept, values);
+                }
+                if count + TILE > FAR_TILE {
+                    self.apply_elements(target, base, &kept[..count], &values[..count], true);
+                    count = 0;
+                }
+            }
+            self.apply_elements(target, base, &kept[..count], &values[..count], true);
+        });
     }
 
     fn apply_rows(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], sources: &[Number32]) {
@@ -631,7 +724,7 @@ impl<const N: usize> Piece<N, N> for Values<'_, '_, N> {
     }
 
     fn apply(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], values: &[[u8; N]]) {
-        (self.0.leaf.points)(Points { target, base, places, values }, self.0.use_init);
+        self.0.apply_elements(target, base, places, values, false);
     }
 
     fn apply_range(&self, target: &mut [[u8; N]], base: u32, source: &Resolved<'_>, updates: Range<usize>) {
@@ -654,6 +747,54 @@ impl<const N: usize> Piece<N, 4> for Sources<'_, '_, N> {
     fn apply_range(&self, target: &mut [[u8; N]], base: u32, source: &Resolved<'_>, updates: Range<usize>) {
         self.0.apply(source, updates, base, target);
     }
+}
+
+/// Keeps the updates that go to so many rows from one on, and tells their number.
+fn select<const N: usize>(
+    places: &[Number32],
+    updates: &[[u8; N]],
+    base: u32,
+    rows: u32,
+    kept: &mut [Number32; TILE],
+    values: &mut [[u8; N]; TILE],
+) -> usize {
+    let mut count = 0;
+    let (kept, values) = (kept.as_mut_ptr(), values.as_mut_ptr());
+    for (place, update) in places.iter().zip(updates).take(TILE) {
+        // SAFETY: fewer updates were kept before than there is room for.
+        unsafe {
+            *kept.add(count) = *place;
+            *values.add(count) = *update;
+        }
+        // Without a branch, which random places would mispredict.
+        count += usize::from(u32::from_ne_bytes(*place).wrapping_sub(base) < rows);
+    }
+    count
+}
+
+/// Finds the places of all updates, and tells whether they ascend.
+fn resolve_all<'a>(source: &dyn Source, places: &'a mut [Number32]) -> Result<(&'a [Number32], bool), KernelError> {
+    let (misfit, descends, count) = (AtomicBool::new(false), AtomicBool::new(false), places.len());
+    parallel_chunks_mut(places, CHECKED, 2 * count as u64, |chunk, places| {
+        if !source.fill(chunk * CHECKED, places) {
+            misfit.store(true, Ordering::Relaxed);
+        }
+        if !descends.load(Ordering::Relaxed) && !ascend(places) {
+            descends.store(true, Ordering::Relaxed);
+        }
+    });
+    if misfit.into_inner() {
+        return Err(out_of_range());
+    }
+    let mut borders = (CHECKED..count).step_by(CHECKED).map(|start| [places[start - 1], places[start]]);
+    let all_ascend = !descends.into_inner() && borders.all(|border| ascend(&border));
+    Ok((places, all_ascend))
+}
+
+/// Whether no place lies before the one in front of it.
+fn ascend(places: &[Number32]) -> bool {
+    // Without an end before the end, so that the loop can be vectorised.
+    places.windows(2).fold(true, |ascend, pair| ascend & (u32::from_ne_bytes(pair[0]) <= u32::from_ne_bytes(pair[1])))
 }
 
 /// Checks the indices of all updates.

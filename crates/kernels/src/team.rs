@@ -222,7 +222,12 @@ impl Team {
 
     /// Whether helpers stand by or are on their way.
     pub(crate) fn has_helpers(&self) -> bool {
-        self.called.load(Ordering::Relaxed) != 0
+        self.helpers() > 0
+    }
+
+    /// How many stand by or are on their way.
+    pub(crate) fn helpers(&self) -> usize {
+        self.called.load(Ordering::Relaxed).count_ones() as usize
     }
 
     /// Calls the helpers that are missing. They need a while to come.

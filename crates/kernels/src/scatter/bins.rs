@@ -56,17 +56,18 @@ impl Bins {
         Bins { units: *units, width, sorted, shift, bins, chunk, chunks: units.count.div_ceil(chunk).max(1) }
     }
 
-    /// Whether sorting the updates into bins may pay, or is needed.
+    /// Whether sorting the updates into bins may pay, or is needed. Single elements are found faster than sorted if they are
+    /// fetched ahead.
     pub fn pays(&self) -> bool {
-        self.sorted || (self.bins > 1 && self.units.count * self.units.inner * self.width >= FEW_BYTES)
+        let are_many = self.units.count * self.units.inner * self.width >= FEW_BYTES;
+        self.sorted || (self.units.inner > 1 && self.bins > 1 && are_many)
     }
 
     /// Whether it pays on the threads at hand: in a tensor that a last-level cache holds, one thread alone finds random
-    /// places fast enough, and single elements faster than several threads sort them. The result is the same either way.
+    /// rows fast enough. The result is the same either way.
     pub fn pays_here(&self) -> bool {
         let bytes = self.units.rows * self.units.inner * self.width;
-        let is_parallel = may_fork() && self.units.inner > 1;
-        self.sorted || (self.pays() && (is_parallel || bytes > CACHE_BYTES))
+        self.sorted || (self.pays() && (may_fork() || bytes > CACHE_BYTES))
     }
 
     /// The bytes of scratch for [`by_bins`].

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use super::{Combine, Element};
 use crate::isa::detect;
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::stream::prefetch;
+use crate::stream::{prefetch, prefetch_far};
 
 /// A u32 in scratch memory.
 pub(super) type Number32 = [u8; 4];
@@ -20,6 +20,9 @@ const TILE: usize = 128;
 
 /// The rows that are fetched ahead.
 const AHEAD: usize = 8;
+
+/// The elements that are fetched ahead, into the second cache.
+const CELLS_AHEAD: usize = 256;
 
 /// Updates for a piece of the output that begins at row `base`: update `i` goes to row `places[i]`.
 pub(super) struct Points<'a, const N: usize> {
@@ -31,6 +34,8 @@ pub(super) struct Points<'a, const N: usize> {
     pub places: &'a [Number32],
     /// One value for each update.
     pub values: &'a [[u8; N]],
+    /// Whether the piece is so large that its elements are fetched ahead.
+    pub is_far: bool,
 }
 
 /// Updates of whole rows for a piece of the output that begins at row `base`.
@@ -397,8 +402,24 @@ impl Stored<2> for Wide<bf16> {
 }
 
 fn replace_points<const N: usize>(points: Points<'_, N>, _use_init: bool) {
-    for (place, value) in points.places.iter().zip(points.values) {
-        points.target[(u32::from_ne_bytes(*place) - points.base) as usize] = *value;
+    for_each_cell(points, |cell, value| *cell = value);
+}
+
+/// Calls `body` with the cell of each update and its value, in the order of the updates.
+#[inline(always)]
+fn for_each_cell<const N: usize>(points: Points<'_, N>, mut body: impl FnMut(&mut [u8; N], [u8; N])) {
+    let Points { target, base, places, values, is_far } = points;
+    let row = |place: &Number32| (u32::from_ne_bytes(*place) - base) as usize;
+    let ask = |target: &[[u8; N]], place: &Number32| prefetch_far(target.as_ptr().wrapping_add(row(place)));
+    let (first, ahead) = if is_far { places.split_at(CELLS_AHEAD.min(places.len())) } else { Default::default() };
+    first.iter().for_each(|place| ask(target, place));
+    for ((place, value), next) in places.iter().zip(values).zip(ahead) {
+        ask(target, next);
+        body(&mut target[row(place)], *value);
+    }
+    let asked = ahead.len();
+    for (place, value) in places[asked..].iter().zip(&values[asked..]) {
+        body(&mut target[row(place)], *value);
     }
 }
 
@@ -412,10 +433,7 @@ fn replace_rows<const N: usize>(rows: Rows<'_, N>, _use_init: bool) {
 }
 
 fn apply_points<const N: usize, S: Stored<N>, F: Function>(points: Points<'_, N>, _use_init: bool) {
-    for (place, value) in points.places.iter().zip(points.values) {
-        let cell = &mut points.target[(u32::from_ne_bytes(*place) - points.base) as usize];
-        *cell = S::store(F::combine(S::load(*cell), S::load(*value)));
-    }
+    for_each_cell(points, |cell, value| *cell = S::store(F::combine(S::load(*cell), S::load(value))));
 }
 
 fn apply_rows<const N: usize, S: Stored<N>, F: Function>(rows: Rows<'_, N>, _use_init: bool) {

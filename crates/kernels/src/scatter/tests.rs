@@ -246,6 +246,49 @@ fn large_scatters_go_through_bins_and_blocks() {
 }
 
 #[test]
+fn elements_of_a_large_output_are_updated_in_parts() {
+    let mut random = Random::new(11);
+    let (rows, columns, count) = (1500, 1500, 40_000);
+    let any: Vec<usize> = (0..count).map(|u| random.between(0, rows * columns - 1) / (1 + u % 2 * 500)).collect();
+    let mut ascending = any.clone();
+    ascending.sort_unstable();
+    let mut begins_ascending = ascending.clone();
+    begins_ascending.swap(count - 1, count / 2);
+    let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let data: Vec<f32> = (0..rows * columns).map(|at| at as f32 / 7.0).collect();
+    let updates: Vec<f32> = (0..count).map(|update| update as f32 / 3.0).collect();
+    let orders = [any, ascending, begins_ascending];
+    for (combine, to) in [Combine::Replace, Combine::Sum].into_iter().flat_map(|c| orders.iter().map(move |to| (c, to)))
+    {
+        let mut expected = data.clone();
+        for (to, update) in to.iter().zip(&updates) {
+            expected[*to] = if combine == Combine::Sum { expected[*to] + update } else { *update };
+        }
+        let places = Places::tuples(&[rows, columns], 1, count).unwrap();
+        assert!(rows * columns * 4 > NEAR_BYTES && count * 4 > FEW_BYTES);
+        let reduction = Reduction { combine, use_init: true };
+        let scatter = Scatter { places, reduction, element: Element::F32, index_type: IndexType::I32 };
+        let mut indices: Vec<u8> =
+            to.iter().flat_map(|to| [to / columns, to % columns]).flat_map(|at| (at as i32).to_le_bytes()).collect();
+        let mut scratch = vec![0xa5; scatter.scratch_len()];
+        for (threads, in_place) in [(1, false), (1, true), (2, false), (3, true), (3, false)] {
+            let mut output = if in_place { bytes(&data) } else { vec![0xee; data.len() * 4] };
+            let source = bytes(&data);
+            let source = (!in_place).then_some(&source[..]);
+            let mut run = || scatter.run(source, &indices, &bytes(&updates), &mut output, &mut scratch);
+            if threads == 1 { run() } else { in_pool(threads, run) }.unwrap();
+            assert!(output == bytes(&expected), "{combine:?} {threads} {in_place}");
+        }
+        let last = indices.len() - 4;
+        indices[last..].copy_from_slice(&(columns as i32).to_le_bytes());
+        let mut output = bytes(&data);
+        let run = || scatter.run(None, &indices, &bytes(&updates), &mut output, &mut scratch);
+        assert_eq!(in_pool(3, run).unwrap_err().argument, "indices");
+        assert!(output == bytes(&data));
+    }
+}
+
+#[test]
 fn nothing_is_written_where_an_index_addresses_nothing() {
     for (bad, wraps) in [(5, true), (-6, true), (-1, false), (i64::MIN, true), ((1 << 32) + 1, true), (i64::MAX, false)]
     {
