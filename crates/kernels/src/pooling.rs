@@ -7,6 +7,7 @@ use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::reduce::{ReduceOp, reduce};
 use crate::simd::{Kernel, Simd, dispatch};
+use std::ops::Range;
 
 /// Output elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 12;
@@ -63,6 +64,15 @@ impl PoolingGeometry {
             self.input[axis],
             self.pad_end[axis],
         )
+    }
+
+    /// The output positions along an axis whose windows lie inside the input.
+    pub(crate) fn inside(&self, axis: usize) -> Range<usize> {
+        let (stride, pad) = (self.stride[axis], self.pad_begin[axis]);
+        let reach = (self.kernel[axis] - 1).saturating_mul(self.dilation[axis]);
+        let first = pad.div_ceil(stride).min(self.output[axis]);
+        let end = (self.input[axis] + pad).checked_sub(reach).map_or(0, |starts| starts.div_ceil(stride));
+        first..end.clamp(first, self.output[axis])
     }
 
     /// Where a tap of an output position lies along an axis, if it lies inside the input.
@@ -147,23 +157,39 @@ pub(crate) fn max_lanes<const LANES: usize>(
     output: &mut [u8],
 ) -> Result<(), KernelError> {
     let work = (output.len() as u64).saturating_mul(geometry.taps()) / (4 * LANES as u64);
+    geometry.positions()?;
+    let (inside, stride) = (geometry.inside(2), geometry.stride[2]);
     for_each_line([planes, LANES], geometry, input, output, work, |input, [z, y], output| {
         let (depths, rows) = (geometry.window(0, z), geometry.window(1, y));
         output.fill(0);
         for (kz, ky) in (depths.0..depths.1).flat_map(|kz| (rows.0..rows.1).map(move |ky| (kz, ky))) {
             let row = (geometry.place(0, z, kz) * geometry.input[1] + geometry.place(1, y, ky)) * geometry.input[2];
             let row = &input.as_chunks::<LANES>().0[row..][..geometry.input[2]];
-            for (x, greatest) in output.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let output = output.as_chunks_mut::<LANES>().0;
+            for x in (0..inside.start).chain(inside.end..output.len()) {
                 let columns = geometry.window(2, x);
                 for kx in columns.0..columns.1 {
-                    let codes = &row[geometry.place(2, x, kx)];
-                    for lane in 0..LANES {
-                        greatest[lane] = greatest[lane].max(codes[lane]);
-                    }
+                    raise(&mut output[x], &row[geometry.place(2, x, kx)]);
                 }
+            }
+            let inside_x = output[inside.clone()].iter_mut().zip((inside.start * stride..).step_by(stride));
+            for (greatest, first) in inside_x {
+                let mut lanes = *greatest;
+                for kx in 0..geometry.kernel[2] {
+                    raise(&mut lanes, &row[first + kx * geometry.dilation[2] - geometry.pad_begin[2]]);
+                }
+                *greatest = lanes;
             }
         }
     })
+}
+
+/// Keeps the greater code in each lane.
+#[inline(always)]
+fn raise<const LANES: usize>(greatest: &mut [u8; LANES], codes: &[u8; LANES]) {
+    for lane in 0..LANES {
+        greatest[lane] = greatest[lane].max(codes[lane]);
+    }
 }
 
 /// The mean (or the greatest value) of each of `planes` planes of `positions` elements.
@@ -196,15 +222,10 @@ impl Kernel for Line<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (wide, stride) = (self.geometry.output[2], self.geometry.stride[2]);
-        let inside = |x: usize| {
-            let (first, end, _) = self.geometry.window(2, x);
-            first == 0 && end == self.geometry.kernel[2]
-        };
-        let low = (0..wide).find(|&x| inside(x)).unwrap_or(wide);
-        let end = (low..wide).find(|&x| !inside(x)).unwrap_or(wide);
+        let inside = self.geometry.inside(2);
         let mut x = 0;
         while x < wide {
-            let count = if x >= low && x < end { (end - x).min(S::LANES) } else { 1 };
+            let count = if inside.contains(&x) { (inside.end - x).min(S::LANES) } else { 1 };
             let columns = self.geometry.window(2, x);
             let value = match (stride, count) {
                 (1, _) => self.columns::<S, 1>(s, x, count, columns),

@@ -66,43 +66,96 @@ struct Pool<'a> {
     output: &'a mut [f32],
 }
 
+/// Neighbouring positions that are computed together.
+const TILE: usize = 8;
+
 impl Kernel for Pool<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let geometry = self.geometry;
-        let planes = self.geometry.window(0, self.at[0]);
-        let rows = self.geometry.window(1, self.at[1]);
-        let max = self.kind == PoolingKind::Max;
-        for x in 0..self.geometry.output[2] {
+    fn run<S: Simd>(mut self, s: S) {
+        // What the compiler knows of the steps between positions, it need not compute for each.
+        match (self.kind == PoolingKind::Max, self.geometry.stride[2]) {
+            (true, 1) => self.line::<S, true, 1>(s),
+            (true, 2) => self.line::<S, true, 2>(s),
+            (true, _) => self.line::<S, true, 0>(s),
+            (false, 1) => self.line::<S, false, 1>(s),
+            (false, _) => self.line::<S, false, 0>(s),
+        }
+    }
+}
+
+impl Pool<'_> {
+    #[inline(always)]
+    fn line<S: Simd, const MAX: bool, const STRIDE: usize>(&mut self, s: S) {
+        let (wide, inside) = (self.geometry.output[2], self.geometry.inside(2));
+        let [planes, rows] = [0, 1].map(|axis| self.geometry.window(axis, self.at[axis]));
+        for x in (0..inside.start).chain(inside.end..wide) {
             let columns = self.geometry.window(2, x);
-            let divisor = match self.kind {
-                PoolingKind::AverageWithPadding => planes.2 * rows.2 * columns.2,
-                _ => (planes.1 - planes.0) * (rows.1 - rows.0) * (columns.1 - columns.0),
-            };
-            for part in (0..BLOCK).step_by(S::LANES) {
-                let mut sum = s.splat(if max { f32::NEG_INFINITY } else { 0.0 });
-                for kz in planes.0..planes.1 {
-                    let z = geometry.place(0, self.at[0], kz);
-                    for ky in rows.0..rows.1 {
-                        let y = geometry.place(1, self.at[1], ky);
-                        for kx in columns.0..columns.1 {
-                            let column = geometry.place(2, x, kx);
-                            let place = ((z * geometry.input[1] + y) * geometry.input[2] + column) * BLOCK + part;
-                            // SAFETY: `window` keeps the taps inside the input.
-                            let value = unsafe { s.load(self.input.as_ptr().add(place)) };
-                            sum = match max {
-                                true => s.select(s.is_nan(value), value, s.max(value, sum)),
-                                false => s.add(sum, value),
+            self.tile::<S, MAX, STRIDE, 1>(s, x, [planes, rows, columns]);
+        }
+        let kernel = self.geometry.kernel[2];
+        let windows = [planes, rows, (0, kernel, kernel)];
+        let mut x = inside.start;
+        while x + TILE <= inside.end {
+            self.tile::<S, MAX, STRIDE, TILE>(s, x, windows);
+            x += TILE;
+        }
+        if x < inside.end && inside.len() >= TILE {
+            // The last tile computes some positions a second time.
+            self.tile::<S, MAX, STRIDE, TILE>(s, inside.end - TILE, windows);
+            return;
+        }
+        for x in x..inside.end {
+            self.tile::<S, MAX, STRIDE, 1>(s, x, windows);
+        }
+    }
+
+    /// Neighbouring positions from one on whose windows lie inside the input, or one position. Given are the windows of the
+    /// first. `STRIDE` is the step between windows where it is known, else 0.
+    #[inline(always)]
+    fn tile<S: Simd, const MAX: bool, const STRIDE: usize, const POSITIONS: usize>(
+        &mut self,
+        s: S,
+        x: usize,
+        [planes, rows, columns]: [(usize, usize, usize); 3],
+    ) {
+        let geometry = self.geometry;
+        let divisor = match self.kind {
+            PoolingKind::AverageWithPadding => planes.2 * rows.2 * columns.2,
+            _ => (planes.1 - planes.0) * (rows.1 - rows.0) * (columns.1 - columns.0),
+        };
+        let step = BLOCK * if STRIDE == 0 { geometry.stride[2] } else { STRIDE };
+        // A window in the padding has no place in the input.
+        let rows = if columns.0 < columns.1 { rows.0..rows.1 } else { 0..0 };
+        for part in (0..BLOCK).step_by(S::LANES) {
+            let mut sums = [s.splat(if MAX { f32::NEG_INFINITY } else { 0.0 }); POSITIONS];
+            for kz in planes.0..planes.1 {
+                let z = geometry.place(0, self.at[0], kz);
+                for ky in rows.clone() {
+                    let line = z * geometry.input[1] + geometry.place(1, self.at[1], ky);
+                    let first = line * geometry.input[2] + geometry.place(2, x, columns.0);
+                    let first = self.input.as_ptr().wrapping_add(first * BLOCK + part);
+                    for tap in 0..columns.1 - columns.0 {
+                        let from = first.wrapping_add(tap * geometry.dilation[2] * BLOCK);
+                        for (position, sum) in sums.iter_mut().enumerate() {
+                            // SAFETY: `window` keeps the taps of the first position inside the input, and if there are more,
+                            // all of them lie inside.
+                            let value = unsafe { s.load(from.wrapping_add(position * step)) };
+                            *sum = match MAX {
+                                true => s.select(s.is_nan(value), value, s.max(value, *sum)),
+                                false => s.add(*sum, value),
                             };
                         }
                     }
                 }
-                if !max {
+            }
+            let output = self.output[x * BLOCK..][..POSITIONS * BLOCK].as_mut_ptr();
+            for (position, mut sum) in sums.into_iter().enumerate() {
+                if !MAX {
                     sum = s.div(sum, s.splat(divisor as f32));
                 }
-                // SAFETY: the position lies in the line.
-                unsafe { s.store(self.output.as_ptr().cast_mut().add(x * BLOCK + part), sum) };
+                // SAFETY: the slice has these positions.
+                unsafe { s.store(output.add(position * BLOCK + part), sum) };
             }
         }
     }

@@ -300,8 +300,11 @@ proptest! {
         let mut random = Random::new(seed);
         let depth = random.between(1, 4);
         let mut three = |low: usize, high| [random.between(low, low.max(depth)), random.between(low, high), random.between(low, high)];
-        let (input, kernel, stride, dilation) = (three(1, 12), three(1, 4), three(1, 3), three(1, 2));
-        let (pad_begin, pad_end, output) = (three(0, 2), three(0, 2), three(1, 7));
+        let (mut input, kernel, stride, dilation) = (three(1, 12), three(1, 4), three(1, 3), three(1, 2));
+        let (pad_begin, pad_end, mut output) = (three(0, 2), three(0, 2), three(1, 7));
+        if random.between(0, 1) == 0 {
+            (input[2], output[2]) = (random.between(1, 60), random.between(1, 40));
+        }
         let pooling = PoolingGeometry { planes: 2 * 19, input, output, kernel, stride, dilation, pad_begin, pad_end };
         let (volume, positions) = (input.iter().product::<usize>(), output.iter().product::<usize>());
         let values = random.values(2 * 19 * volume);
