@@ -41,13 +41,14 @@ pub(crate) fn kind(node: &Node) -> Option<PoolingKind> {
     }
 }
 
-/// The positions of a window.
-pub(crate) fn taps(node: &Node) -> Option<i64> {
-    match (node.operation.downcast_ref::<MaxPool>(), node.operation.downcast_ref::<AvgPool>()) {
-        (Some(pool), _) => Some(pool.attributes.kernel.iter().product()),
-        (_, Some(pool)) => Some(pool.attributes.kernel.iter().product()),
-        _ => None,
-    }
+/// The positions of a window, and the step from one window to the next along a line.
+pub(crate) fn taps_and_stride(node: &Node) -> Option<(i64, usize)> {
+    let (kernel, strides) = match (node.operation.downcast_ref::<MaxPool>(), node.operation.downcast_ref::<AvgPool>()) {
+        (Some(pool), _) => (&pool.attributes.kernel, &pool.attributes.strides),
+        (_, Some(pool)) => (&pool.attributes.kernel, &pool.attributes.strides),
+        _ => return None,
+    };
+    Some((kernel.iter().product(), strides.last().and_then(|stride| usize::try_from(*stride).ok()).unwrap_or(1)))
 }
 
 impl PoolingKernel {
