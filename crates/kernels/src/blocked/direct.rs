@@ -71,8 +71,11 @@ pub(super) const SHORTEST_TASK: u64 = 400_000;
 /// The floating-point operations of a task of a large layer.
 pub(super) const LONGEST_TASK: u64 = 2_500_000;
 
+/// The smallest second cache that is usual.
+const SECOND_CACHE_BYTES: usize = 512 << 10;
+
 /// The bytes of the input that a band of positions reads: with the weights of a part and the lines that are stored, they stay in
-/// a second cache of half a megabyte, the smallest one that is usual.
+/// the second cache.
 const BAND_BYTES: usize = 160 << 10;
 
 /// Up to how many products of vectors a step has that is repeated without counting.
@@ -869,7 +872,9 @@ impl Job<'_> {
         let input = self.view.input[0] * self.view.input[1] * self.inputs * size_of::<f32>();
         let bands = input.div_ceil(BAND_BYTES).clamp(1, tiles);
         let weights = self.weights.bytes() / self.groups.max(1);
-        let (by_band, by_part) = (bands.saturating_mul(weights), parts.saturating_mul(input));
+        // Weights that fit beside a band are read from afar once.
+        let readings = if weights.saturating_add(BAND_BYTES) <= SECOND_CACHE_BYTES { 1 } else { bands };
+        let (by_band, by_part) = (readings.saturating_mul(weights), parts.saturating_mul(input));
         let pays = self.depth.taps == 1 && self.depth.output == 1 && by_band.saturating_add(input) < by_part;
         if pays { tiles.div_ceil(bands) } else { tiles }
     }
