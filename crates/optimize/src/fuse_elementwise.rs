@@ -171,9 +171,20 @@ fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -
         || node.operation.attributes().iter().any(|(name, text)| *name == "auto_broadcast" && text == "numpy");
     let is_function =
         UNARY.contains(&&*node.type_name) && has_constant_parameters() && (!node.is("FakeQuantize") || is_broadcast())
-            || BINARY.contains(&&*node.type_name) && is_broadcast();
+            || BINARY.contains(&&*node.type_name) && is_broadcast()
+            || is_broadcast_prelu(validated, uses, node);
     let depends_on_data = node.inputs.iter().any(|source| !uses.is_constant(source.node));
     known && is_function && depends_on_data && node.inputs.iter().all(is_f32)
+}
+
+/// Whether a layer is a PReLU whose slope is a constant that broadcasts as numpy does; a slope of one axis may be that of
+/// channels instead.
+fn is_broadcast_prelu(validated: &Validated, uses: &Uses, node: &Node) -> bool {
+    let slope = node.inputs.get(1).filter(|source| node.is("PReLU") && uses.is_constant(source.node));
+    slope.is_some_and(|source| {
+        let is_channelwise = validated.inference().get(*source).shape.rank().is_none_or(|rank| rank < 2);
+        !is_channelwise || uses.is_single(validated, *source)
+    })
 }
 
 /// Whether a layer is a function of single values.

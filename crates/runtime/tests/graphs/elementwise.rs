@@ -56,3 +56,34 @@ fn groups_equal_their_layers() {
         assert!(entries.len() <= most, "{declared:?}: {} steps", entries.len());
     }
 }
+
+/// A PReLU between other functions, of plain values and behind a convolution, whose output is read besides.
+#[test]
+fn slopes_that_broadcast_join_groups() {
+    let slopes: [(&[usize], bool); 5] =
+        [(&[1, 6, 1, 1], true), (&[6, 1, 1], true), (&[1], true), (&[6], false), (&[1, 1, 1, 6], true)];
+    for ((shape, joins), behind_convolution) in slopes.into_iter().flat_map(|slope| [(slope, false), (slope, true)]) {
+        let mut text = Text::default();
+        let mut x = text.parameter("f32", "2,6,5,6");
+        if behind_convolution {
+            let filter = text.floats(&[6, 6, 3, 3], |i| (i % 7) as f32 / 8.0 - 0.4);
+            let attributes =
+                "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
+            x = text.layer("Convolution", attributes, &[x, filter], "FP32");
+        }
+        let slope = text.floats(shape, |i| i as f32 * 0.3 - 0.8);
+        let factor = text.floats(&[1, 6, 1, 1], |i| i as f32 - 2.5);
+        let shift = text.floats(&[1, 6, 1, 1], |i| 0.5 - i as f32);
+        let bent = text.layer("PReLU", "", &[x, slope], "FP32");
+        let scaled = text.binary("Multiply", bent, factor);
+        let shifted = text.binary("Add", scaled, shift);
+        text.layer("Result", "", &[shifted], "");
+        text.layer("Result", "", &[x], "");
+        let inputs = [values(&[2, 6, 5, 6], 37)];
+        let (expected, _) = text.run(&inputs, true);
+        let (actual, entries) = text.run(&inputs, false);
+        compare(&expected, &actual, &format!("{shape:?} {behind_convolution}"));
+        let is_apart = entries.iter().any(|entry| entry.type_name == "PReLU");
+        assert_eq!(is_apart, !joins, "{shape:?} {behind_convolution}");
+    }
+}
