@@ -157,10 +157,8 @@ pub(crate) fn max_lanes<const LANES: usize>(
     output: &mut [u8],
 ) -> Result<(), KernelError> {
     let work = (output.len() as u64).saturating_mul(geometry.taps()) / (4 * LANES as u64);
-    geometry.positions()?;
-    let (inside, stride) = (geometry.inside(2), geometry.stride[2]);
     for_each_line([planes, LANES], geometry, input, output, work, |input, [z, y], output| {
-        let (depths, rows) = (geometry.window(0, z), geometry.window(1, y));
+        let (depths, rows, inside) = (geometry.window(0, z), geometry.window(1, y), geometry.inside(2));
         output.fill(0);
         for (kz, ky) in (depths.0..depths.1).flat_map(|kz| (rows.0..rows.1).map(move |ky| (kz, ky))) {
             let row = (geometry.place(0, z, kz) * geometry.input[1] + geometry.place(1, y, ky)) * geometry.input[2];
@@ -172,13 +170,12 @@ pub(crate) fn max_lanes<const LANES: usize>(
                     raise(&mut output[x], &row[geometry.place(2, x, kx)]);
                 }
             }
-            let inside_x = output[inside.clone()].iter_mut().zip((inside.start * stride..).step_by(stride));
-            for (greatest, first) in inside_x {
-                let mut lanes = *greatest;
-                for kx in 0..geometry.kernel[2] {
-                    raise(&mut lanes, &row[first + kx * geometry.dilation[2] - geometry.pad_begin[2]]);
+            for x in inside.clone() {
+                let (mut lanes, taps) = (output[x], &row[geometry.place(2, x, 0)..]);
+                for codes in taps.iter().step_by(geometry.dilation[2]).take(geometry.kernel[2]) {
+                    raise(&mut lanes, codes);
                 }
-                *greatest = lanes;
+                output[x] = lanes;
             }
         }
     })

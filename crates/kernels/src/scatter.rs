@@ -534,32 +534,38 @@ impl<const N: usize> Job<'_, N> {
     /// Applies updates, one after the other, to the piece of the output that begins at row `base`, and tells whether
     /// all their indices fit.
     fn apply(&self, source: &dyn Source, updates: Range<usize>, base: u32, target: &mut [[u8; N]]) -> bool {
-        let mut fit = true;
-        let tiles = |length| updates.clone().step_by(length).map(move |start| start..updates.end.min(start + length));
-        if self.units.inner > 1 {
-            let (mut places, mut sources) = ([[0; 4]; TILE], [[0; 4]; TILE]);
-            for tile in tiles(TILE) {
-                let (places, sources) = (&mut places[..tile.len()], &mut sources[..tile.len()]);
-                fit &= source.fill(tile.start, places);
-                for (source, update) in sources.iter_mut().zip(tile) {
-                    *source = (update as u32).to_ne_bytes();
-                }
-                self.apply_rows(target, base, places, sources);
+        if self.units.inner == 1 {
+            return match target.len() * N > NEAR_BYTES {
+                true => self.apply_tiles::<FAR_TILE>(source, updates, base, target, true),
+                false => self.apply_tiles::<TILE>(source, updates, base, target, false),
+            };
+        }
+        let (mut places, mut sources, mut fit) = ([[0; 4]; TILE], [[0; 4]; TILE], true);
+        for tile in tiles(updates, TILE) {
+            let (places, sources) = (&mut places[..tile.len()], &mut sources[..tile.len()]);
+            fit &= source.fill(tile.start, places);
+            for (source, update) in sources.iter_mut().zip(tile) {
+                *source = (update as u32).to_ne_bytes();
             }
-        } else if target.len() * N > NEAR_BYTES {
-            let mut places = [[0; 4]; FAR_TILE];
-            for tile in tiles(FAR_TILE) {
-                let places = &mut places[..tile.len()];
-                fit &= source.fill(tile.start, places);
-                self.apply_elements(target, base, places, &self.updates[tile], true);
-            }
-        } else {
-            let mut places = [[0; 4]; TILE];
-            for tile in tiles(TILE) {
-                let places = &mut places[..tile.len()];
-                fit &= source.fill(tile.start, places);
-                self.apply_elements(target, base, places, &self.updates[tile], false);
-            }
+            self.apply_rows(target, base, places, sources);
+        }
+        fit
+    }
+
+    /// The same for single elements, so many of which are looked at together.
+    fn apply_tiles<const LENGTH: usize>(
+        &self,
+        source: &dyn Source,
+        updates: Range<usize>,
+        base: u32,
+        target: &mut [[u8; N]],
+        is_far: bool,
+    ) -> bool {
+        let (mut places, mut fit) = ([[0; 4]; LENGTH], true);
+        for tile in tiles(updates, LENGTH) {
+            let places = &mut places[..tile.len()];
+            fit &= source.fill(tile.start, places);
+            self.apply_elements(target, base, places, &self.updates[tile], is_far);
         }
         fit
     }
@@ -568,28 +574,30 @@ impl<const N: usize> Job<'_, N> {
         (self.leaf.points)(Points { target, base, places, values, is_far }, self.use_init);
     }
 
-    /// Single elements of an output that no near cache holds. In whatever order they come, they are applied as they come;
-    /// where that is the order of the output, to one piece of it after the other.
+    /// Single elements of an output that no near cache holds: where their places ascend, they are applied to one piece of it
+    /// after the other; otherwise as they come, by each thread to its part.
     fn elements_far_away(
         &self,
         source: &dyn Source,
         output: &mut [[u8; N]],
         scratch: &mut [u8],
     ) -> Result<(), KernelError> {
-        let (parts, mut first) = (sharers().min(MOST_PARTS), [[0; 4]; TILE]);
-        let first = &mut first[..TILE.min(self.units.count)];
-        source.fill(0, first);
-        if parts == 1 && !ascend(first) {
+        let (count, parts) = (self.units.count, sharers().min(MOST_PARTS));
+        // One thread need not keep the places of updates whose first ones are out of order.
+        if parts == 1 && !begins_ascending(source, count) {
             return self.resolving(source, scratch, |source| {
                 self.copy(output);
-                self.apply(source, 0..self.units.count, 0, output)
+                self.apply(source, 0..count, 0, output)
             });
         }
-        let (places, ascend) = resolve_all(source, &mut scratch.as_chunks_mut().0[..self.units.count])?;
+        let (places, ascend) = resolve_all(source, &mut scratch.as_chunks_mut().0[..count])?;
         if ascend {
             self.by_pieces(places, output);
-        } else {
+        } else if parts > 1 {
             self.by_parts(places, parts, output);
+        } else {
+            self.copy(output);
+            self.apply(&Resolved(places), 0..count, 0, output);
         }
         Ok(())
     }
@@ -789,6 +797,20 @@ fn resolve_all<'a>(source: &dyn Source, places: &'a mut [Number32]) -> Result<(&
     let mut borders = (CHECKED..count).step_by(CHECKED).map(|start| [places[start - 1], places[start]]);
     let all_ascend = !descends.into_inner() && borders.all(|border| ascend(&border));
     Ok((places, all_ascend))
+}
+
+/// The parts of a range that have so many elements, but for the last one.
+fn tiles(range: Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(length).map(move |start| start..end.min(start + length))
+}
+
+/// Whether the places of the first of so many updates ascend.
+fn begins_ascending(source: &dyn Source, count: usize) -> bool {
+    let mut places = [[0; 4]; TILE];
+    let places = &mut places[..TILE.min(count)];
+    source.fill(0, places);
+    ascend(places)
 }
 
 /// Whether no place lies before the one in front of it.

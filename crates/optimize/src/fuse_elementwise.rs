@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::codes::{Decode, Encode};
-use ovir_tensor::{ElementType, PartialShape};
+use ovir_tensor::{Dim, ElementType, PartialShape};
 
 use crate::chain::{Uses, fuse};
 use crate::trace::{Trace, all_named};
@@ -177,14 +177,19 @@ fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -
     known && is_function && depends_on_data && node.inputs.iter().all(is_f32)
 }
 
-/// Whether a layer is a PReLU whose slope is a constant that broadcasts as numpy does; a slope of one axis may be that of
-/// channels instead.
+/// Whether a layer is a PReLU whose slope is a constant that surely broadcasts to the data as numpy does; a slope of one axis
+/// may be that of channels instead, and one that does not fit is an error of its own layer.
 fn is_broadcast_prelu(validated: &Validated, uses: &Uses, node: &Node) -> bool {
-    let slope = node.inputs.get(1).filter(|source| node.is("PReLU") && uses.is_constant(source.node));
-    slope.is_some_and(|source| {
-        let is_channelwise = validated.inference().get(*source).shape.rank().is_none_or(|rank| rank < 2);
-        !is_channelwise || uses.is_single(validated, *source)
-    })
+    let [data, slope] = node.inputs[..] else { return false };
+    if !node.is("PReLU") || !uses.is_constant(slope.node) {
+        return false;
+    }
+    let dims = |source| validated.inference().get(source).shape.dims();
+    let (Some(data), Some(dims)) = (dims(data), dims(slope)) else { return false };
+    let fits = |(size, of): (&Dim, &Dim)| size.get() == Some(1) || size.is_same(*of);
+    let is_broadcast =
+        dims.len() >= 2 && dims.len() <= data.len() && dims.iter().rev().zip(data.iter().rev()).all(fits);
+    is_broadcast || uses.is_single(validated, slope) && dims.len() < 2
 }
 
 /// Whether a layer is a function of single values.

@@ -867,7 +867,8 @@ impl Job<'_> {
     }
 
     /// The tiles of a band, of which a plane has so many. Where a group's input is too large for the cache, and it costs less to
-    /// read the weights once for each band than the input once for each part, what a band reads is small enough.
+    /// read the weights once for each band (or once, where they stay beside it) than the input once for each part, what a band
+    /// reads is small enough.
     fn band(&self, tiles: usize, parts: usize) -> usize {
         let input = self.view.input[0] * self.view.input[1] * self.inputs * size_of::<f32>();
         let bands = input.div_ceil(BAND_BYTES).clamp(1, tiles);

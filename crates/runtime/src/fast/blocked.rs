@@ -69,9 +69,9 @@ const STRADDLED_BLOCKS: f64 = 1.25;
 const MOST_WASTE: f64 = 2.25;
 
 /// Nanoseconds that a tap of a pooling or a depthwise convolution takes less on blocks, where a vector is sixteen channels, by
-/// its stride along lines: plain values that lie apart are gathered one by one.
-fn tap_gain(stride: usize) -> f64 {
-    if stride == 1 { 0.15 } else { 0.33 }
+/// its strides: plain values that lie apart along lines are gathered one by one.
+fn tap_gain(strides: &[i64]) -> f64 {
+    if strides.last().is_none_or(|stride| *stride == 1) { 0.15 } else { 0.33 }
 }
 
 /// A layer that can run on blocks.
@@ -290,7 +290,7 @@ fn convolution_candidate(
         // There is no other kernel.
         Way::Depthwise if coded.is_some() => super::quantized::GAIN,
         Way::Depthwise => {
-            let tap = tap_gain(form.stride()) * use_of_lanes(output_channels);
+            let tap = tap_gain(form.strides()) * use_of_lanes(output_channels);
             nominal_elements(&output.shape) * taps as f64 * tap
         }
         Way::Narrow => {
@@ -684,8 +684,8 @@ fn plane_candidate(
         || super::normalization::is_of_channels(node, inputs)
         || super::interpolate::keeps_channels(node, inputs, is_constant);
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
-    if let (true, Some((taps, stride))) = (is_pooling, super::pooling::taps_and_stride(node)) {
-        let tap = tap_gain(stride) * use_of_lanes(count);
+    if let (true, Some((taps, strides))) = (is_pooling, super::pooling::taps_and_strides(node)) {
+        let tap = tap_gain(strides) * use_of_lanes(count);
         candidate.gain = nominal_elements(&outputs.first()?.shape) * taps as f64 * tap;
     }
     Some(candidate)

@@ -56,13 +56,12 @@ impl Form {
         }
     }
 
-    /// The step from one window to the next along a line.
-    pub fn stride(&self) -> usize {
-        let strides = match self {
+    /// The steps from one window to the next.
+    pub fn strides(&self) -> &[i64] {
+        match self {
             Form::Plain(operation) => &operation.attributes.strides,
             Form::Grouped(operation) => &operation.attributes.strides,
-        };
-        strides.last().and_then(|stride| usize::try_from(*stride).ok()).unwrap_or(1)
+        }
     }
 
     /// The geometry for the shapes at hand.

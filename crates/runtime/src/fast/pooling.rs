@@ -41,14 +41,14 @@ pub(crate) fn kind(node: &Node) -> Option<PoolingKind> {
     }
 }
 
-/// The positions of a window, and the step from one window to the next along a line.
-pub(crate) fn taps_and_stride(node: &Node) -> Option<(i64, usize)> {
+/// The positions of a window, and the steps from one window to the next.
+pub(crate) fn taps_and_strides(node: &Node) -> Option<(i64, &[i64])> {
     let (kernel, strides) = match (node.operation.downcast_ref::<MaxPool>(), node.operation.downcast_ref::<AvgPool>()) {
         (Some(pool), _) => (&pool.attributes.kernel, &pool.attributes.strides),
         (_, Some(pool)) => (&pool.attributes.kernel, &pool.attributes.strides),
         _ => return None,
     };
-    Some((kernel.iter().product(), strides.last().and_then(|stride| usize::try_from(*stride).ok()).unwrap_or(1)))
+    Some((kernel.iter().product(), strides))
 }
 
 impl PoolingKernel {

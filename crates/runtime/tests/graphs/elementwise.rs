@@ -57,6 +57,19 @@ fn groups_equal_their_layers() {
     }
 }
 
+/// A slope that would widen the data is an error, in a group as in a layer alone.
+#[test]
+fn slopes_do_not_widen_groups() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,6,5,6");
+    let slope = text.floats(&[2, 6, 1, 1], |i| i as f32 * 0.3 - 0.8);
+    let bent = text.layer("PReLU", "", &[x, slope], "FP32");
+    let end = text.unary("Tanh", bent);
+    text.layer("Result", "", &[end], "");
+    let message = text.failure(&[values(&[1, 6, 5, 6], 37)]);
+    assert!(message.contains("[2,6,1,1]") && message.contains("PReLU"), "{message}");
+}
+
 /// A PReLU between other functions, of plain values and behind a convolution, whose output is read besides.
 #[test]
 fn slopes_that_broadcast_join_groups() {
