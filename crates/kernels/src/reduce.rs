@@ -12,8 +12,11 @@ const SWEEP: usize = 1 << 13;
 /// Contiguous axes up to here are reduced for several rows at a time.
 const SHORT: usize = 64;
 
-/// Rows whose short axes are reduced together.
+/// Rows that are reduced together.
 const ROWS: usize = 16;
+
+/// The lanes of the widest vector.
+const MOST_LANES: usize = 16;
 
 /// What a reduction computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,15 +58,24 @@ pub fn reduce(
     let work = nanoseconds_for_bytes(input.len().saturating_mul(4));
     let kind = Kind::of(op);
     let shared = SharedMut::new(output);
-    if inner == 1 && (1..=SHORT).contains(&axis) {
+    if inner == 1 && (1..=SWEEP).contains(&axis) {
         parallel_for(outer.div_ceil(ROWS), (SWEEP / (ROWS * axis)).max(1), work, |range| {
             let mut turned = [0.0; SHORT * ROWS];
             for group in range {
                 let (first, count) = (group * ROWS, ROWS.min(outer - group * ROWS));
-                turn(isa, &input[first * axis..][..count * axis], axis, &mut turned);
+                let rows = &input[first * axis..][..count * axis];
                 // SAFETY: each row has a place of its own.
                 let target = unsafe { shared.slice(first..first + count) };
-                dispatch(isa, Columns { kind, turned: &turned, axis, target: &mut *target });
+                let columns = if axis <= SHORT {
+                    turn(isa, rows, axis, &mut turned);
+                    Columns { kind, turned: &turned, axis, target: &mut *target }
+                } else {
+                    let mut partial = [0.0; ROWS * MOST_LANES];
+                    let lanes = dispatch(isa, Partial { kind, rows, axis, partial: &mut partial });
+                    turn(isa, &partial[..count * lanes], lanes, &mut turned);
+                    Columns { kind: kind.of_partial(), turned: &turned, axis: lanes, target: &mut *target }
+                };
+                dispatch(isa, columns);
                 target.iter_mut().for_each(|value| *value = finish(op, *value, axis));
             }
         });
@@ -134,6 +146,14 @@ impl Kind {
         }
     }
 
+    /// What combines partial results.
+    fn of_partial(self) -> Self {
+        match self {
+            Self::Absolute | Self::Squares => Self::Sum,
+            _ => self,
+        }
+    }
+
     /// Combines two partial results.
     fn join(self, a: f32, b: f32) -> f32 {
         match self {
@@ -159,10 +179,7 @@ impl Kind {
     /// Joins two vectors of partial results.
     #[inline(always)]
     fn both<S: Simd>(self, s: S, a: S::F, b: S::F) -> S::F {
-        match self {
-            Self::Absolute | Self::Squares => s.add(a, b),
-            _ => self.take(s, a, b),
-        }
+        self.of_partial().take(s, a, b)
     }
 
     /// Takes a value into a partial result.
@@ -193,6 +210,21 @@ fn halve(isa: Isa, kind: Kind, values: &[f32], work: u64) -> f32 {
     fold_halves(values, SWEEP, kind.neutral(), work, sweep, |left, right| kind.join(left, right))
 }
 
+/// Calls a function with its kind known, so that the loops in it are made for each.
+macro_rules! with_kind {
+    ($given:expr, |$kind:ident| $body:expr) => {
+        with_kind!($given, |$kind| $body, Sum Max Min Product Absolute Squares)
+    };
+    ($given:expr, |$kind:ident| $body:expr, $($name:ident)*) => {
+        match $given {
+            $(Kind::$name => {
+                let $kind = Kind::$name;
+                $body
+            })*
+        }
+    };
+}
+
 struct Sweep<'a> {
     kind: Kind,
     values: &'a [f32],
@@ -202,48 +234,67 @@ impl Kernel for Sweep<'_> {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
-        macro_rules! sweep {
-            ($($kind:ident)*) => {
-                match self.kind { $(Kind::$kind => sweep(s, Kind::$kind, self.values),)* }
-            };
+        let mut lanes = [0.0; MOST_LANES];
+        with_kind!(self.kind, |kind| partial(s, kind, self.values, &mut lanes));
+        let mut len = S::LANES;
+        while len > 1 {
+            len /= 2;
+            for lane in 0..len {
+                lanes[lane] = self.kind.join(lanes[lane], lanes[lane + len]);
+            }
         }
-        sweep!(Sum Max Min Product Absolute Squares)
+        lanes[0]
     }
 }
 
+/// Reduces rows that follow each other to a vector of partial results each. Returns its lanes.
+struct Partial<'a> {
+    kind: Kind,
+    rows: &'a [f32],
+    axis: usize,
+    partial: &'a mut [f32; ROWS * MOST_LANES],
+}
+
+impl Kernel for Partial<'_> {
+    type Output = usize;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> usize {
+        let targets = self.partial.chunks_exact_mut(S::LANES);
+        with_kind!(self.kind, |kind| {
+            for (row, target) in self.rows.chunks_exact(self.axis).zip(targets) {
+                partial(s, kind, row, target);
+            }
+        });
+        S::LANES
+    }
+}
+
+/// Reduces values to one vector of partial results, the first of `target`, which holds one at least.
 #[inline(always)]
-fn sweep<S: Simd>(s: S, kind: Kind, values: &[f32]) -> f32 {
+fn partial<S: Simd>(s: S, kind: Kind, values: &[f32], target: &mut [f32]) {
+    let target = &mut target[..S::LANES];
     let mut sums = [s.splat(kind.neutral()); 4];
     let blocks = values.chunks_exact(4 * S::LANES);
-    let rest = blocks.remainder();
+    let vectors = blocks.remainder().chunks_exact(S::LANES);
     for block in blocks {
         for (part, sum) in sums.iter_mut().enumerate() {
             // SAFETY: the block holds four vectors.
             *sum = kind.take(s, *sum, unsafe { s.load(block.as_ptr().add(part * S::LANES)) });
         }
     }
-    let mut lanes = [0.0f32; 64];
-    for (part, sum) in sums.iter().enumerate() {
-        // SAFETY: the array holds four of the widest vectors.
-        unsafe { s.store(lanes.as_mut_ptr().add(part * S::LANES), *sum) };
+    let rest = vectors.remainder();
+    let [mut a, b, c, d] = sums;
+    for vector in vectors {
+        // SAFETY: the slice is a vector.
+        a = kind.take(s, a, unsafe { s.load(vector.as_ptr()) });
     }
-    let mut len = 4 * S::LANES;
-    while len > 1 {
-        len /= 2;
-        for lane in 0..len {
-            lanes[lane] = kind.join(lanes[lane], lanes[lane + len]);
-        }
+    let sum = kind.both(s, kind.both(s, a, b), kind.both(s, c, d));
+    // SAFETY: the target holds a vector. Only lanes for which there is a value left take it.
+    unsafe {
+        s.store(target.as_mut_ptr(), sum);
+        let last = kind.take(s, sum, s.load_partial(rest.as_ptr(), rest.len()));
+        s.store_partial(target.as_mut_ptr(), last, rest.len());
     }
-    let mut total = lanes[0];
-    for &value in rest {
-        let value = match kind {
-            Kind::Absolute => value.abs(),
-            Kind::Squares => value * value,
-            _ => value,
-        };
-        total = kind.join(total, value);
-    }
-    total
 }
 
 /// Turns rows of a short axis into columns of [`ROWS`] places; those of missing rows hold anything.
@@ -279,16 +330,18 @@ impl Kernel for Columns<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for first in (0..self.target.len()).step_by(S::LANES) {
-            let mut sum = s.splat(self.kind.neutral());
-            for column in self.turned.as_chunks::<ROWS>().0.iter().take(self.axis) {
-                // SAFETY: a vector of places from the first on lies in the column.
-                sum = self.kind.take(s, sum, unsafe { s.load(column.as_ptr().add(first)) });
+        with_kind!(self.kind, |kind| {
+            for first in (0..self.target.len()).step_by(S::LANES) {
+                let mut sum = s.splat(kind.neutral());
+                for column in self.turned.as_chunks::<ROWS>().0.iter().take(self.axis) {
+                    // SAFETY: a vector of places from the first on lies in the column.
+                    sum = kind.take(s, sum, unsafe { s.load(column.as_ptr().add(first)) });
+                }
+                let count = S::LANES.min(self.target.len() - first);
+                // SAFETY: `count` values from the first on lie in the target.
+                unsafe { s.store_partial(self.target.as_mut_ptr().add(first), sum, count) };
             }
-            let count = S::LANES.min(self.target.len() - first);
-            // SAFETY: `count` values from the first on lie in the target.
-            unsafe { s.store_partial(self.target.as_mut_ptr().add(first), sum, count) };
-        }
+        });
     }
 }
 
@@ -305,12 +358,7 @@ impl Kernel for Lines<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        macro_rules! columns {
-            ($($kind:ident)*) => {
-                match self.kind { $(Kind::$kind => self.columns(s, Kind::$kind),)* }
-            };
-        }
-        columns!(Sum Max Min Product Absolute Squares);
+        with_kind!(self.kind, |kind| self.columns(s, kind));
     }
 }
 
@@ -411,6 +459,10 @@ mod tests {
             [37, 29, 1],
             [48, 64, 1],
             [2, 100, 1],
+            [16, 65, 1],
+            [19, 1003, 1],
+            [33, 160, 1],
+            [1, 8192, 1],
             [3, 4, 5],
             [1, 9, 300],
             [2, 3, 16],
@@ -436,16 +488,16 @@ mod tests {
     #[test]
     fn not_a_number_wins() {
         for isa in Isa::available() {
-            for place in 0..70 {
-                let mut input = [1.0f32; 70];
+            for place in 0..170 {
+                let mut input = [1.0f32; 170];
                 input[place] = f32::NAN;
                 for op in OPS {
                     let mut output = [0.0];
-                    reduce(isa, op, [1, 70, 1], &input, &mut output).unwrap();
+                    reduce(isa, op, [1, 170, 1], &input, &mut output).unwrap();
                     assert!(output[0].is_nan(), "{op:?} {place}");
-                    let mut output = [0.0; 7];
-                    reduce(isa, op, [1, 10, 7], &input, &mut output).unwrap();
-                    assert!(output[place % 7].is_nan() && output.iter().filter(|value| value.is_nan()).count() == 1);
+                    let mut output = [0.0; 10];
+                    reduce(isa, op, [1, 17, 10], &input, &mut output).unwrap();
+                    assert!(output[place % 10].is_nan() && output.iter().filter(|value| value.is_nan()).count() == 1);
                 }
             }
         }
