@@ -9,6 +9,13 @@ use crate::simd::{Kernel, Simd, dispatch};
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
 
+/// The most positions of an innermost axis that are normalised together. Short pieces of lines that lie far apart would share
+/// few sets of the caches.
+const BAND: usize = 1024;
+
+/// The elements of the lines of a band, which are read three times and should lie in the second cache meanwhile.
+const BAND_ELEMENTS: usize = 1 << 16;
+
 /// The lanes of the widest vector.
 const MOST_LANES: usize = 16;
 
@@ -85,19 +92,19 @@ impl Affine<'_> {
     }
 }
 
-/// Normalises every row of `input` `[rows, columns]` into `output`.
+/// Normalises `input`, seen as `[rows, columns, inner]`, over its middle axis into `output`. Where `inner` is not 1, a "row" of
+/// [`Affine`] is one of the middle axis: its positions are those of that axis.
 ///
 /// # Errors
-/// A slice does not fit `rows` and `columns`.
+/// A slice does not fit the sizes.
 pub fn normalize(
     isa: Isa,
-    rows: usize,
-    columns: usize,
+    [rows, columns, inner]: [usize; 3],
     normalization: &Normalization<'_>,
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
-    let len = product("input", &[rows, columns])?;
+    let len = product("input", &[rows, columns, inner])?;
     check_exact("input", input.len(), len)?;
     check_exact("output", output.len(), len)?;
     normalization.scale.check("scale", rows, columns)?;
@@ -106,6 +113,22 @@ pub fn normalize(
         return Ok(());
     }
     let shared = SharedMut::new(output);
+    if inner > 1 {
+        let most = (BAND_ELEMENTS / columns).clamp(64, BAND) / 64 * 64;
+        let bands = inner.div_ceil(most);
+        parallel_for(rows * bands, CHUNK.div_ceil(columns * inner.min(most)), len as u64 / 2, |range| {
+            for index in range {
+                let (row, first) = (index / bands, index % bands * most);
+                let (start, width) = (row * columns * inner + first, most.min(inner - first));
+                let lines = &input[start..(row + 1) * columns * inner];
+                // SAFETY: bands are disjoint parts of the lines of their row.
+                let target = |line| unsafe { shared.slice(start + line * inner..start + line * inner + width) };
+                let targets = (0..columns).map(target);
+                dispatch(isa, Band { normalization, row, lines, inner, width, targets });
+            }
+        });
+        return Ok(());
+    }
     parallel_for(rows, CHUNK.div_ceil(columns), len as u64 / 2, |range| {
         for row in range {
             // SAFETY: rows are disjoint.
@@ -156,6 +179,126 @@ impl Kernel for Row<'_> {
                 biases: bias.elements().map(|values| &values[range.clone()]),
             };
             line.run(s, &mut self.output[range]);
+        }
+    }
+}
+
+/// Some positions of the innermost axis, normalised over the lines of a row that hold them.
+struct Band<'a, T> {
+    normalization: &'a Normalization<'a>,
+    row: usize,
+    /// The lines of the row, from the first position of the band in the first one on.
+    lines: &'a [f32],
+    /// Positions from one line to the next.
+    inner: usize,
+    /// Positions of the band, at most [`BAND`].
+    width: usize,
+    /// The band in each line of the output.
+    targets: T,
+}
+
+impl<'a, T: ExactSizeIterator<Item = &'a mut [f32]>> Kernel for Band<'a, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Band { normalization, row, lines, inner, width, targets } = self;
+        let Normalization { subtract_mean, divide, epsilon, epsilon_inside, scale, bias } = *normalization;
+        let columns = targets.len();
+        let (mut means, mut factors) = ([0.0; BAND], [1.0; BAND]);
+        let (means, factors) = (&mut means[..width], &mut factors[..width]);
+        if subtract_mean {
+            sum_lines::<S, false>(s, lines, inner, columns, &[], means);
+            means.iter_mut().for_each(|value| *value /= columns as f32);
+        }
+        if divide {
+            sum_lines::<S, true>(s, lines, inner, columns, means, factors);
+            for factor in &mut *factors {
+                let square = *factor / columns as f32;
+                *factor =
+                    if epsilon_inside { 1.0 / (square + epsilon).sqrt() } else { 1.0 / (square.sqrt() + epsilon) };
+            }
+        }
+        for (index, target) in targets.enumerate() {
+            let value = |affine: &Affine<'_>, neutral: f32| match affine.channels(row) {
+                Some(values) => values[index * values.len() / columns],
+                None => affine.elements().map_or(neutral, |values| values[index]),
+            };
+            let (scale, bias) = (s.splat(value(&scale, 1.0)), s.splat(value(&bias, 0.0)));
+            let line = &lines[index * inner..][..width];
+            let target = &mut target[..width];
+            for at in (0..width).step_by(S::LANES) {
+                let count = width - at;
+                // SAFETY: each slice has `count` values from there on.
+                unsafe {
+                    let value =
+                        s.sub(s.load_first(line.as_ptr().add(at), count), s.load_first(means.as_ptr().add(at), count));
+                    let value = s.mul(value, s.load_first(factors.as_ptr().add(at), count));
+                    s.store_first(target.as_mut_ptr().add(at), s.fma(value, scale, bias), count);
+                }
+            }
+        }
+    }
+}
+
+/// The sum over lines of each position, or of the squares of what lies between it and its mean.
+#[inline(always)]
+fn sum_lines<S: Simd, const SQUARES: bool>(
+    s: S,
+    lines: &[f32],
+    inner: usize,
+    columns: usize,
+    means: &[f32],
+    sums: &mut [f32],
+) {
+    sums.fill(0.0);
+    let mut index = 0;
+    while index < columns {
+        let rest = &lines[index * inner..];
+        if index + 4 <= columns {
+            add_lines::<S, SQUARES, 4>(s, rest, inner, means, sums);
+            index += 4;
+        } else {
+            add_lines::<S, SQUARES, 1>(s, rest, inner, means, sums);
+            index += 1;
+        }
+    }
+}
+
+/// Adds the first `N` lines to the sums.
+#[inline(always)]
+fn add_lines<S: Simd, const SQUARES: bool, const N: usize>(
+    s: S,
+    lines: &[f32],
+    inner: usize,
+    means: &[f32],
+    sums: &mut [f32],
+) {
+    let width = sums.len();
+    let lines: [&[f32]; N] = std::array::from_fn(|index| &lines[index * inner..][..width]);
+    for at in (0..width).step_by(S::LANES) {
+        let count = width - at;
+        let mut values = [s.splat(0.0); N];
+        for (value, line) in values.iter_mut().zip(lines) {
+            // SAFETY: the line has `count` values from there on.
+            *value = unsafe { s.load_first(line.as_ptr().add(at), count) };
+            if SQUARES {
+                let mean = &means[at..width];
+                // SAFETY: as above.
+                let off = s.sub(*value, unsafe { s.load_first(mean.as_ptr(), count) });
+                *value = s.mul(off, off);
+            }
+        }
+        let mut len = N;
+        while len > 1 {
+            len /= 2;
+            for index in 0..len {
+                values[index] = s.add(values[index], values[index + len]);
+            }
+        }
+        // SAFETY: as above, for the sums.
+        unsafe {
+            let sum = s.add(s.load_first(sums.as_ptr().add(at), count), values[0]);
+            s.store_first(sums.as_mut_ptr().add(at), sum, count);
         }
     }
 }
@@ -327,7 +470,8 @@ impl Response<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Random, assert_close};
+    use crate::testing::{Random, assert_close, in_pool};
+    use pretty_assertions::assert_eq;
 
     #[test]
     fn rows_agree_with_the_definition() {
@@ -361,7 +505,7 @@ mod tests {
                     bias: affine(bias),
                 };
                 let mut output = vec![f32::NAN; input.len()];
-                normalize(isa, rows, columns, &normalization, &input, &mut output).unwrap();
+                normalize(isa, [rows, columns, 1], &normalization, &input, &mut output).unwrap();
                 let mut expected = Vec::new();
                 for (row, line) in input.chunks(columns).enumerate() {
                     let mean = if subtract_mean {
@@ -390,7 +534,46 @@ mod tests {
             scale: Affine::PerChannel { values: &[1.0; 3], groups: 2 },
             bias: Affine::None,
         };
-        assert!(normalize(Isa::portable(), 2, 4, &bad, &[0.0; 8], &mut [0.0; 8]).is_err());
+        assert!(normalize(Isa::portable(), [2, 4, 1], &bad, &[0.0; 8], &mut [0.0; 8]).is_err());
+    }
+
+    #[test]
+    fn a_middle_axis_is_like_rows() {
+        let mut random = Random::new(10);
+        for [rows, columns, inner] in [[1, 1, 2], [2, 3, 5], [3, 6, 70], [1, 130, 1100], [2, 64, 17]] {
+            let input: Vec<f32> = random.values(rows * columns * inner).iter().map(|x| x * 3.0 + 1.0).collect();
+            let turned = |values: &[f32], [outer, lines, width]: [usize; 3]| -> Vec<f32> {
+                let at = |o: usize, w: usize, l: usize| values[(o * lines + l) * width + w];
+                let places = (0..outer).flat_map(|o| (0..width).flat_map(move |w| (0..lines).map(move |l| (o, w, l))));
+                places.map(|(o, w, l)| at(o, w, l)).collect()
+            };
+            let rows_of_input = turned(&input, [rows, columns, inner]);
+            let (element, whole) = (random.values(columns), random.values(1));
+            let affine = |kind: usize| match kind {
+                0 => Affine::None,
+                1 => Affine::PerElement(&element),
+                _ => Affine::PerChannel { values: &whole, groups: 1 },
+            };
+            for (isa, case) in Isa::available().flat_map(|isa| (0..72).map(move |case| (isa, case))) {
+                let normalization = Normalization {
+                    subtract_mean: case / 9 % 2 == 0,
+                    divide: case / 18 % 2 == 0,
+                    epsilon: 1e-3,
+                    epsilon_inside: case / 36 % 2 == 0,
+                    scale: affine(case % 3),
+                    bias: affine(case / 3 % 3),
+                };
+                let mut output = vec![f32::NAN; input.len()];
+                normalize(isa, [rows, columns, inner], &normalization, &input, &mut output).unwrap();
+                let mut expected = vec![f32::NAN; input.len()];
+                normalize(isa, [rows * inner, columns, 1], &normalization, &rows_of_input, &mut expected).unwrap();
+                let expected: Vec<f64> = turned(&expected, [rows, inner, columns]).into_iter().map(f64::from).collect();
+                assert_close(&output, &expected, columns, &format!("{isa} {normalization:?}"));
+                let mut threaded = vec![f32::NAN; input.len()];
+                in_pool(3, || normalize(isa, [rows, columns, inner], &normalization, &input, &mut threaded)).unwrap();
+                assert_eq!(output, threaded);
+            }
+        }
     }
 
     #[test]

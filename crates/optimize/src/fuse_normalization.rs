@@ -130,8 +130,8 @@ impl Rows<'_> {
         chain
     }
 
-    /// The last dimensions of `data` if these are what `axes` names: not those of all positions of an image, which may lie in
-    /// blocks of channels.
+    /// The dimensions of `data` that `axes` names, which lie side by side, and 1 for each one behind them: not those of all
+    /// positions of an image, which may lie in blocks of channels.
     fn row(&self, data: Source, axes: Source) -> Option<Vec<Dim>> {
         let inference = self.validated.inference();
         let facts = inference.get(data);
@@ -140,10 +140,12 @@ impl Rows<'_> {
         let is_named =
             |axis: usize| axes.iter().any(|given| *given == axis as i64 || *given == axis as i64 - rank as i64);
         let first = (0..rank).find(|axis| is_named(*axis))?;
-        let is_image = first == 2 && rank > 3;
-        let are_last = (first..rank).all(is_named) && !is_image;
-        let is_known = facts.element_type == ElementType::F32 && dims[first..].iter().all(|dim| dim.get().is_some());
-        (are_last && is_known).then(|| dims[first..].to_vec())
+        let end = (first..rank).find(|axis| !is_named(*axis)).unwrap_or(rank);
+        let is_image = first == 2 && rank > 3 && end == rank;
+        let are_together = !(end..rank).any(is_named) && !is_image;
+        let is_known = facts.element_type == ElementType::F32 && dims[first..end].iter().all(|dim| dim.get().is_some());
+        (are_together && is_known)
+            .then(|| dims[first..end].iter().cloned().chain((end..rank).map(|_| Dim::fixed(1))).collect())
     }
 
     /// Whether a value has one element for each position of a row.

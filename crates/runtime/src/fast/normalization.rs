@@ -28,7 +28,7 @@ enum Axes {
     From(usize),
 }
 
-/// Rows that are contiguous, normalised one by one.
+/// Rows along axes that lie side by side, normalised one by one.
 struct RowKernel {
     isa: Isa,
     axes: Axes,
@@ -240,17 +240,16 @@ impl RowKernel {
         }
     }
 
-    /// Rows and columns, if rows are contiguous.
-    fn sizes(&self, shape: &Shape) -> Option<(usize, usize)> {
+    /// What lies before the axes, in them and behind them, if they lie side by side.
+    fn sizes(&self, shape: &Shape) -> Option<[usize; 3]> {
         match &self.axes {
             Axes::From(first) => {
                 let product = |sizes: &[usize]| sizes.iter().product::<usize>();
-                Some((product(shape.get(..*first)?), product(shape.get(*first..)?)))
+                Some([product(shape.get(..*first)?), product(shape.get(*first..)?), 1])
             }
             Axes::List(axes) => {
                 axes.iter().all(|axis| axis_of(*axis, shape.rank()).is_some()).then_some(())?;
-                let [rows, columns, inner] = around_all(shape, axes)?;
-                (inner == 1).then_some((rows, columns))
+                around_all(shape, axes)
             }
         }
     }
@@ -258,9 +257,9 @@ impl RowKernel {
 
 impl Kernel for RowKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        let Some((rows, columns)) = shapes.inputs.first().and_then(|shape| self.sizes(shape)) else { return false };
-        let is_row = |port: &usize| shapes.inputs.get(*port).is_some_and(|shape| shape.elements() == columns);
-        rows > 0 && columns > 0 && self.scale.iter().chain(&self.bias).all(is_row)
+        let Some(sizes) = shapes.inputs.first().and_then(|shape| self.sizes(shape)) else { return false };
+        let is_row = |port: &usize| shapes.inputs.get(*port).is_some_and(|shape| shape.elements() == sizes[1]);
+        sizes.iter().all(|size| *size > 0) && self.scale.iter().chain(&self.bias).all(is_row)
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -270,7 +269,8 @@ impl Kernel for RowKernel {
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
         let data = &io.inputs[0];
-        let (rows, columns) = self.sizes(data.shape()).ok_or_else(misfit)?;
+        let sizes = self.sizes(data.shape()).ok_or_else(misfit)?;
+        let columns = sizes[1];
         // x / sqrt(sum + e) is x / sqrt(mean + e / n) / sqrt(n).
         let factor = [(1.0 / (columns as f64).sqrt()) as f32];
         let affine = |port: Option<usize>| match port {
@@ -286,7 +286,7 @@ impl Kernel for RowKernel {
             bias: affine(self.bias)?,
         };
         let target = output.slice_mut::<f32>()?;
-        normalize(self.isa, rows, columns, &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
+        normalize(self.isa, sizes, &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
     }
 }
 
@@ -350,7 +350,7 @@ impl Kernel for GroupKernel {
             bias: Affine::PerChannel { values: io.inputs[2].slice::<f32>()?, groups: self.groups },
         };
         let target = output.slice_mut::<f32>()?;
-        normalize(self.isa, rows, columns, &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
+        normalize(self.isa, [rows, columns, 1], &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
     }
 }
 

@@ -150,6 +150,24 @@ fn layer_normalisations_take_scale_and_bias() {
     }
 }
 
+#[test]
+fn normalisations_of_channels_take_scale_and_bias() {
+    for (row, is_taken) in [(&[4, 1, 1][..], true), (&[1, 4, 1, 1], true), (&[4], false), (&[4, 1, 4], false)] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,4,?,4");
+        let normalised = text.mean_variance(x, &[1]);
+        let (scale, bias) = (text.row(row, 3), text.row(row, 8));
+        let end = text.of_two("Multiply", normalised, scale);
+        let end = text.of_two("Add", end, bias);
+        for ran in check(text, end, &format!("{row:?}"), &[&[1, 4, 1, 4], &[2, 4, 300, 4]]) {
+            let kinds: Vec<&str> = ran.iter().map(|(kind, _)| kind.as_str()).collect();
+            let expected: &[&str] = if is_taken { &["Fused"] } else { &["MVN", "Fused"] };
+            assert_eq!(kinds, expected, "{row:?}");
+            assert!(ran.iter().all(|(_, is_kernel)| *is_kernel), "{row:?}");
+        }
+    }
+}
+
 /// Each of two normalised rows looks like the scale of the other.
 #[test]
 fn a_product_of_rows_has_one_owner() {
