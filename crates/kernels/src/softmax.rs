@@ -9,6 +9,12 @@ use crate::simd::{Kernel, Simd, dispatch};
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
 
+/// The most columns of a strided axis that are computed together, so that its rows are read in long pieces.
+const BAND: usize = 1024;
+
+/// The elements of a band, which pass three times and should lie in the second cache meanwhile.
+const BAND_ELEMENTS: usize = 1 << 16;
+
 /// Writes the softmax of `input`, seen as `[outer, axis, inner]`, over its middle axis; with `logarithm` the natural
 /// logarithm of it.
 ///
@@ -54,17 +60,17 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
         return;
     }
     let work = output.len() as u64;
-    let blocks = if inner == 1 { 1 } else { inner.div_ceil(16) };
+    let band = if inner == 1 { 1 } else { (BAND_ELEMENTS / axis).clamp(64, BAND) / 64 * 64 };
+    let bands = inner.div_ceil(band);
     let from = SharedConst(input);
     let shared = SharedMut::new(output);
-    let unit = axis * if inner == 1 { 1 } else { 16 };
-    parallel_for(outer * blocks, CHUNK.div_ceil(unit), work, |range| {
+    parallel_for(outer * bands, CHUNK.div_ceil(axis * band.min(inner)), work, |range| {
         let input = from.get();
         for index in range {
-            let (row, first) = (index / blocks, index % blocks * 16);
+            let (row, first) = (index / bands, index % bands * band);
             let offset = row * axis * inner + first;
-            let columns = if inner == 1 { 1 } else { 16.min(inner - first) };
-            // SAFETY: the offset lies in both slices, and blocks are disjoint.
+            let columns = band.min(inner - first);
+            // SAFETY: the offset lies in both slices, and bands are disjoint.
             unsafe {
                 let (input, output) = (input.add(offset), shared.pointer().add(offset));
                 if inner == 1 {
@@ -163,7 +169,7 @@ impl Kernel for Row {
     }
 }
 
-/// Up to sixteen neighbouring columns of a strided axis.
+/// Up to [`BAND`] neighbouring columns of a strided axis.
 struct Columns {
     logarithm: bool,
     axis: usize,
@@ -177,32 +183,45 @@ impl Kernel for Columns {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let mut column = 0;
-        while column < self.columns {
-            let count = (self.columns - column).min(S::LANES);
-            // SAFETY: `count` columns from `column` on lie in every row of the axis.
-            unsafe {
-                let at = |index: usize| self.input.add(index * self.inner + column);
-                let to = |index: usize| self.output.add(index * self.inner + column);
-                let mut top = s.splat(f32::NEG_INFINITY);
-                for index in 0..self.axis {
-                    top = s.max(top, s.load_partial(at(index), count));
-                }
-                let mut sum = s.splat(0.0);
-                for index in 0..self.axis {
-                    let moved = s.sub(s.load_partial(at(index), count), top);
-                    let power = exp_of_negative(s, moved);
-                    s.store_partial(to(index), if self.logarithm { moved } else { power }, count);
-                    sum = s.add(sum, power);
-                }
-                let factor = if self.logarithm { log(s, sum) } else { s.div(s.splat(1.0), sum) };
-                for index in 0..self.axis {
-                    let value = s.load_partial(to(index), count);
-                    let value = if self.logarithm { s.sub(value, factor) } else { scaled(s, value, factor) };
-                    s.store_partial(to(index), value, count);
+        let Columns { logarithm, axis, inner, columns, input, output } = self;
+        let (mut tops, mut sums) = ([f32::NEG_INFINITY; BAND], [0.0; BAND]);
+        let (tops, sums) = (&mut tops[..columns], &mut sums[..columns]);
+        let (tops, sums) = (tops.as_mut_ptr(), sums.as_mut_ptr());
+        // SAFETY: `columns` values lie in every row of the axis, and in both arrays.
+        unsafe {
+            for row in 0..axis {
+                let from = input.add(row * inner);
+                for column in (0..columns).step_by(S::LANES) {
+                    let count = columns - column;
+                    let top = s.max(s.load_first(tops.add(column), count), s.load_first(from.add(column), count));
+                    s.store_first(tops.add(column), top, count);
                 }
             }
-            column += count;
+            for row in 0..axis {
+                let (from, to) = (input.add(row * inner), output.add(row * inner));
+                for column in (0..columns).step_by(S::LANES) {
+                    let count = columns - column;
+                    let moved = s.sub(s.load_first(from.add(column), count), s.load_first(tops.add(column), count));
+                    let power = exp_of_negative(s, moved);
+                    s.store_first(to.add(column), if logarithm { moved } else { power }, count);
+                    s.store_first(sums.add(column), s.add(s.load_first(sums.add(column), count), power), count);
+                }
+            }
+            for column in (0..columns).step_by(S::LANES) {
+                let count = columns - column;
+                let sum = s.load_first(sums.add(column), count);
+                let factor = if logarithm { log(s, sum) } else { s.div(s.splat(1.0), sum) };
+                s.store_first(sums.add(column), factor, count);
+            }
+            for row in 0..axis {
+                let to = output.add(row * inner);
+                for column in (0..columns).step_by(S::LANES) {
+                    let count = columns - column;
+                    let (value, factor) = (s.load_first(to.add(column), count), s.load_first(sums.add(column), count));
+                    let value = if logarithm { s.sub(value, factor) } else { scaled(s, value, factor) };
+                    s.store_first(to.add(column), value, count);
+                }
+            }
         }
     }
 }
@@ -216,7 +235,17 @@ mod tests {
     #[test]
     fn agrees_with_the_definition() {
         let mut random = Random::new(1);
-        for sizes in [[1, 1, 1], [3, 5, 1], [2, 37, 1], [2, 3, 21], [1, 40, 33], [7, 1000, 1], [0, 3, 2], [2, 16, 4]] {
+        for sizes in [
+            [1, 1, 1],
+            [3, 5, 1],
+            [2, 37, 1],
+            [2, 3, 21],
+            [1, 40, 33],
+            [7, 1000, 1],
+            [0, 3, 2],
+            [2, 16, 4],
+            [2, 9, 1030],
+        ] {
             let [outer, axis, inner] = sizes;
             let input: Vec<f32> = random.values(outer * axis * inner).iter().map(|x| x * 30.0).collect();
             for (isa, logarithm) in Isa::available().flat_map(|isa| [(isa, false), (isa, true)]) {
