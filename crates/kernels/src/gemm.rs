@@ -85,6 +85,24 @@ impl MatMulGeometry {
         }
     }
 
+    /// The product of a matrix and a column as one of a row and the transposed matrix, if the loops for few rows take that.
+    fn turned(&self) -> Option<Self> {
+        let turned = Self {
+            m: self.n,
+            n: self.m,
+            a_batch: self.b_batch,
+            a_row: self.b_column,
+            a_column: self.b_row,
+            b_batch: self.a_batch,
+            b_row: self.a_column,
+            b_column: self.a_row,
+            c_row: self.m,
+            ..*self
+        };
+        let suits = Small::suits(turned.m, turned.a_column, turned.b_row, turned.b_column);
+        (self.n == 1 && self.c_row == 1 && suits).then_some(turned)
+    }
+
     fn check(&self, a: usize, b: usize, c: usize) -> Result<usize, KernelError> {
         let batches = product("batch", &self.batch)?;
         product("c", &[batches, self.m, self.n])?;
@@ -289,6 +307,10 @@ pub fn matmul(
     }
     if epilogue.residual.is_none() && Small::suits(m, geometry.a_column, geometry.b_row, geometry.b_column) {
         small_matmul(isa, geometry, batches, a, b, c, epilogue);
+        return Ok(());
+    }
+    if let Some(turned) = geometry.turned().filter(|_| *epilogue == Epilogue::default()) {
+        small_matmul(isa, &turned, batches, b, a, c, epilogue);
         return Ok(());
     }
     let per_batch = matmul_scratch_len(isa, geometry) / batches;
