@@ -19,6 +19,7 @@ mod fuse_rotary;
 mod fuse_scatter;
 mod grow_states;
 mod lift_activations;
+mod lower_einsum;
 mod promote_halves;
 mod sink_transposes;
 mod split_quantizers;
@@ -66,6 +67,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_identities", run: drop_identities::run },
     // Early, because all other passes and the kernels know f32 only.
     Pass { name: "promote_halves", run: promote_halves::run },
+    // After the halves, because it takes f32 only, and before the passes that look at products and the Reshapes around them.
+    Pass { name: "lower_einsum", run: lower_einsum::run },
     // Anywhere: it depends on readers only.
     Pass { name: "drop_indices", run: drop_indices::run },
     // Before the elementwise groups, which would take Transposes for values that are read elsewhere.

@@ -10,6 +10,8 @@ mod blocked;
 mod bodies;
 #[path = "graphs/counts.rs"]
 mod counts;
+#[path = "graphs/einsum.rs"]
+mod einsum;
 #[path = "graphs/elementwise.rs"]
 mod elementwise;
 #[path = "graphs/initialisers.rs"]

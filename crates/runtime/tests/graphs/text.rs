@@ -41,6 +41,7 @@ impl Text {
             "Gather" | "MaxPool" | "RandomUniform" | "Slice" => "opset8",
             "HSwish" | "Interpolate" | "Swish" => "opset4",
             "CumSum" | "NonZero" => "opset3",
+            "Einsum" => "opset7",
             "GridSample" | "ROIAlign" => "opset9",
             "ScaledDotProductAttention" => "opset13",
             "Broadcast" | "ShapeOf" => "opset3",

@@ -1,0 +1,180 @@
+//! Writes contractions of data with a constant as products.
+//!
+//! Converters keep `tf.einsum` and `torch.einsum` of attention layers with their weights as Einsum. As a MatMul the constant
+//! is packed once, and the product takes the bias and the activation behind it.
+
+use std::sync::Arc;
+
+use ovir_graph::{Model, Node, NodeId, Source, Validated};
+use ovir_ops::OpVersion;
+use ovir_ops::matrix::einsum::{Einsum, Label, Subscript};
+use ovir_ops::matrix::matmul::{MatMul, MatMulAttributes};
+use ovir_ops::movement::transpose::Transpose;
+use ovir_ops::shape::reshape::{Reshape, ReshapeAttributes};
+use ovir_tensor::{ElementType, Tensor};
+
+use crate::chain::Uses;
+use crate::trace::Trace;
+
+const VERSION: OpVersion = OpVersion::new(1, (1, 16), (2, 2), (1, 1));
+
+/// Writes all such contractions as products; `None` if there is none.
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
+    let model = validated.model();
+    let uses = Uses::new(model);
+    let mut changed = model.clone();
+    let mut has_changed = false;
+    for (id, node) in model.iter() {
+        let Some(einsum) = node.operation.downcast_ref::<Einsum>() else { continue };
+        let product = match product(validated, &uses, node, einsum) {
+            Ok(product) => product,
+            Err(reason) => {
+                trace.declined(node, || reason.to_owned());
+                continue;
+            }
+        };
+        if replace(&mut changed, id, &product).is_some() {
+            trace.applied(node, || "becomes a product with a constant".to_owned());
+            has_changed = true;
+        }
+    }
+    (has_changed && changed.sort()).then_some(changed)
+}
+
+/// A contraction as a product.
+struct Product {
+    data: Source,
+    constant: Source,
+    /// The axes of the data that stay.
+    kept: usize,
+    /// The sizes that are summed over, in the order of the data.
+    summed: Vec<usize>,
+    /// The sizes that the constant adds.
+    added: Vec<usize>,
+    /// The order of the constant's axes: those that are summed over and then the others, or the reverse.
+    order: Vec<i64>,
+    /// Whether the constant's added axes come first.
+    is_turned: bool,
+}
+
+/// The product that a layer is, or why it is none.
+fn product(validated: &Validated, uses: &Uses, node: &Node, einsum: &Einsum) -> Result<Product, &'static str> {
+    let inference = validated.inference();
+    let ([first, second], [of_first, of_second]) = (&node.inputs[..], &einsum.inputs[..]) else {
+        return Err("has not two inputs");
+    };
+    let ((data, of_data), (constant, of_constant)) = match [first, second].map(|source| uses.is_constant(source.node)) {
+        [false, true] => ((*first, of_first), (*second, of_second)),
+        [true, false] => ((*second, of_second), (*first, of_first)),
+        _ => return Err("does not contract data with a constant"),
+    };
+    if [data, constant].iter().any(|source| inference.get(*source).element_type != ElementType::F32) {
+        return Err("is not one of f32");
+    }
+    let letters = |subscript: &Subscript| -> Option<Vec<u8>> {
+        let letter = |label: &Label| if let Label::Letter(letter) = label { Some(*letter) } else { None };
+        let letters = subscript.0.iter().map(letter).collect::<Option<Vec<u8>>>()?;
+        let is_single = |(at, letter): (usize, &u8)| !letters[..at].contains(letter);
+        letters.iter().enumerate().all(is_single).then_some(letters)
+    };
+    let (Some(of_data), Some(of_constant), Some(output)) =
+        (letters(of_data), letters(of_constant), letters(&einsum.output))
+    else {
+        return Err("has an ellipsis or takes a diagonal");
+    };
+    // What stays comes first in the data and in the output, and what is summed over stands in both inputs.
+    let kept = of_data.iter().zip(&output).take_while(|(a, b)| a == b).count();
+    let (of_kept, of_summed) = of_data.split_at(kept);
+    let of_added = &output[kept..];
+    let is_product = of_summed.iter().all(|letter| of_constant.contains(letter) && !output.contains(letter))
+        && of_kept.iter().all(|letter| !of_constant.contains(letter))
+        && of_added.iter().all(|letter| of_constant.contains(letter))
+        && of_constant.len() == of_summed.len() + of_added.len()
+        && !of_summed.is_empty()
+        && !of_added.is_empty();
+    if !is_product {
+        return Err("is not a product of rows of the data with the constant");
+    }
+    let unknown = "has sizes that are not known";
+    let sizes = inference.get(constant).shape.to_shape().ok_or(unknown)?;
+    let dims = inference.get(data).shape.dims().ok_or(unknown)?;
+    let place = |letter: &u8| of_constant.iter().position(|other| other == letter).ok_or(unknown);
+    let size = |letter: &u8| place(letter).and_then(|at| sizes.get(at).copied().ok_or(unknown));
+    let summed = of_summed.iter().map(size).collect::<Result<Vec<usize>, _>>()?;
+    let added = of_added.iter().map(size).collect::<Result<Vec<usize>, _>>()?;
+    if sizes.contains(&0) {
+        return Err("has no elements");
+    }
+    // A size of 1 is repeated, which a product does not do.
+    if dims.len() != of_data.len() || dims[kept..].iter().zip(&summed).any(|(dim, size)| dim.get() != Some(*size)) {
+        return Err(unknown);
+    }
+    let is_turned = place(&of_added[0])? == 0;
+    let letters: Vec<&u8> = match is_turned {
+        true => of_added.iter().chain(of_summed).collect(),
+        false => of_summed.iter().chain(of_added).collect(),
+    };
+    let order = letters.into_iter().map(|letter| place(letter).map(|at| at as i64)).collect::<Result<Vec<i64>, _>>()?;
+    Ok(Product { data, constant, kept, summed, added, order, is_turned })
+}
+
+/// Puts a product in the place of a layer; `None` if it cannot be written.
+fn replace(changed: &mut Model, id: NodeId, product: &Product) -> Option<()> {
+    let old = changed.nodes[id.index()].clone();
+    let name = &old.friendly_name;
+    let mut new: Vec<Node> = Vec::new();
+    let first = changed.nodes.len();
+    let mut add = |node: Node| {
+        new.push(node);
+        Source { node: NodeId((first + new.len()) as u32 - 1), port: 0 }
+    };
+    let integers =
+        |name: String, values: &[i64]| Some(Node::constant(name, Tensor::from_slice(values, [values.len()]).ok()?));
+    let (summed, added) = (whole(&product.summed)?, whole(&product.added)?);
+    let kept = || std::iter::repeat_n(0, product.kept);
+    let (mut data, mut constant) = (product.data, product.constant);
+    if product.summed.len() > 1 {
+        let pattern = add(integers(format!("{name}/rows"), &kept().chain([summed]).collect::<Vec<i64>>())?);
+        data = add(reshape(format!("{name}/data"), data, pattern));
+    }
+    if !product.order.is_sorted() {
+        let order = add(integers(format!("{name}/order"), &product.order)?);
+        let inputs = vec![constant, order];
+        constant = add(Node::new(format!("{name}/turned"), "Transpose", VERSION, Arc::new(Transpose), inputs, 1));
+    }
+    if product.order.len() > 2 {
+        let matrix = if product.is_turned { [added, summed] } else { [summed, added] };
+        let pattern = add(integers(format!("{name}/matrix"), &matrix)?);
+        constant = add(reshape(format!("{name}/constant"), constant, pattern));
+    }
+    let attributes = MatMulAttributes { transpose_a: false, transpose_b: product.is_turned };
+    let mut last =
+        Node::new(name.as_str(), "MatMul", VERSION, Arc::new(MatMul { attributes }), vec![data, constant], 1);
+    if product.added.len() > 1 {
+        last.friendly_name = format!("{name}/product");
+        let value = add(last);
+        let sizes = product.added.iter().map(|size| i64::try_from(*size)).collect::<Result<Vec<i64>, _>>().ok()?;
+        let pattern = add(integers(format!("{name}/sizes"), &kept().chain(sizes).collect::<Vec<i64>>())?);
+        last = reshape(name.clone(), value, pattern);
+    }
+    last.outputs.clone_from(&old.outputs);
+    last.location.clone_from(&old.location);
+    if let Some(location) = &mut last.location {
+        // Its ports declare what the contraction reads.
+        (location.inputs, location.outputs) = Default::default();
+    }
+    changed.nodes.extend(new);
+    changed.nodes[id.index()] = last;
+    Some(())
+}
+
+/// The elements of all sizes together.
+fn whole(sizes: &[usize]) -> Option<i64> {
+    i64::try_from(sizes.iter().try_fold(1usize, |total, size| total.checked_mul(*size))?).ok()
+}
+
+/// A Reshape, to which 0 means the size that the data has there.
+fn reshape(name: String, data: Source, pattern: Source) -> Node {
+    let attributes = ReshapeAttributes { special_zero: true };
+    Node::new(name, "Reshape", VERSION, Arc::new(Reshape { attributes }), vec![data, pattern], 1)
+}
