@@ -172,7 +172,7 @@ fn split(dims: &[Dim], depth_first: bool) -> (&[Dim], Option<Dim>, Dim) {
     }
 }
 
-/// Sums in f64 (integers modulo 2^128), rounded once.
+/// Sums in f64 (integers modulo 2^64), rounded once.
 fn multiply<T: Number>(geometry: &Geometry, a: &[T], b: &[T], target: &mut [T]) {
     let Geometry { rows, columns, depth, a_strides, b_strides, .. } = *geometry;
     let mut matrices = 0;
@@ -199,15 +199,20 @@ fn multiply<T: Number>(geometry: &Geometry, a: &[T], b: &[T], target: &mut [T]) 
                     }
                     out.iter_mut().zip(sums).for_each(|(t, s)| *t = T::from_f64(s));
                 } else {
-                    let mut sums = [0i128; COLUMNS];
+                    let mut sums = [0i64; COLUMNS];
                     for k in 0..depth {
-                        let x = a[a_row + k * a_strides.1].to_i128();
+                        let x = a[a_row + k * a_strides.1].to_i128() as i64;
+                        let b_row = b_column + k * b_strides.0;
+                        let add = |sum: &mut i64, y: T| *sum = sum.wrapping_add(x.wrapping_mul(y.to_i128() as i64));
+                        if b_strides.1 == 1 {
+                            sums.iter_mut().zip(&b[b_row..b_row + count]).for_each(|(sum, y)| add(sum, *y));
+                            continue;
+                        }
                         for (j, sum) in sums[..count].iter_mut().enumerate() {
-                            let y = b[b_column + k * b_strides.0 + j * b_strides.1].to_i128();
-                            *sum = sum.wrapping_add(x.wrapping_mul(y));
+                            add(sum, b[b_row + j * b_strides.1]);
                         }
                     }
-                    out.iter_mut().zip(sums).for_each(|(t, s)| *t = T::from_i128(s));
+                    out.iter_mut().zip(sums).for_each(|(t, s)| *t = T::from_i128(s.into()));
                 }
             }
         }

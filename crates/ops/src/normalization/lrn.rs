@@ -14,11 +14,11 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, Shape, SmallVec, dispatch};
+use ovir_tensor::{ElementClass, dispatch};
 
 use crate::common::axes::{infer_axes, read_axes};
-use crate::common::broadcast::for_each_offset;
 use crate::common::elementwise::{infer_unary, unsupported};
+use crate::common::memory::{filled, widened};
 use crate::common::number::Number;
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation};
 
@@ -70,15 +70,21 @@ impl Operation for Lrn {
         let mut output = context.output(0, shape)?;
         dispatch!(element_type, T in [float] => {
             let (source, target) = (input.slice::<T>()?, output.slice_mut::<T>()?);
-            for_each_index(shape, |position, index| {
-                let mut squares = 0.0;
-                for_each_neighbour(shape, index, &axes, reach, |offset| {
-                    let x = Number::to_f64(source[offset]);
-                    squares += x * x;
-                });
-                let divisor = (bias + scale * squares).powf(beta);
-                target[position] = T::from_f64(Number::to_f64(source[position]) / divisor);
-            });
+            let mut squares = widened(source)?;
+            squares.iter_mut().for_each(|x| *x *= *x);
+            let mut sums = filled(squares.len())?;
+            for axis in axes {
+                // The sum over a box is that along one axis after the other.
+                let inner = shape[axis + 1..].iter().product();
+                add_neighbours(&squares, [shape[axis], inner], reach, &mut sums);
+                std::mem::swap(&mut squares, &mut sums);
+            }
+            for ((target, source), squares) in target.iter_mut().zip(source).zip(squares) {
+                let base = bias + scale * squares;
+                // The exponent that networks have is a product of roots.
+                let divisor = if beta == 0.75 { base.sqrt() * base.sqrt().sqrt() } else { base.powf(beta) };
+                *target = T::from_f64(Number::to_f64(*source) / divisor);
+            }
             Ok(())
         } else { Err(unsupported(element_type)) })
     }
@@ -96,35 +102,22 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
     Arc::new(Lrn { attributes })
 }
 
-/// Visits all positions of a dense tensor in row-major order with their indices.
-fn for_each_index(shape: &Shape, mut visit: impl FnMut(usize, &[usize])) {
-    let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, shape.rank());
-    for position in 0..shape.elements() {
-        visit(position, &index);
-        for axis in (0..shape.rank()).rev() {
-            index[axis] += 1;
-            if index[axis] < shape[axis] {
-                break;
+/// Adds to each element of `[outer, size, inner]` those that lie at most `reach` from it along the middle axis.
+fn add_neighbours(values: &[f64], [size, inner]: [usize; 2], reach: usize, sums: &mut [f64]) {
+    let lines = (size * inner).max(1);
+    for (values, sums) in values.chunks_exact(lines).zip(sums.chunks_exact_mut(lines)) {
+        for (at, sums) in sums.chunks_exact_mut(inner).enumerate() {
+            let around = at.saturating_sub(reach)..at.saturating_add(reach).saturating_add(1).min(size);
+            if let [sum] = sums {
+                *sum = values[around].iter().sum();
+                continue;
             }
-            index[axis] = 0;
+            sums.fill(0.0);
+            for line in values.chunks_exact(inner).take(around.end).skip(around.start) {
+                sums.iter_mut().zip(line).for_each(|(sum, value)| *sum += value);
+            }
         }
     }
-}
-
-/// Visits the offsets of the elements that lie at most `reach` from `index` along each of the axes.
-fn for_each_neighbour(shape: &Shape, index: &[usize], axes: &[usize], reach: usize, mut visit: impl FnMut(usize)) {
-    let strides = shape.strides();
-    let (mut sizes, mut steps) = (Shape::default(), SmallVec::<[usize; 8]>::new());
-    let mut start = 0;
-    for axis in 0..shape.rank() {
-        let low = if axes.contains(&axis) { index[axis].saturating_sub(reach) } else { index[axis] };
-        start += low * strides[axis];
-        if axes.contains(&axis) {
-            sizes.push(index[axis].saturating_add(reach).saturating_add(1).min(shape[axis]) - low);
-            steps.push(strides[axis]);
-        }
-    }
-    for_each_offset(&sizes, [&steps], |[offset]| visit(start + offset));
 }
 
 #[cfg(test)]
@@ -158,6 +151,33 @@ mod tests {
         let case = Case::new("LRN", "opset1").attribute("alpha", "1").attribute("beta", "0.5");
         let case = case.attribute("bias", "0").attribute("size", "3");
         assert_eq!(case.run(&[data, tensor::<i64>(&[], [0])]).unwrap()[0], tensor(&[1f32; 4], [2, 2]));
+    }
+
+    #[test]
+    fn boxes_of_a_volume() {
+        let shape = [2usize, 3, 4, 5];
+        let data: Vec<f32> = (0..120).map(|i| ((i * 37) % 23) as f32 - 11.0).collect();
+        for (axes, beta) in [(vec![1i64], "0.75"), (vec![3, 1], "0.75"), (vec![1, 2, 3], "0.6"), (vec![0, 3], "2")] {
+            let case = Case::new("LRN", "opset1").attribute("alpha", "0.5").attribute("beta", beta);
+            let case = case.attribute("bias", "1.5").attribute("size", "3");
+            let inputs = [tensor(&data, shape), tensor(&axes, [axes.len()])];
+            let output = case.run(&inputs).unwrap();
+            let place = |index: usize| [index / 60, index / 20 % 3, index / 5 % 4, index % 5];
+            for (index, value) in output[0].slice::<f32>().unwrap().iter().enumerate() {
+                let is_near = |other: &usize| {
+                    (0..4).all(|axis| {
+                        let distance = place(index)[axis].abs_diff(place(*other)[axis]);
+                        distance <= usize::from(axes.contains(&(axis as i64)))
+                    })
+                };
+                let squares: f64 = (0..120).filter(is_near).map(|other| f64::from(data[other]).powi(2)).sum();
+                let scale = 0.5 / 3f64.powi(axes.len() as i32);
+                let expected = f64::from(data[index]) / (1.5 + scale * squares).powf(beta.parse().unwrap());
+                assert!((f64::from(*value) - expected).abs() <= 1e-7 * expected.abs(), "{axes:?} {index}");
+            }
+        }
+        let empty = [tensor::<f32>(&[], [2, 0, 3]), tensor(&[1i64], [1])];
+        assert_eq!(case("3").run(&empty).unwrap()[0], empty[0]);
     }
 
     #[test]
