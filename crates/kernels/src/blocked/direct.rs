@@ -6,7 +6,8 @@
 //!
 //! A kernel with a depth is a sum of kernels of planes: each tap along the depth adds the products of one input plane to what
 //! the output holds, and the last one that lies inside the input applies bias and activation. A plain input is copied with
-//! its channels inside of its depth, so that the taps along the depth are channels.
+//! its channels inside of its depth, so that the taps along the depth are channels; or window by window, where windows do not
+//! overlap.
 
 use super::{BLOCK, blocked_len, window};
 use crate::convolution::ConvolutionEpilogue;
@@ -233,8 +234,9 @@ impl BlockedConvolution {
 #[must_use]
 pub fn blocked_convolution_scratch_len(geometry: &ConvolutionGeometry, input: BlockedInput) -> usize {
     if input == BlockedInput::Plain && has_patches(geometry) {
-        let view = geometry.plane();
-        return blocked_len(view.batch, patch_len(geometry), view.output[0].saturating_mul(view.output[1]));
+        let (view, depth) = (geometry.plane(), geometry.depth());
+        let positions = depth.output.saturating_mul(view.output[0]).saturating_mul(view.output[1]);
+        return blocked_len(view.batch, patch_len(geometry), positions);
     }
     match (input, padded(geometry)) {
         (BlockedInput::Plain, Some(covered)) => {
@@ -281,44 +283,57 @@ fn padded(geometry: &ConvolutionGeometry) -> Option<[usize; 3]> {
 /// Values of one window.
 fn patch_len(geometry: &ConvolutionGeometry) -> usize {
     let [_, _, inputs, high, wide] = geometry.channels_and_kernel();
-    inputs * high * wide
+    inputs * geometry.depth().taps * high * wide
 }
 
 /// Whether windows do not overlap, so that a copy window by window is no larger than the input, and are worth it.
 fn has_patches(geometry: &ConvolutionGeometry) -> bool {
-    let view = geometry.plane();
     let [groups, _, _, high, wide] = geometry.channels_and_kernel();
-    let is_apart = (0..2).all(|axis| view.stride[axis] >= [high, wide][axis] && view.dilation[axis] == 1);
-    groups == 1 && is_apart && !geometry.has_depth() && patch_len(geometry) >= SHORTEST_PATCH
+    let (view, depth) = (geometry.plane(), geometry.depth());
+    let axes = [depth, view.axis(0, high), view.axis(1, wide)];
+    let is_apart = axes.iter().all(|axis| axis.stride >= axis.taps && (axis.dilation == 1 || axis.taps == 1));
+    groups == 1 && is_apart && patch_len(geometry) >= SHORTEST_PATCH
 }
 
-/// Copies the windows of a plain input into blocks, each value of a window as a channel of its own: taps first, then
-/// channels, as weights have them.
+/// Copies the windows of a plain input into blocks, each value of a window as a channel of its own: taps of planes first, then
+/// those along the depth, then channels, as weights have them.
 fn copy_patches(geometry: &ConvolutionGeometry, input: &[f32], output: &mut [f32]) {
-    let view = geometry.plane();
+    let (view, depth) = (geometry.plane(), geometry.depth());
     let [_, _, inputs, _, wide] = geometry.channels_and_kernel();
-    let ([lines, columns], positions, len) = (view.input, view.output[0] * view.output[1], patch_len(geometry));
-    let (blocks, is_inside) = (len.div_ceil(BLOCK), is_inside(geometry));
+    let ([lines, columns], len) = (view.input, patch_len(geometry));
+    let positions = depth.output * view.output[0] * view.output[1];
+    let is_whole = depth.whole();
+    let is_inside = is_inside(geometry) && is_whole.start == 0 && is_whole.end >= depth.output;
+    let blocks = len.div_ceil(BLOCK);
     let work = nanoseconds_for_bytes(output.len().saturating_mul(8));
     parallel_chunks_mut(output, positions * BLOCK, work, |first, chunks| {
         for (offset, chunk) in chunks.chunks_exact_mut(positions * BLOCK).enumerate() {
             let (image, block) = ((first + offset) / blocks, (first + offset) % blocks);
             // Lanes beyond the window repeat its last value, which nobody reads.
             let elements: [usize; BLOCK] = std::array::from_fn(|lane| (block * BLOCK + lane).min(len - 1));
-            let taps = elements.map(|element| [element / inputs / wide, element / inputs % wide]);
-            let planes = elements.map(|element| (image * inputs + element % inputs) * lines * columns);
-            let steps: [usize; BLOCK] =
-                std::array::from_fn(|lane| planes[lane] + taps[lane][0] * columns + taps[lane][1]);
+            let (channels, places) =
+                (elements.map(|element| element % inputs), elements.map(|element| element / inputs));
+            let deep = places.map(|place| place % depth.taps);
+            let taps = places.map(|place| [place / depth.taps / wide, place / depth.taps % wide]);
+            let planes = channels.map(|channel| (image * inputs + channel) * depth.input * lines * columns);
+            let steps: [usize; BLOCK] = std::array::from_fn(|lane| {
+                planes[lane] + (deep[lane] * lines + taps[lane][0]) * columns + taps[lane][1]
+            });
             for (position, lanes) in chunk.chunks_exact_mut(BLOCK).enumerate() {
-                let [y, x] = [position / view.output[1], position % view.output[1]];
+                let [line, x] = [position / view.output[1], position % view.output[1]];
+                let [z, y] = [line / view.output[0], line % view.output[0]];
                 if is_inside {
-                    let window = &input[y * view.stride[0] * columns + x * view.stride[1]..];
+                    let first = (z * depth.stride * lines + y * view.stride[0]) * columns + x * view.stride[1];
+                    let window = &input[first..];
                     lanes.iter_mut().zip(&steps).for_each(|(target, step)| *target = window[*step]);
                     continue;
                 }
-                for ((target, plane), [down, right]) in lanes.iter_mut().zip(&planes).zip(&taps) {
-                    let place = view.at(0, y, *down).zip(view.at(1, x, *right));
-                    *target = place.map_or(0.0, |(y, x)| input[plane + y * columns + x]);
+                let inside = depth.inside(z);
+                for (lane, target) in lanes.iter_mut().enumerate() {
+                    let [down, right] = taps[lane];
+                    let plane = inside.contains(&deep[lane]).then(|| depth.place(z, deep[lane]));
+                    let place = plane.zip(view.at(0, y, down).zip(view.at(1, x, right)));
+                    *target = place.map_or(0.0, |(z, (y, x))| input[planes[lane] + (z * lines + y) * columns + x]);
                 }
             }
         }
@@ -383,7 +398,7 @@ pub fn blocked_convolution(
         return Err(KernelError::invalid("weights", "packed for another shape"));
     }
     check_geometry(geometry, weights.input)?;
-    let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
+    let (plane, mut positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
     let input_len = match weights.input {
         BlockedInput::Plain => geometry.input_len(),
         BlockedInput::Blocked => blocked_len(view.batch, inputs, depth.input.saturating_mul(plane)),
@@ -403,7 +418,11 @@ pub fn blocked_convolution(
         let copy = &mut scratch[..blocked_convolution_scratch_len(geometry, layout)];
         copy_patches(geometry, input, copy);
         (input, layout, taps, inputs) = (copy, BlockedInput::Blocked, [1, 1], patch_len(geometry));
-        view = PlaneView { input: view.output, stride: [1, 1], dilation: [1, 1], pad: [0, 0], ..view };
+        // The planes of a depth follow each other, line by line.
+        let output = [depth.output * view.output[0], view.output[1]];
+        view = PlaneView { input: output, output, stride: [1, 1], dilation: [1, 1], pad: [0, 0], ..view };
+        depth = AxisView { input: 1, output: 1, taps: 1, stride: 1, dilation: 1, pad: 0 };
+        positions = output[0] * output[1];
         is_dense = false;
     } else if let (BlockedInput::Plain, Some(covered)) = (layout, padded(geometry)) {
         let copy = &mut scratch[..blocked_convolution_scratch_len(geometry, layout)];

@@ -167,6 +167,14 @@ proptest! {
                 check(&mut random, &geometry, Some(BlockedInput::Plain));
             }
         }
+        // Windows that do not overlap.
+        let kernel = [random.between(1, 3), random.between(3, 5), random.between(3, 5)];
+        let stride = kernel.map(|taps| taps + random.between(0, 1));
+        let size = kernel.map(|taps| random.between(taps, 3 * taps + 1));
+        let pad = [random.between(0, 2), random.between(0, 2), 0];
+        let inputs = random.between(1, 5);
+        let geometry = ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, [1; 3], pad, pad).unwrap();
+        check(&mut random, &geometry, Some(BlockedInput::Plain));
     }
 
     #[test]
