@@ -74,3 +74,34 @@ macro_rules! half_number {
     };
 }
 half_number!(f16, bf16);
+
+/// A number that is ordered as elements of some types are.
+pub(crate) trait Key: Copy + Ord + Default {
+    /// The key of a floating-point number, or of an integer as such. NaN is above everything, and zeros are equal.
+    fn of_float(value: f64) -> Self;
+    /// The key of an integer.
+    fn of_integer(value: i128) -> Self;
+}
+
+macro_rules! keys {
+    ($($key:ident: $float:ty),*) => {
+        $(impl Key for $key {
+            fn of_float(value: f64) -> Self {
+                let bits = (value as $float + 0.0).to_bits() as $key;
+                let ordered = bits ^ ((bits >> ($key::BITS - 1)) & $key::MAX);
+                if value.is_nan() { $key::MAX } else { ordered }
+            }
+            fn of_integer(value: i128) -> Self { value as $key }
+        })*
+    };
+}
+keys!(i32: f32, i64: f64);
+
+impl Key for i128 {
+    fn of_float(value: f64) -> Self {
+        i64::of_float(value).into()
+    }
+    fn of_integer(value: i128) -> Self {
+        value
+    }
+}
