@@ -16,12 +16,15 @@
 //! equals NaN and is the largest number; the specification does not say.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ovir_tensor::{Dim, ElementClass, ElementType, PartialShape, Shape, TensorView, TensorViewMut, dispatch};
 
 use crate::common::elementwise::unsupported;
 use crate::common::movement::{Cell, Strided, copy_strided, dispatch_cell, known_axis};
+use crate::common::number::{Key, Number};
 use crate::condition::non_zero::check_index_type;
 use crate::infer::normalize_axis;
 use crate::sort::top_k::total_order;
@@ -124,6 +127,12 @@ impl Operation for Unique {
             let (source, target) = (C::source(&data), C::target(values));
             let to = Strided::dense(&[outer, count, inner]).strides;
             let from = Strided::dense(&[outer, size, inner]).strides;
+            if outer == 1 {
+                for (slice, target) in groups.first.iter().zip(target.chunks_exact_mut(inner.max(1))) {
+                    target.clone_from_slice(&source[slice * inner..][..inner]);
+                }
+                return Ok(());
+            }
             for (place, slice) in groups.first.iter().enumerate() {
                 let from = Strided { offset: slice * inner, strides: from.clone() };
                 let to = Strided { offset: place * inner, strides: to.clone() };
@@ -179,8 +188,31 @@ impl Unique {
         }
         dispatch!(data.element_type(), T in [native] => {
             let values = data.slice::<T>()?;
+            if slices.outer == 1 && slices.inner == 1 {
+                return self.group_elements(values);
+            }
             self.group(slices, |a, b| slices.compare(a, b, |i, j| total_order(values[i], values[j])))
         } else { Err(unsupported(data.element_type())) })
+    }
+
+    /// Groups of single elements, found by what equal ones have in common.
+    fn group_elements<T: Number>(&self, values: &[T]) -> OpResult<Groups> {
+        let mut groups = Groups { first: Vec::new(), inverse: reserved(values.len())?, counts: Vec::new() };
+        let mut found: HashMap<i64, usize, RandomState> = HashMap::default();
+        for (i, value) in values.iter().enumerate() {
+            let key = if T::IS_FLOAT { i64::of_float(value.to_f64()) } else { value.to_i128() as i64 };
+            let group = *found.entry(key).or_insert(groups.first.len());
+            if group == groups.first.len() {
+                groups.first.push(i);
+                groups.counts.push(0);
+            }
+            groups.counts[group] += 1;
+            groups.inverse.push(group);
+        }
+        if self.attributes.sorted {
+            groups.order_by(|a, b| total_order(values[a], values[b]))?;
+        }
+        Ok(groups)
     }
 
     fn group(&self, slices: Slices, compare: impl Fn(usize, usize) -> Ordering) -> OpResult<Groups> {
@@ -199,17 +231,18 @@ impl Unique {
             groups.counts[group] += 1;
         }
         if !self.attributes.sorted {
-            groups.order_by_occurrence()?;
+            groups.order_by(|a, b| a.cmp(&b))?;
         }
         Ok(groups)
     }
 }
 
 impl Groups {
-    fn order_by_occurrence(&mut self) -> OpResult {
+    /// Orders groups by their first slices, which no two have in common.
+    fn order_by(&mut self, compare: impl Fn(usize, usize) -> Ordering) -> OpResult {
         let mut order = reserved(self.first.len())?;
         order.extend(0..self.first.len());
-        order.sort_unstable_by_key(|group: &usize| self.first[*group]);
+        order.sort_unstable_by(|a: &usize, b: &usize| compare(self.first[*a], self.first[*b]));
         let mut place = reserved(order.len())?;
         place.resize(order.len(), 0);
         for (new, old) in order.iter().enumerate() {
@@ -276,6 +309,29 @@ mod tests {
         assert_eq!(none[0].shape().to_vec(), [0]);
         let nan = case("true").run(&[tensor(&[f32::NAN, 1.0, f32::NAN], [3])]).unwrap();
         assert_eq!(nan[3], tensor(&[1i64, 2], [2]));
+    }
+
+    #[test]
+    fn elements_are_grouped_as_slices_are() {
+        let special = [0.0, -0.0, f32::NAN, -f32::NAN, f32::INFINITY, -1.5];
+        let floats: Vec<f32> =
+            (0..200).map(|i| if i % 3 == 0 { special[i / 3 % 6] } else { (i * i % 41) as f32 }).collect();
+        let integers: Vec<u64> = (0..200).map(|i| u64::MAX - i * i % 53 * (1 << 58)).collect();
+        for sorted in ["true", "false"] {
+            for data in [tensor(&floats, [200]), tensor(&integers, [200])] {
+                // Along an axis slices are compared; pairs with the same second element are as their first ones.
+                let flat = case(sorted).run(std::slice::from_ref(&data)).unwrap();
+                let pairs = match data.element_type() {
+                    ovir_tensor::ElementType::F32 => {
+                        tensor(&floats.iter().flat_map(|v| [*v, 1.0]).collect::<Vec<_>>(), [200, 2])
+                    }
+                    _ => tensor(&integers.iter().flat_map(|v| [*v, 1]).collect::<Vec<_>>(), [200, 2]),
+                };
+                let along = case(sorted).run(&[pairs, tensor(&[0i64], [])]).unwrap();
+                assert_eq!(flat[1..], along[1..]);
+                assert_eq!(flat[0].elements() * 2, along[0].elements());
+            }
+        }
     }
 
     #[test]
