@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, ElementType, SmallVec, dispatch, packed};
+use ovir_tensor::{ElementClass, ElementType, Shape, SmallVec, dispatch};
 
 use super::fake_quantize::{may_broadcast_to, misfit};
 use crate::common::broadcast::{broadcast_shapes, broadcast_strides, for_each_offset};
@@ -96,18 +96,26 @@ impl Operation for FakeConvert {
             }
         }
         let strides = broadcast_strides(scale.shape(), shape);
+        // Innermost axes along which the scale stays the same are a run.
+        let repeated = strides.iter().rev().take_while(|stride| **stride == 0).count();
+        let (outer, inner) = shape.split_at(shape.rank() - repeated);
+        let run = inner.iter().product::<usize>();
+        let (outer, strides) = (Shape::from(outer), &strides[..outer.len()]);
         let element_type = data.element_type();
+        let format = Format::of(self.attributes.destination_type);
         let mut output = context.output(0, shape)?;
         dispatch!(element_type, T in [float] => {
             let (values, scales, target) = (data.slice::<T>()?, scale.slice::<T>()?, output.slice_mut::<T>()?);
             let shifts = shift.map(|s| s.slice::<T>()).transpose()?;
-            let mut position = 0;
-            for_each_offset(shape, [&strides], |[i]| {
-                let narrow = |value: T| Number::to_f64(value) as f32;
-                let shift = shifts.map_or(0.0, |shifts| narrow(shifts[i]));
-                let value = self.rounded(narrow(values[position]), narrow(scales[i]), shift);
-                target[position] = T::from_f64(f64::from(value));
-                position += 1;
+            let narrow = |value: T| Number::to_f64(value) as f32;
+            let mut runs = values.chunks_exact(run.max(1)).zip(target.chunks_exact_mut(run.max(1)));
+            for_each_offset(&outer, [strides], |[i]| {
+                let Some((values, target)) = runs.next() else { return };
+                let (scale, shift) = (narrow(scales[i]), shifts.map_or(0.0, |shifts| narrow(shifts[i])));
+                for (target, value) in target.iter_mut().zip(values) {
+                    let rounded = (format.nearest(narrow(*value) * scale - shift) + shift) / scale;
+                    *target = T::from_f64(f64::from(rounded));
+                }
             });
             Ok(())
         } else { Err(unsupported(element_type)) })
@@ -118,14 +126,52 @@ impl Operation for FakeConvert {
     }
 }
 
-impl FakeConvert {
-    fn rounded(&self, value: f32, scale: f32, shift: f32) -> f32 {
-        let (element_type, largest) = match self.attributes.destination_type {
-            FakeConvertType::F8e4m3 => (ElementType::F8e4m3, 448.0),
-            FakeConvertType::F8e5m2 => (ElementType::F8e5m2, 57344.0),
-        };
-        let moved = (value * scale - shift).clamp(-largest, largest);
-        (packed::decode(element_type, packed::encode(element_type, moved)) + shift) / scale
+/// What rounding to a floating-point type needs to know of it.
+#[derive(Clone, Copy)]
+struct Format {
+    /// The bits of an f32's fraction that the type does not have.
+    dropped: u32,
+    /// The smallest number with all bits of its fraction.
+    least_normal: f32,
+    /// The number whose last place, as an f32, is the smallest number of the type.
+    anchor: f32,
+    /// The largest number.
+    largest: f32,
+}
+
+impl Format {
+    // The smallest numbers are 2^-24, 2^-9 and 2^-16.
+    const F16: Format = Format { dropped: 13, least_normal: 6.103_515_6e-5, anchor: 0.5, largest: 65504.0 };
+    const F8E4M3: Format = Format { dropped: 20, least_normal: 0.015_625, anchor: 16_384.0, largest: 448.0 };
+    const F8E5M2: Format = Format { dropped: 21, least_normal: 6.103_515_6e-5, anchor: 128.0, largest: 57344.0 };
+
+    fn of(destination: FakeConvertType) -> Format {
+        match destination {
+            FakeConvertType::F8e4m3 => Format::F8E4M3,
+            FakeConvertType::F8e5m2 => Format::F8E5M2,
+        }
+    }
+
+    /// The nearest number to a positive one that is not larger than all, halves to even.
+    #[inline]
+    fn rounded(self, magnitude: f32) -> f32 {
+        let bits = magnitude.to_bits();
+        let is_odd = (bits >> self.dropped) & 1;
+        let carried = bits + ((1 << (self.dropped - 1)) - 1) + is_odd;
+        let normal = f32::from_bits(carried >> self.dropped << self.dropped);
+        // The sum has no place for less than the smallest number.
+        let subnormal = (magnitude + self.anchor) - self.anchor;
+        if magnitude < self.least_normal { subnormal } else { normal }
+    }
+
+    /// The number that a value becomes, which is rounded to f16 before, as conversions to these types are.
+    #[inline]
+    fn nearest(self, value: f32) -> f32 {
+        let magnitude = value.abs();
+        let within = if magnitude < self.largest { magnitude } else { self.largest };
+        let rounded = self.rounded(Format::F16.rounded(within));
+        let kept = if value.is_nan() { value } else { rounded };
+        kept.copysign(value)
     }
 }
 
@@ -135,8 +181,9 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 
 #[cfg(test)]
 mod tests {
+    use super::{FakeConvertType, Format};
     use crate::testing::{Case, tensor};
-    use ovir_tensor::f16;
+    use ovir_tensor::{ElementType, f16, packed};
     use pretty_assertions::assert_eq;
 
     fn case(destination: &str) -> Case {
@@ -152,6 +199,43 @@ mod tests {
         assert_eq!(output[0], tensor(&[1f32, 20.0, 448.0, -57344.0, 57344.0, 0.0014648438, 0.0], [7]));
         let output = case("f8e5m2").run(&[tensor(&[f32::NAN], [1]), tensor(&[1f32], [1])]).unwrap();
         assert!(output[0].slice::<f32>().unwrap()[0].is_nan());
+    }
+
+    #[test]
+    fn rounding_is_that_of_the_types() {
+        for (destination, element_type, largest) in [
+            (FakeConvertType::F8e4m3, ElementType::F8e4m3, 448.0),
+            (FakeConvertType::F8e5m2, ElementType::F8e5m2, 57344.0),
+        ] {
+            let format = Format::of(destination);
+            for value in (0..1u32 << 20).map(|bits| f32::from_bits(bits << 12 | bits & 1)) {
+                let clamped = value.clamp(-largest, largest);
+                let expected = packed::decode(element_type, packed::encode(element_type, clamped));
+                let found = format.nearest(value);
+                let is_same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+                assert!(is_same, "{value:e} becomes {found:e}, not {expected:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn runs_have_one_scale() {
+        let data: Vec<f32> = (0..24).map(|i| i as f32 * 0.37 - 3.0).collect();
+        for shape in [[2usize, 3, 4], [2, 1, 1], [1, 3, 1], [1, 1, 4], [2, 3, 1], [1, 1, 1]] {
+            let count = shape.iter().product();
+            let scales: Vec<f32> = (0..count).map(|i| 1.0 + i as f32).collect();
+            let shifts: Vec<f32> = (0..count).map(|i| i as f32 * 0.5).collect();
+            let inputs = [tensor(&data, [2, 3, 4]), tensor(&scales, shape), tensor(&shifts, shape)];
+            let output = case("f8e4m3").run(&inputs).unwrap();
+            let format = Format::of(FakeConvertType::F8e4m3);
+            for (index, value) in output[0].slice::<f32>().unwrap().iter().enumerate() {
+                let place = [index / 12, index / 4 % 3, index % 4];
+                let at = (0..3).fold(0, |at, axis| at * shape[axis] + place[axis] % shape[axis]);
+                assert_eq!(*value, (format.nearest(data[index] * scales[at] - shifts[at]) + shifts[at]) / scales[at]);
+            }
+        }
+        let empty = [tensor::<f32>(&[], [2, 0]), tensor(&[1f32], [1])];
+        assert_eq!(case("f8e4m3").run(&empty).unwrap()[0], empty[0]);
     }
 
     #[test]
