@@ -22,6 +22,9 @@ use crate::common::number::Number;
 use crate::infer::normalize_axis;
 use crate::{Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
 
+/// Lines that are summed side by side.
+const TOGETHER: usize = 4;
+
 /// The definition of CumSum.
 pub static CUM_SUM: OpDef = OpDef {
     type_name: "CumSum",
@@ -88,23 +91,66 @@ impl Operation for CumSum {
         }
         dispatch!(element_type, T in [numeric] => {
             let (source, target) = (input.slice::<T>()?, output.slice_mut::<T>()?);
+            let mut lines = Lines { source, target, length, stride, exclusive, reverse };
+            let mut starts = [0; TOGETHER];
+            let mut count = 0;
             slices.for_each(|start| {
-                let (mut float, mut integer) = (0f64, 0i128);
-                for step in 0..length {
-                    let i = start + stride * if reverse { length - 1 - step } else { step };
-                    let before = if <T as Number>::IS_FLOAT { T::from_f64(float) } else { T::from_i128(integer) };
-                    float += Number::to_f64(source[i]);
-                    integer = integer.wrapping_add(source[i].to_i128());
-                    let after = if <T as Number>::IS_FLOAT { T::from_f64(float) } else { T::from_i128(integer) };
-                    target[i] = if exclusive { before } else { after };
+                starts[count] = start;
+                count += 1;
+                if count == TOGETHER {
+                    lines.sum(starts);
+                    count = 0;
                 }
             });
+            starts[..count].iter().for_each(|start| lines.sum([*start]));
             Ok(())
         } else { Err(unsupported(element_type)) })
     }
 
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(3)
+    }
+}
+
+/// Lines of elements that are summed. The sums of one line wait for each other, those of several do not.
+struct Lines<'a, T> {
+    source: &'a [T],
+    target: &'a mut [T],
+    length: usize,
+    stride: usize,
+    exclusive: bool,
+    reverse: bool,
+}
+
+impl<T: Number> Lines<'_, T> {
+    fn sum<const COUNT: usize>(&mut self, starts: [usize; COUNT]) {
+        match (self.exclusive, self.reverse) {
+            (false, false) => self.sum_as::<COUNT, false, false>(starts),
+            (false, true) => self.sum_as::<COUNT, false, true>(starts),
+            (true, false) => self.sum_as::<COUNT, true, false>(starts),
+            (true, true) => self.sum_as::<COUNT, true, true>(starts),
+        }
+    }
+
+    /// Sums that leave out their own element if `EXCLUSIVE`, from the end if `REVERSE`.
+    fn sum_as<const COUNT: usize, const EXCLUSIVE: bool, const REVERSE: bool>(&mut self, starts: [usize; COUNT]) {
+        let (mut floats, mut integers) = ([0f64; COUNT], [0i128; COUNT]);
+        for step in 0..self.length {
+            let offset = self.stride * if REVERSE { self.length - 1 - step } else { step };
+            for ((start, float), integer) in starts.iter().zip(&mut floats).zip(&mut integers) {
+                let place = start + offset;
+                let value = self.source[place];
+                let sum =
+                    |float: f64, integer: i128| if T::IS_FLOAT { T::from_f64(float) } else { T::from_i128(integer) };
+                let before = sum(*float, *integer);
+                if T::IS_FLOAT {
+                    *float += value.to_f64();
+                } else {
+                    *integer = integer.wrapping_add(value.to_i128());
+                }
+                self.target[place] = if EXCLUSIVE { before } else { sum(*float, *integer) };
+            }
+        }
     }
 }
 
@@ -140,6 +186,35 @@ mod tests {
         assert_eq!(case.run(&[data]).unwrap()[0], tensor(&[1u8, 2, 3, 255, 7, 9], [2, 3]));
         assert!(case.infer_error(&["f32[2]", "i32[]=1"]).contains("axis 1 is out of range"));
         assert!(case.infer_error(&["f32[]", "i32[]"]).contains("rank 0; it must be at least 1"));
+    }
+
+    #[test]
+    fn lines_side_by_side() {
+        let values: Vec<i64> = (0..3 * 7 * 5).map(|i| i64::from(i * i % 23 - 11) << 59).collect();
+        let floats: Vec<f32> = values.iter().map(|value| (*value >> 50) as f32 * 0.1).collect();
+        for (axis, exclusive, reverse) in (0..12).map(|i| (i / 4, i & 1 == 1, i & 2 == 2)) {
+            let stride = [35, 5, 1][axis];
+            let length = [3, 7, 5][axis];
+            let parts = |i: usize| {
+                let at = i / stride % length;
+                let first = i - at * stride;
+                let others = if reverse { at..length } else { 0..at + 1 };
+                let mut places: Vec<usize> = others.map(|step| first + step * stride).collect();
+                if reverse {
+                    places.reverse();
+                }
+                places.into_iter().filter(move |place| !exclusive || *place != i).collect::<Vec<_>>()
+            };
+            let sum = |i: usize| parts(i).into_iter().fold(0i64, |sum, place| sum.wrapping_add(values[place]));
+            let float = |i: usize| parts(i).into_iter().fold(0f64, |sum, place| sum + f64::from(floats[place])) as f32;
+            let case = Case::new("CumSum", "opset3")
+                .attribute("exclusive", if exclusive { "1" } else { "0" })
+                .attribute("reverse", if reverse { "1" } else { "0" });
+            let output = case.run(&[tensor(&values, [3, 7, 5]), tensor(&[axis as i64], [])]).unwrap();
+            assert_eq!(output[0], tensor(&(0..105).map(sum).collect::<Vec<_>>(), [3, 7, 5]));
+            let output = case.run(&[tensor(&floats, [3, 7, 5]), tensor(&[axis as i64], [])]).unwrap();
+            assert_eq!(output[0], tensor(&(0..105).map(float).collect::<Vec<_>>(), [3, 7, 5]));
+        }
     }
 
     #[test]
