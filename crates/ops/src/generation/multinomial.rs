@@ -26,6 +26,9 @@ use crate::{
     Operation,
 };
 
+/// Classes that are looked at together.
+const BLOCK: usize = 32;
+
 /// The definition of Multinomial.
 pub static MULTINOMIAL: OpDef = OpDef {
     type_name: "Multinomial",
@@ -180,23 +183,24 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 /// The first class whose sum reaches `number`. Where rounding leaves none, the last class that has a share.
 fn choose(sums: &[f32], drawn: &[bool], number: f32) -> Option<usize> {
     let share = |class: usize| sums[class] - if class > 0 { sums[class - 1] } else { 0.0 };
-    let open = |class: &usize| !drawn[*class];
-    (0..sums.len())
-        .filter(open)
-        .find(|class| number <= sums[*class])
-        .or_else(|| (0..sums.len()).rev().filter(open).find(|class| share(*class) > 0.0))
+    let reaches = |sums: &[f32], drawn: &[bool]| {
+        sums.iter().zip(drawn).fold(false, |any, (sum, drawn)| any | ((number <= *sum) & !*drawn))
+    };
+    // Looking at a block at once takes vectors.
+    let blocks = sums.chunks(BLOCK).zip(drawn.chunks(BLOCK));
+    let block = blocks.take_while(|(sums, drawn)| !reaches(sums, drawn)).count();
+    (block * BLOCK..sums.len())
+        .find(|class| number <= sums[*class] && !drawn[*class])
+        .or_else(|| (0..sums.len()).rev().find(|class| !drawn[*class] && share(*class) > 0.0))
 }
 
 /// Takes the share of a class out of the sums, and divides them by what remains.
 fn take_out(sums: &mut [f32], class: usize) {
     let share = sums[class] - if class > 0 { sums[class - 1] } else { 0.0 };
     let rest = 1.0 - share;
-    for (position, sum) in sums.iter_mut().enumerate() {
-        if position >= class {
-            *sum -= share;
-        }
-        *sum /= rest;
-    }
+    let (before, after) = sums.split_at_mut(class);
+    before.iter_mut().for_each(|sum| *sum /= rest);
+    after.iter_mut().for_each(|sum| *sum = (*sum - share) / rest);
 }
 
 fn negative(samples: i64) -> OpError {
@@ -238,6 +242,19 @@ mod tests {
         take_out(&mut sums, 1);
         assert_eq!(sums.map(|s| (s * 100.0).round()), [20.0, 20.0, 100.0]);
         assert_eq!(choose(&sums, &[false, true, false], 0.3), Some(2));
+    }
+
+    #[test]
+    fn blocks_of_classes() {
+        let sums: Vec<f32> = (1..=100).map(|i| i as f32 / 100.0).collect();
+        let mut drawn = [false; 100];
+        for class in [0, 31, 32, 63, 64, 98, 99] {
+            assert_eq!(choose(&sums, &drawn, sums[class]), Some(class));
+        }
+        drawn[40..].fill(true);
+        assert_eq!(choose(&sums, &drawn, 0.405), Some(39));
+        drawn.fill(true);
+        assert_eq!(choose(&sums, &drawn, 0.1), None);
     }
 
     #[test]
