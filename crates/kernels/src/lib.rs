@@ -66,6 +66,7 @@ pub mod unary;
 pub mod widen;
 
 mod gelu;
+mod inverse;
 mod math;
 mod packed;
 mod simd;

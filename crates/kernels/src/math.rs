@@ -2,6 +2,7 @@
 //! in the last place; all of them propagate NaN.
 
 use crate::gelu::{self, gelu};
+use crate::inverse::{acos, acosh, asin, erf_inv};
 use crate::simd::Simd;
 
 /// A function of one vector.
@@ -79,7 +80,7 @@ impl<S: Simd> Levels<S> {
 
 /// Reads `[c0, c1, ...]` as the polynomial with the highest power first.
 #[inline(always)]
-fn polynomial<S: Simd, const N: usize>(s: S, x: S::F, coefficients: [f32; N]) -> S::F {
+pub(crate) fn polynomial<S: Simd, const N: usize>(s: S, x: S::F, coefficients: [f32; N]) -> S::F {
     let mut sum = s.splat(coefficients[0]);
     for coefficient in &coefficients[1..] {
         sum = s.fma(sum, x, s.splat(*coefficient));
@@ -236,24 +237,56 @@ fn sine<S: Simd>(s: S, x: S::F, quarter: i32) -> S::F {
     let odd = s.eq_i(s.and_i(quadrant, s.splat_i(1)), s.splat_i(1));
     let sign = s.shl::<30>(s.and_i(quadrant, s.splat_i(2)));
     let result = s.from_bits(s.xor_i(s.bits(s.select(odd, cos, sin)), sign));
-    let outside = s.select(in_range, s.splat(0.0), s.splat(1.0));
+    one_by_one(s, x, result, in_range, |value| if quarter == 0 { value.sin() } else { value.cos() })
+}
+
+/// The result, but the function of each value where the mask is not set.
+#[inline(always)]
+fn one_by_one<S: Simd>(s: S, x: S::F, result: S::F, mask: S::M, function: impl Fn(f32) -> f32) -> S::F {
+    let outside = s.select(mask, s.splat(0.0), s.splat(1.0));
     if !s.any(s.lt(s.splat(0.0), outside)) {
         return result;
     }
-    let (mut values, mut results) = ([0.0f32; 16], [0.0f32; 16]);
+    let (mut values, mut results, mut others) = ([0.0f32; 16], [0.0f32; 16], [0.0f32; 16]);
     // SAFETY: the arrays hold as many values as the widest vector.
     unsafe {
         s.store(values.as_mut_ptr(), x);
         s.store(results.as_mut_ptr(), result);
+        s.store(others.as_mut_ptr(), outside);
     }
-    for (value, result) in values.iter().zip(&mut results).take(S::LANES) {
-        let inside = value.abs() < 8192.0;
-        if !inside {
-            *result = if quarter == 0 { value.sin() } else { value.cos() };
+    for ((value, result), outside) in values.iter().zip(&mut results).zip(others).take(S::LANES) {
+        if outside != 0.0 {
+            *result = function(*value);
         }
     }
     // SAFETY: as above.
     unsafe { s.load(results.as_ptr()) }
+}
+
+/// The tangent.
+#[inline(always)]
+fn tan<S: Simd>(s: S, x: S::F) -> S::F {
+    let magnitude = s.abs(x);
+    let n = s.round(s.mul(magnitude, s.splat(std::f32::consts::FRAC_2_PI)));
+    // The first product is exact where the difference is rounded once, and so are the digits that cancellation leaves; three
+    // parts of a quarter turn are more than the smallest rest needs.
+    let r = s.fma(n, s.splat(-std::f32::consts::FRAC_PI_2), magnitude);
+    let r = s.fma(n, s.splat(4.371_138_8e-8), r);
+    let r = s.fma(n, s.splat(1.715_124_5e-15), r);
+    let z = s.mul(r, r);
+    let rest = polynomial(
+        s,
+        z,
+        [4.387_079e-3, 6.819_878e-5, 1.085_218_3e-2, 2.127_605_7e-2, 5.406_106_6e-2, 1.333_265_3e-1, 3.333_335e-1],
+    );
+    let even = s.fma(s.mul(r, z), rest, r);
+    let in_range = s.lt(magnitude, s.splat(if S::FUSED { 8192.0 } else { 0.5 }));
+    let turns = s.to_i(s.select(in_range, n, s.splat(0.0)));
+    let is_odd = s.eq_i(s.and_i(turns, s.splat_i(1)), s.splat_i(1));
+    let tangent = s.select(is_odd, s.div(s.splat(-1.0), even), even);
+    let sign = s.and_i(s.bits(x), s.splat_i(i32::MIN));
+    let result = s.from_bits(s.xor_i(s.bits(tangent), sign));
+    one_by_one(s, x, result, in_range, |value| f64::from(value).tan() as f32)
 }
 
 /// `log(1 + e)` for `e` in `[0, 1]`.
@@ -387,6 +420,16 @@ functions! {
     Sin {} |s, x| sine(s, x, 0);
     /// The cosine.
     Cos {} |s, x| sine(s, x, 1);
+    /// The tangent.
+    Tan {} |s, x| tan(s, x);
+    /// The inverse sine.
+    Asin {} |s, x| asin(s, x);
+    /// The inverse cosine.
+    Acos {} |s, x| acos(s, x);
+    /// The inverse hyperbolic cosine.
+    Acosh {} |s, x| acosh(s, x);
+    /// The inverse of the error function.
+    ErfInv {} |s, x| erf_inv(s, x);
 }
 
 #[cfg(test)]

@@ -125,6 +125,16 @@ pub enum UnaryOp {
     Sin,
     /// `cos(x)`.
     Cos,
+    /// `tan(x)`, within 2 ulp.
+    Tan,
+    /// The inverse sine, within 2 ulp; NaN outside of [-1, 1].
+    Asin,
+    /// The inverse cosine, within 2 ulp; NaN outside of [-1, 1].
+    Acos,
+    /// The inverse hyperbolic cosine, within 2 ulp; NaN below 1.
+    Acosh,
+    /// The inverse of the error function, within 3 ulp; infinite at 1 and -1, NaN beyond.
+    ErfInv,
     /// `x ^ exponent`.
     Power {
         /// The exponent.
@@ -143,7 +153,8 @@ impl UnaryOp {
             Self::GeluErf | Self::GeluTanh => 400,
             Self::Erf | Self::Tanh | Self::Softplus | Self::Mish => 700,
             Self::Exp | Self::Log | Self::Sigmoid | Self::Swish { .. } | Self::Elu { .. } | Self::Selu { .. } => 500,
-            Self::Sin | Self::Cos => 600,
+            Self::Sin | Self::Cos | Self::Asin | Self::Acos => 600,
+            Self::Tan | Self::Acosh | Self::ErfInv => 900,
             Self::FakeQuantize { .. } => 300,
             _ => 150,
         }
@@ -228,6 +239,11 @@ pub(crate) unsafe fn apply(isa: Isa, op: UnaryOp, input: *const f32, output: *mu
         UnaryOp::RoundHalfAway => map!(math::RoundHalfAway {}),
         UnaryOp::Sin => map!(math::Sin {}),
         UnaryOp::Cos => map!(math::Cos {}),
+        UnaryOp::Tan => map!(math::Tan {}),
+        UnaryOp::Asin => map!(math::Asin {}),
+        UnaryOp::Acos => map!(math::Acos {}),
+        UnaryOp::Acosh => map!(math::Acosh {}),
+        UnaryOp::ErfInv => map!(math::ErfInv {}),
         UnaryOp::Power { exponent: 1.0 } => map!(math::Copy_ {}),
         UnaryOp::Power { exponent: 2.0 } => map!(math::Square {}),
         UnaryOp::Power { exponent: 3.0 } => map!(math::Cube {}),
@@ -348,6 +364,63 @@ mod tests {
     }
 
     #[test]
+    fn inverse_functions_and_the_tangent() {
+        check_ulp(UnaryOp::Tan, f64::tan, 2);
+        check_ulp(UnaryOp::Asin, f64::asin, 2);
+        check_ulp(UnaryOp::Acos, f64::acos, 2);
+        check_ulp(UnaryOp::Acosh, f64::acosh, 2);
+        // The probes have few values in the domain of these, and few close to its ends.
+        let dense: Vec<f32> = (0..40_000)
+            .map(|i| i as f32 / 40_000.0)
+            .chain((0..20_000).map(|i| f32::from_bits(0x3f80_0000 - i)))
+            .chain((0..120).map(|i| 0.7f32.powi(i)))
+            .collect();
+        let above: Vec<f32> = dense.iter().map(|x| x + 1.0).chain(dense.iter().map(|x| 2.0 / x)).collect();
+        let turns: Vec<f32> = (0..5215).map(|n| (f64::from(n) * std::f64::consts::FRAC_PI_2) as f32).collect();
+        type Check<'a> = (UnaryOp, fn(f64) -> f64, u64, &'a [f32]);
+        let checks: [Check<'_>; 5] = [
+            (UnaryOp::Asin, f64::asin, 2, &dense),
+            (UnaryOp::Acos, f64::acos, 2, &dense),
+            (UnaryOp::ErfInv, erf_inv_f64, 3, &dense),
+            (UnaryOp::Acosh, f64::acosh, 2, &above),
+            (UnaryOp::Tan, f64::tan, 2, &turns),
+        ];
+        for (op, reference, limit, values) in checks {
+            for sign in [1.0, -1.0] {
+                let values: Vec<f32> = values.iter().map(|x| x * sign).collect();
+                let expected: Vec<f32> = values.iter().map(|x| reference(f64::from(*x)) as f32).collect();
+                for isa in Isa::available() {
+                    for ((x, y), expected) in values.iter().zip(run(isa, op, &values)).zip(&expected) {
+                        let expected = *expected;
+                        let distance = ulp_distance(y, expected);
+                        let is_same_sign = y.is_nan() || y.is_sign_negative() == expected.is_sign_negative();
+                        assert!(distance <= limit && is_same_sign, "{op:?} {isa} at {x:e}: {y:e} for {expected:e}");
+                    }
+                }
+            }
+        }
+        for isa in Isa::available() {
+            let edges = run(isa, UnaryOp::ErfInv, &[0.0, -0.0, 1.0, -1.0, 1.5, f32::INFINITY]);
+            assert_eq!(edges[..4], [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY]);
+            assert!(edges[1].is_sign_negative() && edges[4].is_nan() && edges[5].is_nan());
+        }
+    }
+
+    /// The inverse error function by Newton's method, from a rough estimate.
+    fn erf_inv_f64(x: f64) -> f64 {
+        if x.abs() >= 1.0 {
+            return if x.abs() == 1.0 { f64::INFINITY.copysign(x) } else { f64::NAN };
+        }
+        let w = -((1.0 - x.abs()) * (1.0 + x.abs())).ln();
+        let mut y = if w < 5.0 { x.abs() * (0.886 + 0.23 * w) } else { w.sqrt() - 0.16 };
+        for _ in 0..4 {
+            let step = (erf_f64(y) - x.abs()) / (std::f64::consts::FRAC_2_SQRT_PI * (-y * y).exp());
+            y -= step / (1.0 + y * step);
+        }
+        y.copysign(x)
+    }
+
+    #[test]
     fn exact_functions_are_exact() {
         check_ulp(UnaryOp::Abs, f64::abs, 0);
         check_ulp(UnaryOp::Neg, |x| -x, 0);
@@ -412,6 +485,11 @@ mod tests {
             UnaryOp::Sqrt,
             UnaryOp::Sin,
             UnaryOp::Cos,
+            UnaryOp::Tan,
+            UnaryOp::Asin,
+            UnaryOp::Acos,
+            UnaryOp::Acosh,
+            UnaryOp::ErfInv,
             UnaryOp::Floor,
             UnaryOp::RoundHalfAway,
             UnaryOp::Power { exponent: 2.5 },
@@ -422,9 +500,10 @@ mod tests {
             for op in ops {
                 assert!(run(isa, op, &[f32::NAN])[0].is_nan(), "{op:?} loses NaN");
                 let long: Vec<f32> = (0..40).map(|i| i as f32 * 0.37 + 0.1).collect();
-                let whole = run(isa, op, &long);
+                let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+                let whole = bits(&run(isa, op, &long));
                 for len in 0..40 {
-                    assert_eq!(run(isa, op, &long[..len]), whole[..len]);
+                    assert_eq!(bits(&run(isa, op, &long[..len])), whole[..len]);
                 }
             }
         }

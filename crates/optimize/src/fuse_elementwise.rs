@@ -16,11 +16,15 @@ use crate::trace::{Trace, all_named};
 /// Functions of one value; further inputs are constants.
 const UNARY: &[&str] = &[
     "Abs",
+    "Acos",
+    "Acosh",
+    "Asin",
     "Ceiling",
     "Clamp",
     "Cos",
     "Elu",
     "Erf",
+    "ErfInv",
     "Exp",
     "FakeQuantize",
     "Floor",
@@ -41,6 +45,7 @@ const UNARY: &[&str] = &[
     "SoftSign",
     "Sqrt",
     "Swish",
+    "Tan",
     "Tanh",
 ];
 

@@ -318,6 +318,18 @@ fn binary_functions() {
 }
 
 #[test]
+fn inverse_functions() {
+    many(72, 20, |random, round| {
+        let (opset, name) =
+            [("opset1", "Acos"), ("opset1", "Asin"), ("opset4", "Acosh"), ("opset17", "ErfInv"), ("opset1", "Tan")]
+                [round % 5];
+        let rank = random.between(0, 4);
+        let shape = random.shape(rank);
+        Case::new(opset, name).tolerance(4e-7).input(random.tensor(ElementType::F32, &shape))
+    });
+}
+
+#[test]
 fn simple_powers() {
     many(2, 10, |random, round| {
         let exponent = Tensor::from_slice(&[[2f32, -1.0, 1.0, 3.0, 0.5][round % 5]], Shape::default()).unwrap();

@@ -274,10 +274,10 @@ pub(crate) fn unary_op(operation: &dyn Operation, parameters: &[f32]) -> Option<
 /// Functions of the category arithmetic.
 fn simple_arithmetic(operation: &dyn Operation) -> Option<UnaryOp> {
     use ovir_ops::arithmetic::{
-        abs::Abs, ceiling::Ceiling, cos::Cos, erf::Erf, floor::Floor, log::Log, negative::Negative, sign::Sign,
-        sin::Sin, sqrt::Sqrt, tanh::Tanh,
+        abs::Abs, acos::Acos, acosh::Acosh, asin::Asin, ceiling::Ceiling, cos::Cos, erf::Erf, erf_inv::ErfInv,
+        floor::Floor, log::Log, negative::Negative, sign::Sign, sin::Sin, sqrt::Sqrt, tan::Tan, tanh::Tanh,
     };
-    let table: [(bool, UnaryOp); 11] = [
+    let table: [(bool, UnaryOp); 16] = [
         (operation.downcast_ref::<Tanh>().is_some(), UnaryOp::Tanh),
         (operation.downcast_ref::<Sqrt>().is_some(), UnaryOp::Sqrt),
         (operation.downcast_ref::<Erf>().is_some(), UnaryOp::Erf),
@@ -288,6 +288,11 @@ fn simple_arithmetic(operation: &dyn Operation) -> Option<UnaryOp> {
         (operation.downcast_ref::<Ceiling>().is_some(), UnaryOp::Ceil),
         (operation.downcast_ref::<Sin>().is_some(), UnaryOp::Sin),
         (operation.downcast_ref::<Cos>().is_some(), UnaryOp::Cos),
+        (operation.downcast_ref::<Tan>().is_some(), UnaryOp::Tan),
+        (operation.downcast_ref::<Asin>().is_some(), UnaryOp::Asin),
+        (operation.downcast_ref::<Acos>().is_some(), UnaryOp::Acos),
+        (operation.downcast_ref::<Acosh>().is_some(), UnaryOp::Acosh),
+        (operation.downcast_ref::<ErfInv>().is_some(), UnaryOp::ErfInv),
         (operation.downcast_ref::<Sign>().is_some(), UnaryOp::Sign),
     ];
     table.into_iter().find(|(found, _)| *found).map(|(_, op)| op)
