@@ -1,7 +1,6 @@
 //! Functions of one element of any native type: conversions, functions of integers, and what a float is.
 
 use half::f16;
-use half::slice::HalfFloatSliceExt;
 
 use crate::elementwise::Number;
 use crate::error::{KernelError, check_exact};
@@ -255,14 +254,7 @@ where
     f32: ConvertTo<T>,
 {
     check_exact("target", target.len(), source.len())?;
-    chunks(source, target, |source, target| {
-        let mut wide = [0.0; HALVES];
-        for (source, target) in source.chunks(HALVES).zip(target.chunks_mut(HALVES)) {
-            let wide = &mut wide[..source.len()];
-            source.convert_to_f32_slice(wide);
-            dispatch(isa, Each { function: |x: f32| x.convert_to(), source: wide, target });
-        }
-    });
+    chunks(source, target, |source, target| dispatch(isa, FromHalves { source, target }));
     Ok(())
 }
 
@@ -272,15 +264,66 @@ where
 /// The slices differ in length.
 pub fn convert_to_halves<S: ConvertTo<f32>>(isa: Isa, source: &[S], target: &mut [f16]) -> Result<(), KernelError> {
     check_exact("target", target.len(), source.len())?;
-    chunks(source, target, |source, target| {
-        let mut wide = [0.0; HALVES];
-        for (source, target) in source.chunks(HALVES).zip(target.chunks_mut(HALVES)) {
-            let wide = &mut wide[..source.len()];
-            dispatch(isa, Each { function: |x: S| x.convert_to(), source, target: &mut *wide });
-            target.convert_from_f32_slice(wide);
-        }
-    });
+    chunks(source, target, |source, target| dispatch(isa, ToHalves { source, target }));
     Ok(())
+}
+
+struct FromHalves<'a, T> {
+    source: &'a [f16],
+    target: &'a mut [T],
+}
+
+impl<T: Copy> Kernel for FromHalves<'_, T>
+where
+    f32: ConvertTo<T>,
+{
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut wide = [0.0; HALVES];
+        let (blocks, rest) = self.source.as_chunks::<HALVES>();
+        let mut targets = self.target.chunks_mut(HALVES);
+        let mut padded = [f16::ZERO; HALVES];
+        padded[..rest.len()].copy_from_slice(rest);
+        let last = (!rest.is_empty()).then_some(&padded);
+        for (source, target) in blocks.iter().chain(last).zip(&mut targets) {
+            for first in (0..HALVES).step_by(S::LANES) {
+                // SAFETY: a block is a whole number of vectors of any tier.
+                unsafe { s.store(wide.as_mut_ptr().add(first), s.load_f16(source.as_ptr().add(first).cast())) };
+            }
+            for (target, wide) in target.iter_mut().zip(wide) {
+                *target = wide.convert_to();
+            }
+        }
+    }
+}
+
+struct ToHalves<'a, T> {
+    source: &'a [T],
+    target: &'a mut [f16],
+}
+
+impl<T: ConvertTo<f32>> Kernel for ToHalves<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut wide = [0.0; HALVES];
+        let mut narrow = [f16::ZERO; HALVES];
+        for (source, target) in self.source.chunks(HALVES).zip(self.target.chunks_mut(HALVES)) {
+            for (wide, value) in wide.iter_mut().zip(source) {
+                *wide = value.convert_to();
+            }
+            let (is_whole, whole) = (target.len() == HALVES, target.as_mut_ptr());
+            let to = if is_whole { whole } else { narrow.as_mut_ptr() };
+            for first in (0..HALVES).step_by(S::LANES) {
+                // SAFETY: a block is a whole number of vectors of any tier, and so long is what is written.
+                unsafe { s.store_f16(to.add(first).cast(), s.load(wide.as_ptr().add(first))) };
+            }
+            if !is_whole {
+                target.copy_from_slice(&narrow[..target.len()]);
+            }
+        }
+    }
 }
 
 /// Writes `function(source[i])` to `target[i]`, compiled for the tier.
@@ -418,6 +461,28 @@ mod tests {
             let mut is = vec![9; 4];
             truths(isa, &[0.0f32, -0.0, f32::NAN, 2.0], &mut is).unwrap();
             assert_eq!(is, [0, 0, 1, 1]);
+        }
+    }
+
+    #[test]
+    fn halves_of_any_length() {
+        let mut random = Random::new(8);
+        for len in [0, 1, 15, 17, 255, 256, 257, 1000, CHUNK + 300] {
+            let values: Vec<f32> = (0..len).map(|_| random.value() * 1e3).collect();
+            let narrow: Vec<i32> = values.iter().map(|value| *value as i32).collect();
+            for isa in Isa::available() {
+                let mut halves = vec![f16::NAN; len];
+                convert_to_halves(isa, &values, &mut halves).unwrap();
+                assert!(halves.iter().zip(&values).all(|(half, value)| *half == f16::from_f32(*value)));
+                let mut back = vec![f32::NAN; len];
+                convert_from_halves(isa, &halves, &mut back).unwrap();
+                assert!(back.iter().zip(&halves).all(|(value, half)| *value == half.to_f32()));
+                convert_to_halves(isa, &narrow, &mut halves).unwrap();
+                assert!(halves.iter().zip(&narrow).all(|(half, value)| *half == f16::from_f32(*value as f32)));
+                let mut cut = vec![9i32; len];
+                convert_from_halves(isa, &halves, &mut cut).unwrap();
+                assert!(cut.iter().zip(&halves).all(|(value, half)| *value == half.to_f32() as i32));
+            }
         }
     }
 
