@@ -163,10 +163,13 @@ impl Kernel for FakeQuantizeKernel {
         let work = target.len() as u64 * self.channels[0].picoseconds() / 1000;
         parallel_chunks_mut(target, row, work, |index, chunk| {
             let function = self.channels[index % self.channels.len()];
-            if let Some(values) = source.get(index * row..).filter(|_| !is_in_place) {
-                chunk.copy_from_slice(&values[..chunk.len()]);
+            match source.get(index * row..).and_then(|values| values.get(..chunk.len())) {
+                Some(values) if !is_in_place => {
+                    let result = unary_f32(self.isa, function, values, chunk);
+                    debug_assert!(result.is_ok(), "slices of one length");
+                }
+                _ => unary_f32_in_place(self.isa, function, chunk),
             }
-            unary_f32_in_place(self.isa, function, chunk);
         });
         Ok(())
     }
