@@ -104,7 +104,8 @@ impl Chain {
         }
         let cost = |step: &ChainStep| match step {
             ChainStep::Unary(op, _) => op.picoseconds(),
-            ChainStep::Binary(BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod, ..) => 8000,
+            ChainStep::Binary(BinaryOp::Power, ..) => 8000,
+            ChainStep::Binary(BinaryOp::Mod | BinaryOp::FloorMod, ..) => 400,
             ChainStep::Binary(..) => 60,
         };
         let picoseconds = 200 + steps.iter().map(cost).sum::<u64>();

@@ -1,5 +1,7 @@
 //! Functions of two operands with broadcasting.
 
+use std::any::TypeId;
+
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{nanoseconds_for_bytes, parallel_for};
@@ -10,6 +12,9 @@ const MOST_AXES: usize = 8;
 
 /// Elements a parallel chunk covers.
 const CHUNK: usize = 1 << 14;
+
+/// As many values as the widest vector has.
+const MOST_LANES: usize = 16;
 
 /// A function of two values of one type.
 ///
@@ -209,9 +214,11 @@ macro_rules! floats {
             #[inline(always)]
             fn floor_remainder(self, other: Self) -> Self {
                 let rest = self.remainder(other);
-                let is_other_sign = (rest != 0.0) & ((rest < 0.0) != (other < 0.0));
+                if rest == 0.0 {
+                    return Self::default().copysign(other);
+                }
                 let moved = rest + other;
-                if is_other_sign { moved } else { rest }
+                if (rest < 0.0) != (other < 0.0) { moved } else { rest }
             }
         })*
     };
@@ -418,11 +425,31 @@ pub fn select<T: Copy + Send + Sync>(condition: &[u8], a: &[T], b: &[T], output:
     Ok(())
 }
 
+/// The bytes of an element.
+pub trait ElementBytes: Copy {
+    /// `condition != 0 ? yes : no`
+    fn pick(condition: u8, yes: Self, no: Self) -> Self;
+}
+
+macro_rules! element_bytes {
+    ($($width:literal: $number:ty),*) => {
+        $(impl ElementBytes for [u8; $width] {
+            // As numbers, since compilers use no vectors for arrays.
+            #[inline(always)]
+            fn pick(condition: u8, yes: Self, no: Self) -> Self {
+                let mask = <$number>::from(condition != 0).wrapping_neg();
+                ((<$number>::from_ne_bytes(yes) & mask) | (<$number>::from_ne_bytes(no) & !mask)).to_ne_bytes()
+            }
+        })*
+    };
+}
+element_bytes!(1: u8, 2: u16, 4: u32, 8: u64);
+
 /// Writes `condition != 0 ? yes : no` along a line. An operand that `repeats` is one element for the whole line.
 ///
 /// # Errors
 /// An operand has another length than the line, or is empty.
-pub fn select_line<T: Copy>(
+pub fn select_line<T: ElementBytes>(
     isa: Isa,
     (condition, yes, no): (&[u8], &[T], &[T]),
     repeats: [bool; 3],
@@ -444,7 +471,7 @@ struct SelectLine<'a, T> {
     output: &'a mut [T],
 }
 
-impl<T: Copy> Kernel for SelectLine<'_, T> {
+impl<T: ElementBytes> Kernel for SelectLine<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
@@ -453,31 +480,30 @@ impl<T: Copy> Kernel for SelectLine<'_, T> {
         if len == 0 {
             return;
         }
-        let pick = |condition: u8, yes: T, no: T| if condition != 0 { yes } else { no };
         match repeats {
             [true, ..] if condition[0] != 0 => copy_or_fill(yes, repeats[1], output),
             [true, ..] => copy_or_fill(no, repeats[2], output),
             [_, false, false] => {
                 for ((place, condition), (yes, no)) in output.iter_mut().zip(condition).zip(yes[..len].iter().zip(no)) {
-                    *place = pick(*condition, *yes, *no);
+                    *place = T::pick(*condition, *yes, *no);
                 }
             }
             [_, true, false] => {
                 let yes = yes[0];
                 for ((place, condition), no) in output.iter_mut().zip(condition).zip(no) {
-                    *place = pick(*condition, yes, *no);
+                    *place = T::pick(*condition, yes, *no);
                 }
             }
             [_, false, true] => {
                 let no = no[0];
                 for ((place, condition), yes) in output.iter_mut().zip(condition).zip(yes) {
-                    *place = pick(*condition, *yes, no);
+                    *place = T::pick(*condition, *yes, no);
                 }
             }
             [_, true, true] => {
                 let (yes, no) = (yes[0], no[0]);
                 for (place, condition) in output.iter_mut().zip(condition) {
-                    *place = pick(*condition, yes, no);
+                    *place = T::pick(*condition, yes, no);
                 }
             }
         }
@@ -496,6 +522,144 @@ fn copy_or_fill<T: Copy>(from: &[T], repeats: bool, output: &mut [T]) {
 /// A function of two values.
 pub(crate) trait Function<T, U>: Copy + Sync {
     fn apply(self, a: T, b: T) -> U;
+
+    /// Computes as much of a line as the function has vectors for, from its beginning on: how many values. An operand that
+    /// is not contiguous is a single value.
+    ///
+    /// # Safety
+    /// As of [`line`].
+    #[inline(always)]
+    unsafe fn vectors<S: Simd, const A: bool, const B: bool>(
+        self,
+        _s: S,
+        _a: *const T,
+        _b: *const T,
+        _output: *mut U,
+        _len: usize,
+    ) -> usize {
+        0
+    }
+}
+
+/// The remainder in vectors, with the sign of the first operand, or of the second one where it is `FLOOR`.
+#[derive(Clone, Copy)]
+struct Remainder<const FLOOR: bool>;
+
+/// An element of 32 bits whose remainders f32 can compute.
+trait InF32: Number {
+    /// All lanes equal to the element's bits.
+    fn splat<S: Simd>(self, s: S) -> S::F;
+    /// The numbers whose bits these are, and where f32 does not hold them exactly.
+    fn number<S: Simd>(s: S, bits: S::F) -> (S::F, Option<S::M>);
+    /// The bits of whole numbers, or of any numbers.
+    fn bits<S: Simd>(s: S, number: S::F) -> S::F;
+}
+
+impl InF32 for f32 {
+    #[inline(always)]
+    fn splat<S: Simd>(self, s: S) -> S::F {
+        s.splat(self)
+    }
+    #[inline(always)]
+    fn number<S: Simd>(_s: S, bits: S::F) -> (S::F, Option<S::M>) {
+        (bits, None)
+    }
+    #[inline(always)]
+    fn bits<S: Simd>(_s: S, number: S::F) -> S::F {
+        number
+    }
+}
+
+impl InF32 for i32 {
+    #[inline(always)]
+    fn splat<S: Simd>(self, s: S) -> S::F {
+        s.from_bits(s.splat_i(self))
+    }
+    #[inline(always)]
+    fn number<S: Simd>(s: S, bits: S::F) -> (S::F, Option<S::M>) {
+        let number = s.from_i(s.bits(bits));
+        // The integer above the largest exact one is rounded to it.
+        (number, Some(s.le(s.splat(LARGEST_EXACT), s.abs(number))))
+    }
+    #[inline(always)]
+    fn bits<S: Simd>(s: S, number: S::F) -> S::F {
+        s.from_bits(s.to_i(number))
+    }
+}
+
+impl<T: InF32, const FLOOR: bool> Function<T, T> for Remainder<FLOOR> {
+    #[inline(always)]
+    fn apply(self, a: T, b: T) -> T {
+        if FLOOR { a.floor_remainder(b) } else { a.remainder(b) }
+    }
+
+    #[inline(always)]
+    unsafe fn vectors<S: Simd, const A: bool, const B: bool>(
+        self,
+        s: S,
+        a: *const T,
+        b: *const T,
+        output: *mut T,
+        len: usize,
+    ) -> usize {
+        if !S::FUSED {
+            return 0;
+        }
+        let whole = len - len % S::LANES;
+        // SAFETY: the caller's promise, and elements have the bytes of an f32; each vector is read before its place is
+        // written.
+        unsafe {
+            let (a_bits, b_bits) = ((*a).splat(s), (*b).splat(s));
+            for index in (0..whole).step_by(S::LANES) {
+                let x_bits = if A { s.load(a.add(index).cast()) } else { a_bits };
+                let y_bits = if B { s.load(b.add(index).cast()) } else { b_bits };
+                let ((x, x_is_wide), (y, y_is_wide)) = (T::number(s, x_bits), T::number(s, y_bits));
+                let (rest, is_far) = remainder(s, x, y);
+                let is_wide = x_is_wide.is_some_and(|mask| s.any(mask)) || y_is_wide.is_some_and(|mask| s.any(mask));
+                if is_wide || s.any(is_far) {
+                    let (mut xs, mut ys) = ([T::default(); MOST_LANES], [T::default(); MOST_LANES]);
+                    s.store(xs.as_mut_ptr().cast(), x_bits);
+                    s.store(ys.as_mut_ptr().cast(), y_bits);
+                    for (lane, (x, y)) in xs.into_iter().zip(ys).enumerate().take(S::LANES) {
+                        *output.add(index + lane) = self.apply(x, y);
+                    }
+                    continue;
+                }
+                let rest = if FLOOR { floored(s, rest, y) } else { rest };
+                s.store(output.add(index).cast(), T::bits(s, rest));
+            }
+        }
+        whole
+    }
+}
+
+/// Up to here integers are exact in f32.
+const LARGEST_EXACT: f32 = 16_777_216.0;
+
+/// The remainder of fused tiers, exact where the mask is not set. Where it is, the quotient is too large, or no number.
+#[inline(always)]
+fn remainder<S: Simd>(s: S, a: S::F, b: S::F) -> (S::F, S::M) {
+    let quotient = s.trunc(s.div(a, b));
+    // As long as integers are exact, the rounded quotient is not below the integer part of the true one, and above it by one at
+    // most. What is left is a multiple of the last place of both operands and no larger than the divisor: exact.
+    let is_near = s.le(s.abs(quotient), s.splat(LARGEST_EXACT));
+    let rest = s.fma(s.neg(quotient), b, a);
+    let magnitude = s.from_bits(s.xor_i(s.bits(rest), s.and_i(s.bits(a), s.splat_i(i32::MIN))));
+    let is_over = s.lt(magnitude, s.splat(0.0));
+    let magnitude = s.add(magnitude, s.select(is_over, s.abs(b), s.splat(0.0)));
+    // What is smaller than the divisor stays as it is, also where that is infinite.
+    let rest = s.select(s.eq(quotient, s.splat(0.0)), a, s.copysign(magnitude, a));
+    let far = s.select(is_near, s.splat(0.0), s.splat(1.0));
+    (rest, s.eq(far, s.splat(1.0)))
+}
+
+/// The remainder of the quotient rounded down.
+#[inline(always)]
+fn floored<S: Simd>(s: S, rest: S::F, divisor: S::F) -> S::F {
+    let signs = s.xor_i(s.bits(rest), s.bits(divisor));
+    let is_other = s.lt(s.copysign(s.splat(1.0), s.from_bits(signs)), s.splat(0.0));
+    let moved = s.select(is_other, s.add(rest, divisor), rest);
+    s.select(s.eq(rest, s.splat(0.0)), s.copysign(s.splat(0.0), divisor), moved)
 }
 
 macro_rules! functions {
@@ -562,6 +726,21 @@ unsafe fn binary_raw<T: Number>(
             }
         };
     }
+    macro_rules! remainders {
+        ($type:ty) => {
+            if TypeId::of::<T>() == TypeId::of::<$type>() {
+                let (a, b, output) = (a.cast::<$type>(), b.cast::<$type>(), output.cast::<$type>());
+                // SAFETY: the caller's promise, and the elements are of this type.
+                match op {
+                    BinaryOp::Mod => return unsafe { rows(isa, Remainder::<false>, geometry, a, b, output) },
+                    BinaryOp::FloorMod => return unsafe { rows(isa, Remainder::<true>, geometry, a, b, output) },
+                    _ => {}
+                }
+            }
+        };
+    }
+    remainders!(f32);
+    remainders!(i32);
     run!(Add Sub Mul Div FloorDiv Max Min Power SquaredDifference Mod FloorMod PRelu);
 }
 
@@ -578,16 +757,18 @@ pub(crate) unsafe fn line_f32(
     len: usize,
 ) {
     macro_rules! run {
-        ($($name:ident)*) => {
+        ($($name:ident => $function:expr),*) => {
             match op {
                 $(BinaryOp::$name => {
-                    let function = binary_functions::$name;
+                    let function = $function;
                     dispatch(isa, Single { function, a, a_contiguous, b, b_contiguous, output, len });
                 })*
             }
         };
     }
-    run!(Add Sub Mul Div FloorDiv Max Min Power SquaredDifference Mod FloorMod PRelu);
+    use binary_functions::{Add, Div, FloorDiv, Max, Min, Mul, PRelu, Power, SquaredDifference, Sub};
+    run!(Add => Add, Sub => Sub, Mul => Mul, Div => Div, FloorDiv => FloorDiv, Max => Max, Min => Min, Power => Power,
+        SquaredDifference => SquaredDifference, Mod => Remainder::<false>, FloorMod => Remainder::<true>, PRelu => PRelu);
 }
 
 struct Single<F> {
@@ -603,15 +784,15 @@ struct Single<F> {
 impl<F: Function<f32, f32>> Kernel for Single<F> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _s: S) {
+    fn run<S: Simd>(self, s: S) {
         let Self { function, a, b, output, len, .. } = self;
         // SAFETY: `line_f32` was promised what a line needs.
         unsafe {
             match (self.a_contiguous, self.b_contiguous) {
-                (true, true) => line::<f32, f32, F, true, true>(function, a, b, output, len),
-                (true, false) => line::<f32, f32, F, true, false>(function, a, b, output, len),
-                (false, true) => line::<f32, f32, F, false, true>(function, a, b, output, len),
-                (false, false) => line::<f32, f32, F, false, false>(function, a, b, output, len),
+                (true, true) => line::<S, f32, f32, F, true, true>(s, function, a, b, output, len),
+                (true, false) => line::<S, f32, f32, F, true, false>(s, function, a, b, output, len),
+                (false, true) => line::<S, f32, f32, F, false, true>(s, function, a, b, output, len),
+                (false, false) => line::<S, f32, f32, F, false, false>(s, function, a, b, output, len),
             }
         }
     }
@@ -665,7 +846,7 @@ struct Rows<'a, T, U, F> {
 impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _s: S) {
+    fn run<S: Simd>(self, s: S) {
         let rank = self.geometry.rank;
         let axes = &self.geometry.axes[..rank];
         let (inner, a_stride, b_stride) = axes[rank - 1];
@@ -685,10 +866,10 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
                 let (a, b) = (self.a.add(a_offset), self.b.add(b_offset));
                 let output = self.output.add(row * inner + start);
                 match (a_stride, b_stride) {
-                    (1, 1) => line::<T, U, F, true, true>(self.function, a, b, output, len),
-                    (1, _) => line::<T, U, F, true, false>(self.function, a, b, output, len),
-                    (_, 1) => line::<T, U, F, false, true>(self.function, a, b, output, len),
-                    _ => line::<T, U, F, false, false>(self.function, a, b, output, len),
+                    (1, 1) => line::<S, T, U, F, true, true>(s, self.function, a, b, output, len),
+                    (1, _) => line::<S, T, U, F, true, false>(s, self.function, a, b, output, len),
+                    (_, 1) => line::<S, T, U, F, false, true>(s, self.function, a, b, output, len),
+                    _ => line::<S, T, U, F, false, false>(s, self.function, a, b, output, len),
                 }
             }
         }
@@ -703,7 +884,8 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
 /// `len` values are readable (one, where not contiguous) and writable; an operand that overlaps the output equals it and
 /// has elements of the same size.
 #[inline(always)]
-unsafe fn line<T: Number, U: Copy, F: Function<T, U>, const A: bool, const B: bool>(
+unsafe fn line<S: Simd, T: Number, U: Copy, F: Function<T, U>, const A: bool, const B: bool>(
+    s: S,
     function: F,
     a: *const T,
     b: *const T,
@@ -713,6 +895,9 @@ unsafe fn line<T: Number, U: Copy, F: Function<T, U>, const A: bool, const B: bo
     // SAFETY: the caller's promise.
     unsafe {
         let (a_value, b_value) = (*a, *b);
+        let done = function.vectors::<S, A, B>(s, a, b, output, len);
+        let (a, b) = (if A { a.add(done) } else { a }, if B { b.add(done) } else { b });
+        let (output, len) = (output.add(done), len - done);
         let data = output.cast::<T>();
         match (A && std::ptr::eq(a, data), B && std::ptr::eq(b, data)) {
             (true, true) => {
@@ -789,28 +974,140 @@ mod tests {
         }
     }
 
+    /// Values with many quotients near integers, and those that are special.
+    fn operands(random: &mut Random, count: usize) -> Vec<f32> {
+        let special =
+            [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-45, f32::MIN_POSITIVE, f32::MAX, 1.0, -3.0, 0.1];
+        let value = |random: &mut Random| match random.between(0, 9) {
+            0 => special[random.between(0, special.len() - 1)],
+            1 => f32::from_bits(random.next() as u32),
+            2 => random.value() * 1e6,
+            3..=5 => (random.value() * 100.0).round() * 0.1,
+            _ => random.value() * 3.0,
+        };
+        (0..count).map(|_| value(random)).collect()
+    }
+
+    #[test]
+    fn vectors_of_remainders_are_exact() {
+        let floor_modulo = |a: f32, b: f32| {
+            let rest = f64::from(a) % f64::from(b);
+            if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
+                return (rest + f64::from(b)) as f32;
+            }
+            if rest == 0.0 { 0f32.copysign(b) } else { rest as f32 }
+        };
+        let mut random = Random::new(23);
+        for len in [1, 15, 16, 17, 100, 20_000] {
+            let (a, b) = (operands(&mut random, len), operands(&mut random, len));
+            let near: Vec<f32> = b.iter().map(|b| b * random.between(0, 1 << 24) as f32).collect();
+            for (a, b) in [(&a[..], &b[..]), (&near, &b), (&a[..1], &b), (&a, &b[..1])] {
+                let geometry = BroadcastGeometry::new(&[a.len()], &[b.len()]).unwrap();
+                for (op, function) in [
+                    (BinaryOp::Mod, &(|a: f32, b: f32| a % b) as &dyn Fn(f32, f32) -> f32),
+                    (BinaryOp::FloorMod, &floor_modulo),
+                ] {
+                    for isa in Isa::available() {
+                        let mut output = vec![9.0; len];
+                        binary(isa, op, &geometry, a, b, &mut output).unwrap();
+                        let mut single = vec![9.0; len];
+                        let contiguous = (a.len() == len, b.len() == len);
+                        // SAFETY: the slices have a line of values, or one.
+                        unsafe {
+                            let (a, b) = ((a.as_ptr(), contiguous.0), (b.as_ptr(), contiguous.1));
+                            line_f32(isa, op, a, b, single.as_mut_ptr(), len);
+                        }
+                        for index in 0..len {
+                            let (x, y) = (a[index % a.len()], b[index % b.len()]);
+                            let expected = function(x, y);
+                            for found in [output[index], single[index]] {
+                                let is_same =
+                                    found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan());
+                                assert!(is_same, "{isa} {op:?}: {x:e} and {y:e} give {found:e} for {expected:e}");
+                            }
+                        }
+                        if a.len() == len {
+                            let mut data = a.to_vec();
+                            binary_in_place(isa, op, &geometry, &mut data, b, true).unwrap();
+                            assert!(data.iter().zip(&output).all(|(x, y)| x.to_bits() == y.to_bits() || x.is_nan()));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn selected_lines() {
         let mut random = Random::new(12);
         for len in [0, 1, 5, 33, 100] {
             let condition: Vec<u8> = (0..len.max(1)).map(|_| (random.next() % 2) as u8).collect();
-            let (yes, no) = (random.values(len.max(1)), random.values(len.max(1)));
-            for mask in 0..8 {
-                let repeats = [mask & 1 != 0, mask & 2 != 0, mask & 4 != 0];
-                let at = |place: usize, repeats: bool| if repeats { 0 } else { place };
-                for isa in Isa::available() {
-                    let mut output = vec![9.0; len];
-                    select_line(isa, (&condition, &yes, &no), repeats, &mut output).unwrap();
-                    for (place, value) in output.iter().enumerate() {
-                        let is_yes = condition[at(place, repeats[0])] != 0;
-                        let expected = if is_yes { yes[at(place, repeats[1])] } else { no[at(place, repeats[2])] };
-                        assert_eq!(*value, expected);
+            fn bytes<const WIDTH: usize>(random: &mut Random, len: usize) -> Vec<[u8; WIDTH]> {
+                (0..len.max(1)).map(|_| std::array::from_fn(|_| random.next() as u8)).collect()
+            }
+            check_selected(&condition, &bytes::<1>(&mut random, len), &bytes(&mut random, len), len);
+            check_selected(&condition, &bytes::<2>(&mut random, len), &bytes(&mut random, len), len);
+            check_selected(&condition, &bytes::<4>(&mut random, len), &bytes(&mut random, len), len);
+            check_selected(&condition, &bytes::<8>(&mut random, len), &bytes(&mut random, len), len);
+        }
+        let result = select_line(Isa::portable(), (&[1], &[[1u8]; 2], &[[1]]), [true, false, false], &mut [[0]; 2]);
+        assert!(result.is_err());
+    }
+
+    #[test]
+    fn vectors_of_remainders_of_integers() {
+        let mut random = Random::new(31);
+        let special = [0, 1, -1, 7, i32::MAX, i32::MIN, 1 << 24, (1 << 24) + 1, -(1 << 24)];
+        for len in [1, 15, 16, 17, 100, 20_000] {
+            for rare in [2, 2000] {
+                let mut values = || -> Vec<i32> {
+                    let value = |random: &mut Random| match random.between(0, rare) {
+                        0 => special[random.between(0, special.len() - 1)],
+                        1 => random.next() as i32,
+                        _ => (random.value() * 1000.0) as i32,
+                    };
+                    (0..len).map(|_| value(&mut random)).collect()
+                };
+                let (a, b) = (values(), values());
+                for (a, b) in [(&a[..], &b[..]), (&a[..1], &b), (&a, &b[..1])] {
+                    let geometry = BroadcastGeometry::new(&[a.len()], &[b.len()]).unwrap();
+                    for isa in Isa::available() {
+                        let mut output = vec![9; len];
+                        binary(isa, BinaryOp::Mod, &geometry, a, b, &mut output).unwrap();
+                        let pairs = || (0..len).map(|index| (a[index % a.len()], b[index % b.len()]));
+                        let rest = |(x, y): (i32, i32)| if y == 0 { 0 } else { x.wrapping_rem(y) };
+                        assert!(pairs().map(rest).eq(output.iter().copied()), "{isa}");
+                        binary(isa, BinaryOp::FloorMod, &geometry, a, b, &mut output).unwrap();
+                        let floored = |(x, y): (i32, i32)| {
+                            let rest = rest((x, y));
+                            if rest != 0 && (rest < 0) != (y < 0) { rest.wrapping_add(y) } else { rest }
+                        };
+                        assert!(pairs().map(floored).eq(output.iter().copied()), "{isa}");
                     }
                 }
             }
         }
-        let result = select_line(Isa::portable(), (&[1], &[1u8; 2], &[1]), [true, false, false], &mut [0; 2]);
-        assert!(result.is_err());
+    }
+
+    fn check_selected<T: ElementBytes + Default + PartialEq + std::fmt::Debug>(
+        condition: &[u8],
+        yes: &[T],
+        no: &[T],
+        len: usize,
+    ) {
+        for mask in 0..8 {
+            let repeats = [mask & 1 != 0, mask & 2 != 0, mask & 4 != 0];
+            let at = |place: usize, repeats: bool| if repeats { 0 } else { place };
+            for isa in Isa::available() {
+                let mut output = vec![T::default(); len];
+                select_line(isa, (condition, yes, no), repeats, &mut output).unwrap();
+                for (place, value) in output.iter().enumerate() {
+                    let is_yes = condition[at(place, repeats[0])] != 0;
+                    let expected = if is_yes { yes[at(place, repeats[1])] } else { no[at(place, repeats[2])] };
+                    assert_eq!(*value, expected);
+                }
+            }
+        }
     }
 
     proptest! {

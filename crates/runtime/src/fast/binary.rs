@@ -255,7 +255,11 @@ impl Kernel for BinaryKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let is_remainder = matches!(self.op, BinaryOp::Mod | BinaryOp::FloorMod);
         match self.op {
+            _ if is_remainder && self.operands.element_type == ElementType::F32 => {
+                self.operands.work_nanoseconds(shapes)
+            }
             BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod => {
                 shapes.outputs.first().map_or(0, |s| s.elements() as u64 * 5)
             }

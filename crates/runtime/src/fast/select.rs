@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ovir_kernels::elementwise::select_line;
+use ovir_kernels::elementwise::{ElementBytes, select_line};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};
 use ovir_ops::common::broadcast::BroadcastAttributes;
@@ -67,7 +67,10 @@ impl SelectKernel {
         aligned.iter().all(|shape| shape.rank() <= output.rank()).then_some(axes)
     }
 
-    fn apply<const WIDTH: usize>(&self, io: StepIo<'_, '_>) -> OpResult {
+    fn apply<const WIDTH: usize>(&self, io: StepIo<'_, '_>) -> OpResult
+    where
+        [u8; WIDTH]: ElementBytes,
+    {
         let [output] = io.outputs else { return Ok(()) };
         let shapes = [io.inputs[0].shape(), io.inputs[1].shape(), io.inputs[2].shape()];
         let axes = self.axes(shapes, output.shape());
