@@ -3,10 +3,10 @@
 /// The state array of MT19937.
 const MERSENNE_SIZE: usize = 624;
 
-/// A source of random 32-bit numbers, four at a time.
+/// A source of random 32-bit numbers.
 pub(crate) trait Generator {
-    /// The next four numbers.
-    fn next(&mut self) -> [u32; 4];
+    /// Writes the next numbers, which are a multiple of four.
+    fn fill(&mut self, numbers: &mut [u32]);
 }
 
 /// Philox 4x32 with ten rounds (Salmon and others, *Parallel Random Numbers: As Easy as 1, 2, 3*).
@@ -20,23 +20,69 @@ pub(crate) struct Philox {
     pub position: u64,
 }
 
+/// Counters that a Philox takes through its rounds together.
+const TOGETHER: usize = 16;
+
 impl Generator for Philox {
-    fn next(&mut self) -> [u32; 4] {
-        let mut key = split(self.key);
-        let (mut n, mut counter) = (split(self.position), split(self.counter));
-        for _ in 0..10 {
-            let product_n = split(0xD251_1F53 * u64::from(n[0]));
-            let product_counter = split(0xCD9E_8D57 * u64::from(counter[0]));
-            n = [product_counter[1] ^ n[1] ^ key[0], product_counter[0]];
-            counter = [product_n[1] ^ counter[1] ^ key[1], product_n[0]];
-            key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+    fn fill(&mut self, numbers: &mut [u32]) {
+        for chunk in numbers.chunks_mut(4 * TOGETHER) {
+            let blocks = self.next_blocks();
+            for (block, numbers) in chunk.chunks_mut(4).enumerate() {
+                for (number, words) in numbers.iter_mut().zip(&blocks) {
+                    *number = words[block];
+                }
+                self.step();
+            }
         }
+    }
+}
+
+impl Philox {
+    /// The four numbers of the next counters: the first ones of all, then the second ones, and so on.
+    fn next_blocks(&self) -> [[u32; TOGETHER]; 4] {
+        let mut at = self.clone();
+        let mut words = [[0; TOGETHER]; 4];
+        for block in 0..TOGETHER {
+            [words[0][block], words[1][block]] = split(at.position);
+            [words[2][block], words[3][block]] = split(at.counter);
+            at.step();
+        }
+        let mut key = split(self.key);
+        let keys: [[u64; 2]; 10] = std::array::from_fn(|_| {
+            let now = key.map(u64::from);
+            key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+            now
+        });
+        let [first, second, third, fourth] = &mut words;
+        for (((a, b), c), d) in first.iter_mut().zip(second).zip(third).zip(fourth) {
+            // The lower halves of wide numbers, and all rounds of a block at once: so they stay in vectors.
+            let mut state = [u64::from(*a), u64::from(*b), u64::from(*c), u64::from(*d)];
+            macro_rules! rounds {
+                ($($number:literal)*) => { $(state = philox_round(state, keys[$number]);)* };
+            }
+            rounds!(0 1 2 3 4 5 6 7 8 9);
+            [*a, *b, *c, *d] = state.map(|word| word as u32);
+        }
+        words
+    }
+
+    /// Goes on to the next counter.
+    fn step(&mut self) {
         self.position = self.position.wrapping_add(1);
         if self.position == 0 {
             self.counter = self.counter.wrapping_add(1);
         }
-        [n[0], n[1], counter[0], counter[1]]
     }
+}
+
+/// A round on the lower halves of numbers; what it leaves in the upper halves has no meaning.
+#[inline(always)]
+fn philox_round([n, n_high, counter, counter_high]: [u64; 4], key: [u64; 2]) -> [u64; 4] {
+    let low = |word: u64| word & 0xffff_ffff;
+    let product_n = 0xD251_1F53 * low(n);
+    let product_counter = 0xCD9E_8D57 * low(counter);
+    let high = |product: u64| product >> 32;
+    [high(product_counter) ^ n_high ^ key[0], product_counter, high(product_n) ^ counter_high ^ key[1], product_n]
 }
 
 /// The Mersenne twister MT19937 (Matsumoto and Nishimura).
@@ -69,12 +115,17 @@ impl Mersenne {
     }
 
     fn twist(&mut self) {
-        for i in 0..MERSENNE_SIZE {
-            let (current, next) = (self.state[i], self.state[(i + 1) % MERSENNE_SIZE]);
-            let mixed = (current & 0x8000_0000) | (next & 0x7fff_ffff);
-            let twisted = (mixed >> 1) ^ if next & 1 == 1 { 0x9908_b0df } else { 0 };
-            self.state[i] = self.state[(i + 397) % MERSENNE_SIZE] ^ twisted;
+        const AHEAD: usize = 397;
+        const BEFORE: usize = MERSENNE_SIZE - AHEAD;
+        let state = &mut *self.state;
+        // Ranges without a wrap, in which no number depends on the few before it.
+        for i in 0..BEFORE {
+            state[i] = twisted(state[i], state[i + 1], state[i + AHEAD]);
         }
+        for i in BEFORE..MERSENNE_SIZE - 1 {
+            state[i] = twisted(state[i], state[i + 1], state[i - BEFORE]);
+        }
+        state[MERSENNE_SIZE - 1] = twisted(state[MERSENNE_SIZE - 1], state[0], state[AHEAD - 1]);
         self.used = 0;
     }
 
@@ -83,18 +134,37 @@ impl Mersenne {
         if self.used == MERSENNE_SIZE {
             self.twist();
         }
-        let mut y = self.state[self.used];
         self.used += 1;
-        y ^= y >> 11;
-        y ^= (y << 7) & 0x9d2c_5680;
-        y ^= (y << 15) & 0xefc6_0000;
-        y ^ (y >> 18)
+        tempered(self.state[self.used - 1])
     }
 }
 
+fn twisted(current: u32, next: u32, far: u32) -> u32 {
+    let mixed = (current & 0x8000_0000) | (next & 0x7fff_ffff);
+    far ^ (mixed >> 1) ^ ((next & 1).wrapping_neg() & 0x9908_b0df)
+}
+
+fn tempered(mut y: u32) -> u32 {
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c_5680;
+    y ^= (y << 15) & 0xefc6_0000;
+    y ^ (y >> 18)
+}
+
 impl Generator for Mersenne {
-    fn next(&mut self) -> [u32; 4] {
-        std::array::from_fn(|_| self.next_one())
+    fn fill(&mut self, numbers: &mut [u32]) {
+        let mut rest = numbers;
+        while !rest.is_empty() {
+            if self.used == MERSENNE_SIZE {
+                self.twist();
+            }
+            let (now, later) = rest.split_at_mut(rest.len().min(MERSENNE_SIZE - self.used));
+            for (number, word) in now.iter_mut().zip(&self.state[self.used..]) {
+                *number = tempered(*word);
+            }
+            self.used += now.len();
+            rest = later;
+        }
     }
 }
 
@@ -139,17 +209,41 @@ mod tests {
     use super::*;
     use pretty_assertions::assert_eq;
 
+    fn next(generator: &mut impl Generator) -> [u32; 4] {
+        let mut numbers = [0; 4];
+        generator.fill(&mut numbers);
+        numbers
+    }
+
+    #[test]
+    fn one_by_one_and_together() {
+        let (mut one, mut many) = (Mersenne::new(9), Mersenne::new(9));
+        let mut numbers = [0; 4000];
+        many.fill(&mut numbers[..1004]);
+        many.fill(&mut numbers[1004..]);
+        assert!(numbers.iter().all(|number| *number == one.next_one()));
+        // The carry into the high half lies within what is computed together.
+        let philox = Philox { key: 0x1234_5678_9abc_def0, counter: u64::MAX, position: u64::MAX - 20 };
+        let (mut one, mut many) = (philox.clone(), philox);
+        many.fill(&mut numbers[..1004]);
+        for four in numbers[..1004].chunks(4) {
+            assert_eq!(next(&mut one), four);
+        }
+        assert_eq!((one.counter, one.position), (many.counter, many.position));
+        assert_eq!(many.counter, 0);
+    }
+
     #[test]
     fn the_first_numbers_of_mt19937() {
         // The seed of the authors' reference program.
         let mut generator = Mersenne::new(5489);
-        assert_eq!(generator.next(), [3_499_211_612, 581_869_302, 3_890_346_734, 3_586_334_585]);
+        assert_eq!(next(&mut generator), [3_499_211_612, 581_869_302, 3_890_346_734, 3_586_334_585]);
     }
 
     #[test]
     fn the_first_numbers_of_a_seed_sequence() {
         // Printed by a C++ program: std::seed_seq{1, 2} seeding std::mt19937.
         let mut generator = Mersenne::of_sequence(&[1, 2]);
-        assert_eq!(generator.next(), [3_232_623_227, 3_218_984_147, 1_585_538_226, 694_568_912]);
+        assert_eq!(next(&mut generator), [3_232_623_227, 3_218_984_147, 1_585_538_226, 694_568_912]);
     }
 }

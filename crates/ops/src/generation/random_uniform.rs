@@ -29,6 +29,9 @@ use crate::{
 /// How many positions of the Philox stream are skipped for each element.
 const SKIPPED: u64 = 256;
 
+/// Numbers that are drawn at once.
+const NUMBERS: usize = 256;
+
 /// The definition of RandomUniform.
 pub static RANDOM_UNIFORM: OpDef = OpDef {
     type_name: "RandomUniform",
@@ -129,7 +132,12 @@ impl RandomUniform {
             ElementType::Bf16 => {
                 fill::<bf16>(context, shape, generator, if is_mersenne { mersenne_bf16 } else { philox_bf16 })
             }
-            ElementType::I32 => fill::<i32>(context, shape, generator, integer_i32),
+            ElementType::I32 => {
+                let [low, high] = limits::<i32>(context)?;
+                let range = Divisor::<u32>::new(high.wrapping_sub(low) as u32);
+                let convert = |x, low: i32, _| range.remainder(x).wrapping_add(low as u32) as i32;
+                fill::<i32>(context, shape, generator, convert)
+            }
             ElementType::F64 => {
                 fill_pairs::<f64>(context, shape, generator, if is_mersenne { mersenne_f64 } else { philox_f64 })
             }
@@ -140,17 +148,21 @@ impl RandomUniform {
 
     /// 64-bit integers take two numbers, but one with PYTORCH where both limits fit 32 bits.
     fn fill_i64(&self, context: &mut EvaluateContext<'_>, shape: &Shape, generator: impl Generator) -> OpResult {
-        if self.attributes.alignment == RandomAlignment::TensorFlow {
-            return fill_pairs::<i64>(context, shape, generator, integer_i64);
-        }
         let [low, high] = limits::<i64>(context)?;
+        let range = Divisor::<u64>::new(high.wrapping_sub(low) as u64);
+        let convert = |x: u64, low: i64| range.remainder(x).wrapping_add(low as u64) as i64;
         let limit = i64::from(u32::MAX);
-        if low <= limit && high <= limit {
-            return fill::<i64>(context, shape, generator, |x, low, high| {
-                (i128::from(x) % (i128::from(high) - i128::from(low)) + i128::from(low)) as i64
-            });
+        match self.attributes.alignment {
+            RandomAlignment::TensorFlow => {
+                fill_pairs::<i64>(context, shape, generator, |a, b, low, _| convert(joined(a, b), low))
+            }
+            RandomAlignment::PyTorch if low <= limit && high <= limit => {
+                fill::<i64>(context, shape, generator, |x, low, _| convert(x.into(), low))
+            }
+            RandomAlignment::PyTorch => {
+                fill_pairs::<i64>(context, shape, generator, |a, b, low, _| convert(joined(b, a), low))
+            }
         }
-        fill_pairs::<i64>(context, shape, generator, |a, b, low, high| integer_i64(b, a, low, high))
     }
 }
 
@@ -200,11 +212,13 @@ fn fill<T: NativeElement>(
     context: &mut EvaluateContext<'_>,
     shape: &Shape,
     mut generator: impl Generator,
-    convert: fn(u32, T, T) -> T,
+    convert: impl Fn(u32, T, T) -> T,
 ) -> OpResult {
     let [low, high] = limits::<T>(context)?;
-    for chunk in context.output_slice::<T>(0, shape)?.chunks_mut(4) {
-        for (target, x) in chunk.iter_mut().zip(generator.next()) {
+    let mut numbers = [0; NUMBERS];
+    for chunk in context.output_slice::<T>(0, shape)?.chunks_mut(NUMBERS) {
+        generator.fill(&mut numbers[..chunk.len().next_multiple_of(4)]);
+        for (target, x) in chunk.iter_mut().zip(numbers) {
             *target = convert(x, low, high);
         }
     }
@@ -216,12 +230,13 @@ fn fill_pairs<T: NativeElement>(
     context: &mut EvaluateContext<'_>,
     shape: &Shape,
     mut generator: impl Generator,
-    convert: fn(u32, u32, T, T) -> T,
+    convert: impl Fn(u32, u32, T, T) -> T,
 ) -> OpResult {
     let [low, high] = limits::<T>(context)?;
-    for chunk in context.output_slice::<T>(0, shape)?.chunks_mut(2) {
-        let x = generator.next();
-        for (target, pair) in chunk.iter_mut().zip(x.chunks_exact(2)) {
+    let mut numbers = [0; NUMBERS];
+    for chunk in context.output_slice::<T>(0, shape)?.chunks_mut(NUMBERS / 2) {
+        generator.fill(&mut numbers[..(2 * chunk.len()).next_multiple_of(4)]);
+        for (target, pair) in chunk.iter_mut().zip(numbers.chunks_exact(2)) {
             *target = convert(pair[0], pair[1], low, high);
         }
     }
@@ -271,18 +286,46 @@ fn mersenne_unit(x: u32, digits: u32) -> f32 {
     (x & ((1 << digits) - 1)) as f32 / (1u32 << digits) as f32
 }
 
-fn integer_i32(x: u32, low: i32, high: i32) -> i32 {
-    (x % high.wrapping_sub(low) as u32).wrapping_add(low as u32) as i32
+/// A divisor whose remainders are found by a multiplication.
+#[derive(Clone, Copy)]
+struct Divisor<T> {
+    value: T,
+    inverse: T,
 }
 
+macro_rules! divisors {
+    ($($narrow:ident: $wide:ident),*) => {
+        $(impl Divisor<$narrow> {
+            /// The distance between two limits, the upper of which is above the lower.
+            fn new(value: $narrow) -> Self {
+                let value = value.max(1);
+                Self { value, inverse: $narrow::MAX / value }
+            }
+
+            /// `x` modulo the divisor.
+            #[inline]
+            fn remainder(self, x: $narrow) -> $narrow {
+                // The inverse is too small by less than one and its last place, so that the quotient lacks two at most.
+                let quotient = ((x as $wide * self.inverse as $wide) >> $narrow::BITS) as $narrow;
+                let mut rest = x.wrapping_sub(quotient.wrapping_mul(self.value));
+                for _ in 0..2 {
+                    rest = if rest >= self.value { rest - self.value } else { rest };
+                }
+                rest
+            }
+        })*
+    };
+}
+divisors!(u32: u64, u64: u128);
+
 /// The number with `b` as its high half.
-fn integer_i64(a: u32, b: u32, low: i64, high: i64) -> i64 {
-    let x = u64::from(b) << 32 | u64::from(a);
-    (x % high.wrapping_sub(low) as u64).wrapping_add(low as u64) as i64
+fn joined(a: u32, b: u32) -> u64 {
+    u64::from(b) << 32 | u64::from(a)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Divisor;
     use crate::testing::{Case, tensor};
     use pretty_assertions::assert_eq;
 
@@ -307,6 +350,23 @@ mod tests {
         let inputs = [tensor(&[2i32, 3], [2]), tensor(&[50i32], []), tensor(&[100i32], [1])];
         let output = case("i32", "80", "100").run(&inputs).unwrap();
         assert_eq!(output[0], tensor(&[65i32, 70, 56, 59, 82, 92], [2, 3]));
+    }
+
+    #[test]
+    fn remainders_by_multiplication() {
+        let numbers = |i: u64| {
+            let scattered = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            [i, u64::MAX - i, 1 << (i % 64), (1 << (i % 64)) - 1, scattered, scattered >> (i % 64), u64::MAX / (i + 1)]
+        };
+        for (x, divisor) in (0..300).flat_map(numbers).flat_map(|x| (1..60).flat_map(numbers).map(move |d| (x, d))) {
+            if divisor != 0 {
+                assert_eq!(Divisor::<u64>::new(divisor).remainder(x), x % divisor);
+            }
+            let (x, divisor) = (x as u32, divisor as u32);
+            if divisor != 0 {
+                assert_eq!(Divisor::<u32>::new(divisor).remainder(x), x % divisor);
+            }
+        }
     }
 
     #[test]
