@@ -232,7 +232,8 @@ impl BinaryKernel {
 
 fn check_divisors<T: Number>(divisors: &[T]) -> OpResult {
     // Looking at all of them takes vectors; nearly always there is none.
-    if !divisors.iter().fold(false, |found, value| found | !value.truth()) {
+    let has_zero = |block: &[T]| block.iter().fold(0u32, |found, value| found | u32::from(!value.truth())) != 0;
+    if !divisors.chunks(4096).any(has_zero) {
         return Ok(());
     }
     match divisors.iter().position(|value| !value.truth()) {
