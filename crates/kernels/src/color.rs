@@ -105,36 +105,72 @@ impl<T: Sample> Kernel for Line<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
         let YuvPlanes { y, u, v, step } = self.planes;
-        let (mut us, mut vs) = ([0.0f32; TILE], [0.0f32; TILE]);
-        let (mut red, mut green, mut blue) = ([T::default(); TILE], [T::default(); TILE], [T::default(); TILE]);
-        for (tile, (y, line)) in y.chunks(TILE).zip(self.line.chunks_mut(3 * TILE)).enumerate() {
-            let first = tile * TILE / 2 * step;
-            match step {
-                1 => (double(&u[first..], 1, y.len(), &mut us), double(&v[first..], 1, y.len(), &mut vs)),
-                2 => (double(&u[first..], 2, y.len(), &mut us), double(&v[first..], 2, y.len(), &mut vs)),
-                _ => (double(&u[first..], step, y.len(), &mut us), double(&v[first..], step, y.len(), &mut vs)),
-            };
-            for at in 0..y.len() {
-                let (luma, u, v) = (1.164 * (y[at].widen() - 16.0), us[at], vs[at]);
-                red[at] = T::of(luma + 1.596 * v);
-                green[at] = T::of(luma - 0.391 * u - 0.813 * v);
-                blue[at] = T::of(luma + 2.018 * u);
-            }
-            let (left, right) = if self.is_bgr { (&blue, &red) } else { (&red, &blue) };
-            let pixels = line.as_chunks_mut::<3>().0.iter_mut();
-            for (((pixel, left), green), right) in pixels.zip(left).zip(&green).zip(right) {
-                *pixel = [*left, *green, *right];
-            }
+        let (whole, rest) = y.as_chunks::<TILE>();
+        let (tiles, last) = self.line.as_chunks_mut::<{ 3 * TILE }>();
+        for (tile, (y, pixels)) in whole.iter().zip(tiles).enumerate() {
+            let first = tile * (TILE / 2) * step;
+            let chroma = [chroma(&u[first..], step, TILE / 2), chroma(&v[first..], step, TILE / 2)];
+            convert(y, &chroma, self.is_bgr, pixels);
+        }
+        if !rest.is_empty() {
+            let first = whole.len() * (TILE / 2) * step;
+            let chroma = [chroma(&u[first..], step, rest.len() / 2), chroma(&v[first..], step, rest.len() / 2)];
+            let (mut y, mut pixels) = ([T::default(); TILE], [T::default(); 3 * TILE]);
+            y[..rest.len()].copy_from_slice(rest);
+            convert(&y, &chroma, self.is_bgr, &mut pixels);
+            last.copy_from_slice(&pixels[..last.len()]);
         }
     }
 }
 
-/// Chroma less 128, twice each.
+/// So many chroma values that lie `step` apart, less 128, for two pixels each.
 #[inline(always)]
-fn double<T: Sample>(values: &[T], step: usize, pixels: usize, target: &mut [f32; TILE]) {
-    let pairs = target[..pixels].as_chunks_mut::<2>().0.iter_mut();
-    for (pair, value) in pairs.zip(values.iter().step_by(step)) {
-        *pair = [value.widen() - 128.0; 2];
+fn chroma<T: Sample>(values: &[T], step: usize, count: usize) -> [f32; TILE] {
+    let mut dense = [T::default(); TILE / 2];
+    // Loops of a fixed length become vectors without a tail; the last value of a plane of pairs has no second one behind it.
+    match (step, values.first_chunk::<TILE>(), values.first_chunk::<{ TILE / 2 }>()) {
+        (2, Some(pairs), _) if count == TILE / 2 => {
+            for at in 0..TILE / 2 {
+                dense[at] = pairs[2 * at];
+            }
+        }
+        (1, _, Some(values)) if count == TILE / 2 => dense = *values,
+        _ => {
+            for (target, value) in dense[..count].iter_mut().zip(values.iter().step_by(step.max(1))) {
+                *target = *value;
+            }
+        }
+    }
+    let mut doubled = [0.0; TILE];
+    for at in 0..TILE / 2 {
+        let value = dense[at].widen() - 128.0;
+        (doubled[2 * at], doubled[2 * at + 1]) = (value, value);
+    }
+    doubled
+}
+
+/// Writes the pixels of a tile.
+#[inline(always)]
+fn convert<T: Sample>(y: &[T; TILE], [us, vs]: &[[f32; TILE]; 2], is_bgr: bool, pixels: &mut [T; 3 * TILE]) {
+    let (mut luma, mut colors) = ([0.0f32; TILE], [[T::default(); TILE]; 3]);
+    let [red, green, blue] = &mut colors;
+    for at in 0..TILE {
+        luma[at] = 1.164 * (y[at].widen() - 16.0);
+    }
+    for at in 0..TILE {
+        red[at] = T::of(luma[at] + 1.596 * vs[at]);
+    }
+    for at in 0..TILE {
+        green[at] = T::of(luma[at] - 0.391 * us[at] - 0.813 * vs[at]);
+    }
+    for at in 0..TILE {
+        blue[at] = T::of(luma[at] + 2.018 * us[at]);
+    }
+    let (left, right) = if is_bgr { (blue, red) } else { (red, blue) };
+    for at in 0..TILE {
+        pixels[3 * at] = left[at];
+        pixels[3 * at + 1] = green[at];
+        pixels[3 * at + 2] = right[at];
     }
 }
 
