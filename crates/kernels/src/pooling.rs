@@ -138,12 +138,85 @@ pub(crate) fn for_each_line<T: Send + Sync>(
     Ok(())
 }
 
+/// Codes of a row of the input that are looked at together.
+const SPAN: usize = 512;
+
 /// The greatest code of each window of every plane; 0 where a window has none.
 ///
 /// # Errors
 /// As for [`pooling`].
-pub fn max_codes(geometry: &PoolingGeometry, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
-    max_lanes::<1>(geometry.planes, geometry, input, output)
+pub fn max_codes(isa: Isa, geometry: &PoolingGeometry, input: &[u8], output: &mut [u8]) -> Result<(), KernelError> {
+    geometry.positions()?;
+    let reach = (geometry.kernel[2] - 1).saturating_mul(geometry.dilation[2]);
+    if reach >= SPAN / 2 || geometry.stride[2] >= SPAN / 2 {
+        return max_lanes::<1>(geometry.planes, geometry, input, output);
+    }
+    let work = (output.len() as u64).saturating_mul(geometry.taps()) / 16;
+    for_each_line([geometry.planes, 1], geometry, input, output, work, |input, [z, y], output| {
+        dispatch(isa, Codes { geometry, z, y, input, output });
+    })
+}
+
+/// A line of the greatest codes: those of the rows of its windows first, then those of their columns.
+struct Codes<'a> {
+    geometry: &'a PoolingGeometry,
+    z: usize,
+    y: usize,
+    input: &'a [u8],
+    output: &'a mut [u8],
+}
+
+impl Kernel for Codes<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let Codes { geometry: g, z, y, input, output } = self;
+        let (depths, rows) = (g.window(0, z), g.window(1, y));
+        let (stride, reach) = (g.stride[2], (g.kernel[2] - 1) * g.dilation[2]);
+        let tile = (SPAN - reach - 1) / stride + 1;
+        // Twice as long as what windows reach, so that taps of whole tiles lie inside of it.
+        let mut greatest = [0u8; 2 * SPAN];
+        for (number, output) in output.chunks_mut(tile).enumerate() {
+            let first = number * tile * stride;
+            let span = (output.len() - 1) * stride + reach + 1;
+            // The padding counts as 0, than which no code is less.
+            let from = g.pad_begin[2].saturating_sub(first).min(span);
+            let inside = first + from - g.pad_begin[2].min(first + from);
+            let len = g.input[2].saturating_sub(inside).min(span - from);
+            greatest[..span].fill(0);
+            for kz in depths.0..depths.1 {
+                for ky in rows.0..rows.1 {
+                    let row = (g.place(0, z, kz) * g.input[1] + g.place(1, y, ky)) * g.input[2];
+                    let row = &input[row..][..g.input[2]];
+                    let Some(row) = row.get(inside..inside + len) else { continue };
+                    for (greatest, code) in greatest[from..from + len].iter_mut().zip(row) {
+                        *greatest = (*greatest).max(*code);
+                    }
+                }
+            }
+            output.fill(0);
+            for kx in 0..g.kernel[2] {
+                let taps = &greatest[kx * g.dilation[2]..];
+                match stride {
+                    1 => raise_each::<1>(output, taps),
+                    2 => raise_each::<2>(output, taps),
+                    _ => {
+                        for (target, code) in output.iter_mut().zip(taps.iter().step_by(stride)) {
+                            *target = (*target).max(*code);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Keeps the greater of each place and of the code that lies `STRIDE` places behind the one before.
+#[inline(always)]
+fn raise_each<const STRIDE: usize>(greatest: &mut [u8], codes: &[u8]) {
+    for (greatest, codes) in greatest.iter_mut().zip(codes.as_chunks::<STRIDE>().0) {
+        *greatest = (*greatest).max(codes[0]);
+    }
 }
 
 /// The greatest codes of each window, lane by lane.
@@ -218,78 +291,118 @@ impl Kernel for Line<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (wide, stride) = (self.geometry.output[2], self.geometry.stride[2]);
-        let inside = self.geometry.inside(2);
-        let mut x = 0;
-        while x < wide {
-            let count = if inside.contains(&x) { (inside.end - x).min(S::LANES) } else { 1 };
-            let columns = self.geometry.window(2, x);
-            let value = match (stride, count) {
-                (1, _) => self.columns::<S, 1>(s, x, count, columns),
-                (2, _) => self.columns::<S, 2>(s, x, count, columns),
-                _ => self.columns::<S, 0>(s, x, count, columns),
-            };
-            // SAFETY: columns `x..x + count` lie in the line.
-            unsafe { s.store_partial(self.output.as_ptr().cast_mut().add(x), value, count) };
-            x += count;
+        match (self.kind == PoolingKind::Max, self.geometry.stride[2]) {
+            (true, 1) => self.line::<S, true, 1>(s),
+            (true, 2) => self.line::<S, true, 2>(s),
+            (true, _) => self.line::<S, true, 0>(s),
+            (false, 1) => self.line::<S, false, 1>(s),
+            (false, 2) => self.line::<S, false, 2>(s),
+            (false, _) => self.line::<S, false, 0>(s),
         }
     }
 }
 
 impl Line<'_> {
-    /// The results of `count` neighbouring columns that share the tap range of the width. `STRIDE` is the step between
-    /// windows where it is known, else 0.
+    /// The line of greatest values or of means. `STRIDE` is the step between windows where it is known, else 0.
     #[inline(always)]
-    fn columns<S: Simd, const STRIDE: usize>(
-        &self,
-        s: S,
-        x: usize,
-        count: usize,
-        columns: (usize, usize, usize),
-    ) -> S::F {
+    fn line<S: Simd, const MAX: bool, const STRIDE: usize>(self, s: S) {
+        let (wide, inside) = (self.geometry.output[2], self.geometry.inside(2));
+        let target = self.output.as_ptr().cast_mut();
+        for x in (0..inside.start).chain(inside.end..wide) {
+            let value = self.column::<MAX>(x);
+            // SAFETY: the column lies in the line.
+            unsafe { *target.add(x) = value };
+        }
+        let mut x = inside.start;
+        while x < inside.end {
+            // The last vector begins early enough to be a whole one, which writes some columns again.
+            let first =
+                if inside.end - x < S::LANES { inside.end.saturating_sub(S::LANES).max(inside.start) } else { x };
+            let count = (inside.end - first).min(S::LANES);
+            let value = self.columns::<S, MAX, STRIDE>(s, first, count);
+            // SAFETY: columns `first..first + count` lie in the line.
+            unsafe { s.store_first(target.add(first), value, count) };
+            x = first + count;
+        }
+    }
+
+    /// The taps of the depth and the height of the line that lie inside the input, and where each row of them begins.
+    #[inline(always)]
+    fn rows(&self) -> impl Iterator<Item = usize> + use<'_> {
         let geometry = self.geometry;
-        let max = self.kind == PoolingKind::Max;
-        let stride = if STRIDE == 0 { geometry.stride[2] } else { STRIDE };
-        let (planes, rows) = (self.geometry.window(0, self.z), self.geometry.window(1, self.y));
-        let mut sum = s.splat(if max { f32::NEG_INFINITY } else { 0.0 });
-        for kz in planes.0..planes.1 {
-            for ky in rows.0..rows.1 {
-                let line = (geometry.place(0, self.z, kz) * geometry.input[1] + geometry.place(1, self.y, ky))
-                    * geometry.input[2];
-                for kx in columns.0..columns.1 {
-                    let start = line + geometry.place(2, x, kx);
-                    let values = &self.input[start..start + (count - 1) * stride + 1];
-                    // SAFETY: the slice holds `count` values that lie `stride` apart.
-                    let value = unsafe {
-                        if STRIDE == 1 {
-                            s.load_partial(values.as_ptr(), count)
-                        } else {
+        let (depths, rows) = (geometry.window(0, self.z), geometry.window(1, self.y));
+        (depths.0..depths.1).flat_map(move |kz| {
+            let plane = geometry.place(0, self.z, kz) * geometry.input[1];
+            (rows.0..rows.1).map(move |ky| (plane + geometry.place(1, self.y, ky)) * geometry.input[2])
+        })
+    }
+
+    /// The divisor of a mean over so many columns inside of the input, and of the padded input.
+    #[inline(always)]
+    fn counted(&self, inside: usize, padded: usize) -> f32 {
+        let (depths, rows) = (self.geometry.window(0, self.z), self.geometry.window(1, self.y));
+        let counted = match self.kind {
+            PoolingKind::AverageWithPadding => depths.2 * rows.2 * padded,
+            _ => (depths.1 - depths.0) * (rows.1 - rows.0) * inside,
+        };
+        counted as f32
+    }
+
+    /// The result of one column.
+    #[inline(always)]
+    fn column<const MAX: bool>(&self, x: usize) -> f32 {
+        let (first, end, padded) = self.geometry.window(2, x);
+        let mut sum = if MAX { f32::NEG_INFINITY } else { 0.0 };
+        for line in self.rows() {
+            for kx in first..end {
+                let value = self.input[line + self.geometry.place(2, x, kx)];
+                sum = match MAX {
+                    true if value > sum || value.is_nan() => value,
+                    true => sum,
+                    false => sum + value,
+                };
+            }
+        }
+        if MAX { sum } else { sum / self.counted(end - first, padded) }
+    }
+
+    /// The results of `count` neighbouring columns whose windows lie inside of the width.
+    #[inline(always)]
+    fn columns<S: Simd, const MAX: bool, const STRIDE: usize>(&self, s: S, x: usize, count: usize) -> S::F {
+        let geometry = self.geometry;
+        let (stride, taps) = (if STRIDE == 0 { geometry.stride[2] } else { STRIDE }, geometry.kernel[2]);
+        let start = geometry.place(2, x, 0);
+        let mut sum = s.splat(if MAX { f32::NEG_INFINITY } else { 0.0 });
+        for line in self.rows() {
+            let reach = (taps - 1) * geometry.dilation[2] + (count - 1) * stride + 1;
+            let row = &self.input[line + start..][..reach];
+            for kx in 0..taps {
+                let values = &row[kx * geometry.dilation[2]..];
+                // SAFETY: the slice holds `count` values that lie `stride` apart.
+                let value = unsafe {
+                    match STRIDE {
+                        1 => s.load_first(values.as_ptr(), count),
+                        2 if count == S::LANES => s.load_even(values.as_ptr()),
+                        _ => {
                             let mut lanes = [0.0f32; 16];
-                            for (lane, value) in lanes.iter_mut().zip(values.iter().step_by(stride)) {
+                            for (lane, value) in lanes[..count].iter_mut().zip(values.iter().step_by(stride)) {
                                 *lane = *value;
                             }
                             s.load(lanes.as_ptr())
                         }
-                    };
-                    sum = if max { s.select(s.is_nan(value), value, s.max(value, sum)) } else { s.add(sum, value) };
-                }
+                    }
+                };
+                sum = if MAX { s.select(s.is_nan(value), value, s.max(value, sum)) } else { s.add(sum, value) };
             }
         }
-        if max {
-            return sum;
-        }
-        let counted = match self.kind {
-            PoolingKind::AverageWithPadding => planes.2 * rows.2 * columns.2,
-            _ => (planes.1 - planes.0) * (rows.1 - rows.0) * (columns.1 - columns.0),
-        };
-        s.div(sum, s.splat(counted as f32))
+        if MAX { sum } else { s.div(sum, s.splat(self.counted(taps, taps))) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Random, assert_close};
+    use crate::testing::{Random, assert_close, in_pool};
     use proptest::prelude::*;
 
     proptest! {
@@ -331,6 +444,51 @@ mod tests {
                     let result: Vec<f32> = result.iter().map(|&x| if x.is_infinite() { -1e30 } else { x }).collect();
                     assert_close(&result, &expected, 27, &format!("{isa} {kind:?} {g:?}"));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_and_nan() {
+        let mut random = Random::new(8);
+        for round in 0..60 {
+            let mut triple = |low: usize, high: usize, wide: usize| {
+                [random.between(low, high), random.between(low, high), random.between(low, wide)]
+            };
+            let mut g = PoolingGeometry {
+                planes: 2,
+                input: triple(1, 4, 700),
+                output: triple(1, 4, 600),
+                kernel: triple(1, 3, 4),
+                stride: triple(1, 2, 4),
+                dilation: triple(1, 2, 2),
+                pad_begin: triple(0, 1, 3),
+                pad_end: triple(0, 1, 3),
+            };
+            if round == 0 {
+                (g.kernel[2], g.dilation[2]) = (3, 200);
+            }
+            let (from, to): (usize, usize) = (g.input.iter().product(), g.output.iter().product());
+            let codes: Vec<u8> = (0..2 * from).map(|_| random.next() as u8).collect();
+            let mut expected = vec![7; 2 * to];
+            max_lanes::<1>(2, &g, &codes, &mut expected).unwrap();
+            let values: Vec<f32> =
+                codes.iter().map(|code| if *code > 250 { f32::NAN } else { f32::from(*code) }).collect();
+            // Windows without a code have 0, and minus infinity of values.
+            let floats: Vec<f32> =
+                expected.iter().map(|code| if *code > 250 { f32::NAN } else { f32::from(*code) }).collect();
+            for isa in Isa::available() {
+                let run = || {
+                    let mut result = vec![7; expected.len()];
+                    max_codes(isa, &g, &codes, &mut result).unwrap();
+                    result
+                };
+                assert_eq!(run(), expected, "{g:?}");
+                assert_eq!(in_pool(2, run), expected);
+                let mut result = vec![0.0; expected.len()];
+                pooling(isa, PoolingKind::Max, &g, &values, &mut result).unwrap();
+                let is_same = |(a, b): (&f32, &f32)| a.max(0.0) == *b || a.is_nan() && b.is_nan();
+                assert!(result.iter().zip(&floats).all(is_same), "{isa} {g:?}");
             }
         }
     }

@@ -96,6 +96,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
+    /// Reads `LANES` values, each two places behind the one before it.
+    ///
+    /// # Safety
+    /// `2 * LANES - 1` values are readable; no alignment is needed.
+    unsafe fn load_even(self, pointer: *const f32) -> Self::F;
     /// Reads `LANES` bytes, widened without sign.
     ///
     /// # Safety
@@ -474,6 +479,12 @@ mod tests {
                 for lane in 0..MOST {
                     assert_eq!(stored[lane], if lane < some { values[lane] } else { -7.0 }, "{count}");
                 }
+            }
+            let row: [f32; 2 * MOST] = std::array::from_fn(|index| index as f32);
+            for first in 0..2 * MOST + 2 - 2 * S::LANES {
+                // SAFETY: the values from the first on are as many as twice the lanes, less one.
+                let lanes = read(unsafe { s.load_even(row[first..].as_ptr()) });
+                assert!((0..S::LANES).all(|lane| lanes[lane] == row[first + 2 * lane]));
             }
             for offset in 0..MOST - S::LANES + 1 {
                 let from = bytes[offset..].as_ptr();

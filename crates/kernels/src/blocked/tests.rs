@@ -355,9 +355,9 @@ proptest! {
                     prop_assert_eq!(&greatest_plain, &expected_plain);
                     let (mut plain_codes, mut given) = (vec![0; 2 * 19 * volume], vec![9; 2 * 19 * positions]);
                     codes_to_plain(2, 19, volume, &codes, &mut plain_codes).unwrap();
-                    max_codes(&pooling, &plain_codes, &mut given).unwrap();
+                    max_codes(isa, &pooling, &plain_codes, &mut given).unwrap();
                     prop_assert_eq!(&given, &expected_plain);
-                    prop_assert!(max_codes(&pooling, &plain_codes[1..], &mut given).is_err());
+                    prop_assert!(max_codes(isa, &pooling, &plain_codes[1..], &mut given).is_err());
                     let mut again = vec![7; greatest.len()];
                     codes_from_plain(2, 19, positions, &greatest_plain, &mut again).unwrap();
                     let mut plain_again = vec![0; greatest_plain.len()];

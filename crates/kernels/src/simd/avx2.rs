@@ -69,6 +69,15 @@ impl Simd for Avx2 {
         unsafe { _mm256_maskstore_ps(pointer, self.mask(count), value) }
     }
     #[inline(always)]
+    unsafe fn load_even(self, pointer: *const f32) -> __m256 {
+        // The second vector begins at an odd place, so that it ends with the last value that is asked for.
+        // SAFETY: the caller's promise, and the proof of the instructions.
+        unsafe {
+            let pairs = _mm256_shuffle_ps::<0xd8>(_mm256_loadu_ps(pointer), _mm256_loadu_ps(pointer.add(7)));
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(_mm256_castps_pd(pairs)))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_u8(self, pointer: *const u8) -> __m256i {
         // SAFETY: the caller's promise, and the proof of the instructions.
         unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(pointer.cast())) }

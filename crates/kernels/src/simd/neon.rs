@@ -71,6 +71,15 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
+    unsafe fn load_even(self, pointer: *const f32) -> float32x4_t {
+        // The second vector begins at an odd place, so that it ends with the last value that is asked for.
+        // SAFETY: the caller's promise, and every aarch64 has the instructions.
+        unsafe {
+            let (first, second) = (vld1q_f32(pointer), vld1q_f32(pointer.add(3)));
+            vcombine_f32(vget_low_f32(vuzp1q_f32(first, first)), vget_low_f32(vuzp2q_f32(second, second)))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_u8(self, pointer: *const u8) -> int32x4_t {
         // SAFETY: the caller's promise, and every aarch64 has the instructions.
         unsafe {

@@ -77,6 +77,12 @@ impl Simd for Portable {
         }
     }
     #[inline(always)]
+    unsafe fn load_even(self, pointer: *const f32) -> F {
+        // SAFETY: the caller promises seven readable values.
+        let values = unsafe { pointer.cast::<[f32; 7]>().read_unaligned() };
+        F([values[0], values[2], values[4], values[6]])
+    }
+    #[inline(always)]
     unsafe fn load_u8(self, pointer: *const u8) -> I {
         // SAFETY: the caller promises four readable bytes.
         I(unsafe { pointer.cast::<[u8; 4]>().read_unaligned() }.map(i32::from))

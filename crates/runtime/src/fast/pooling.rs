@@ -116,7 +116,8 @@ impl Kernel for PoolingKernel {
         let geometry = self.geometry(data.shape());
         let geometry = geometry.ok_or_else(|| OpError::shape(Blame::Input(0), "the kernel does not fit the data"))?;
         if data.element_type() == ElementType::U8 {
-            return max_codes(&geometry, data.slice::<u8>()?, output.slice_mut::<u8>()?).map_err(kernel_error);
+            return max_codes(self.isa, &geometry, data.slice::<u8>()?, output.slice_mut::<u8>()?)
+                .map_err(kernel_error);
         }
         pooling(self.isa, self.kind, &geometry, data.slice::<f32>()?, output.slice_mut::<f32>()?).map_err(kernel_error)
     }
