@@ -1,8 +1,8 @@
-//! Resizing along one axis at a time by any taps, in f32, or for integers in f64.
+//! Resizing by any taps, in f32, or for integers in f64: along one axis at a time, or line by line along two.
 
 use std::ops::{AddAssign, Mul};
 
-use crate::error::{KernelError, check_exact, product};
+use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
@@ -19,6 +19,61 @@ pub trait Float: Copy + Default + Mul<Output = Self> + AddAssign + Send + Sync +
     fn of(weight: f64) -> Self;
 }
 
+/// An element of data that is resized in `F`.
+pub trait Element<F>: Copy + Send + Sync + 'static {
+    /// The value, which is exact.
+    fn widen(self) -> F;
+    /// The nearest element, halves away from zero where elements are integers.
+    fn nearest(value: F) -> Self;
+}
+
+impl Element<f32> for f32 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn nearest(value: f32) -> f32 {
+        value
+    }
+}
+
+impl Element<f64> for f64 {
+    #[inline(always)]
+    fn widen(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    fn nearest(value: f64) -> f64 {
+        value
+    }
+}
+
+macro_rules! integers {
+    ($($type:ty)*) => {$(
+        impl Element<f64> for $type {
+            #[inline(always)]
+            fn widen(self) -> f64 {
+                f64::from(self)
+            }
+            #[inline(always)]
+            fn nearest(value: f64) -> $type {
+                round_between(value, f64::from(<$type>::MIN), f64::from(<$type>::MAX)) as i32 as $type
+            }
+        }
+    )*};
+}
+
+integers!(u8 i8);
+
+/// The nearest integer, halves away from zero, kept between two.
+#[inline(always)]
+fn round_between(value: f64, low: f64, high: f64) -> f64 {
+    // The greatest number below a half: with a half itself, sums round up to the next integer.
+    const HALF: f64 = 0.499_999_999_999_999_94;
+    (value + HALF.copysign(value)).trunc().max(low).min(high)
+}
+
 impl Float for f32 {
     fn of(weight: f64) -> f32 {
         weight as f32
@@ -31,12 +86,24 @@ impl Float for f64 {
     }
 }
 
+/// The most taps of a position for which loops are unrolled.
+const FEW: usize = 4;
+
 /// For each output position of one axis, the input positions that it takes and their weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResampleTaps<F> {
     input: usize,
     ends: Vec<usize>,
     taps: Vec<(u32, F)>,
+    /// The taps of all positions if they are equally few: first those that come first.
+    few: Option<FewTaps<F>>,
+}
+
+/// Equally few taps of each position.
+#[derive(Debug, Clone, PartialEq)]
+struct FewTaps<F> {
+    positions: Vec<Vec<u32>>,
+    weights: Vec<Vec<F>>,
 }
 
 impl<F: Float> ResampleTaps<F> {
@@ -46,7 +113,7 @@ impl<F: Float> ResampleTaps<F> {
     /// The axis is longer than u32 holds.
     pub fn new(input: usize) -> Result<Self, KernelError> {
         u32::try_from(input).map_err(|_| KernelError::invalid("input", "the axis is too long"))?;
-        Ok(Self { input, ends: Vec::new(), taps: Vec::new() })
+        Ok(Self { input, ends: Vec::new(), taps: Vec::new(), few: None })
     }
 
     /// Adds an output position.
@@ -56,6 +123,15 @@ impl<F: Float> ResampleTaps<F> {
     pub fn push(&mut self, positions: &[usize], weights: &[f64]) -> Result<(), KernelError> {
         if positions.len() != weights.len() || positions.iter().any(|position| *position >= self.input) {
             return Err(KernelError::invalid("positions", "lie outside of the axis, or are not as many as weights"));
+        }
+        if self.ends.is_empty() && (1..=FEW).contains(&positions.len()) {
+            let count = positions.len();
+            self.few = Some(FewTaps { positions: vec![Vec::new(); count], weights: vec![Vec::new(); count] });
+        }
+        self.few = self.few.take().filter(|few| few.positions.len() == positions.len());
+        if let Some(few) = &mut self.few {
+            few.positions.iter_mut().zip(positions).for_each(|(list, position)| list.push(*position as u32));
+            few.weights.iter_mut().zip(weights).for_each(|(list, weight)| list.push(F::of(*weight)));
         }
         let pairs = positions.iter().zip(weights);
         self.taps.extend(pairs.map(|(position, weight)| (*position as u32, F::of(*weight))));
@@ -73,13 +149,241 @@ impl<F: Float> ResampleTaps<F> {
         let start = if x == 0 { 0 } else { self.ends[x - 1] };
         &self.taps[start..self.ends[x]]
     }
+
+    /// The most input positions from the first to the last one that an output position takes.
+    fn reach(&self) -> usize {
+        let reach = |x: usize| {
+            let positions = || self.of(x).iter().map(|(position, _)| *position as usize);
+            positions().max().unwrap_or(0) - positions().min().unwrap_or(0) + 1
+        };
+        (0..self.output()).map(reach).max().unwrap_or(1)
+    }
+}
+
+/// Resizing of planes along two neighbouring axes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResamplePlanes<F> {
+    planes: usize,
+    /// Elements that lie side by side at one position.
+    lanes: usize,
+    rows: ResampleTaps<F>,
+    columns: ResampleTaps<F>,
+    /// Lines of input that are kept with their columns resized if columns come first; zero if rows do.
+    kept: usize,
+}
+
+impl<F: Float> ResamplePlanes<F> {
+    /// Resizes `[planes, rows.input, columns.input, lanes]`; `None` where lines would have to wait for too many others.
+    #[must_use]
+    pub fn new(
+        planes: usize,
+        lanes: usize,
+        rows: ResampleTaps<F>,
+        columns: ResampleTaps<F>,
+        columns_first: bool,
+    ) -> Option<Self> {
+        let kept = if columns_first { rows.reach() } else { 0 };
+        (kept <= 2 * FEW).then_some(Self { planes, lanes, rows, columns, kept })
+    }
+
+    /// Elements of scratch that [`ResamplePlanes::run`] needs.
+    #[must_use]
+    pub fn scratch_len(&self) -> usize {
+        let lines = self.planes.saturating_mul(self.rows.output());
+        lines.div_ceil(self.grain()).saturating_mul(self.scratch_of_chunk())
+    }
+
+    fn scratch_of_chunk(&self) -> usize {
+        let line = self.columns.output().saturating_mul(self.lanes);
+        let before = match self.kept {
+            0 => self.columns.input.saturating_mul(self.lanes),
+            kept => line.saturating_mul(kept),
+        };
+        line.saturating_add(before)
+    }
+
+    /// The lines of a parallel chunk.
+    fn grain(&self) -> usize {
+        CHUNK.div_ceil(self.columns.output().saturating_mul(self.lanes).max(1))
+    }
+
+    /// Writes `[planes, rows.output, columns.output, lanes]`.
+    ///
+    /// # Errors
+    /// A slice has the wrong length.
+    pub fn run<T: Element<F>>(
+        &self,
+        isa: Isa,
+        input: &[T],
+        output: &mut [T],
+        scratch: &mut [F],
+    ) -> Result<(), KernelError>
+    where
+        F: Element<F>,
+    {
+        let Self { planes, lanes, rows, columns, .. } = self;
+        let plane = product("input", &[rows.input, columns.input, *lanes])?;
+        check_exact("input", input.len(), product("input", &[*planes, plane])?)?;
+        check_exact("output", output.len(), product("output", &[*planes, rows.output(), columns.output(), *lanes])?)?;
+        check_len("scratch", scratch.len(), self.scratch_len())?;
+        if output.is_empty() {
+            return Ok(());
+        }
+        let (lines, line, part, grain) =
+            (rows.output(), columns.output() * lanes, self.scratch_of_chunk(), self.grain());
+        let work = output.len() as u64;
+        let (shared, spare) = (SharedMut::new(output), SharedMut::new(scratch));
+        parallel_for(planes * lines, grain, work, |range| {
+            let chunk = range.start / grain;
+            // SAFETY: chunks have parts of the scratch of their own.
+            let scratch = unsafe { spare.slice(chunk * part..(chunk + 1) * part) };
+            // SAFETY: lines are disjoint.
+            let output = unsafe { shared.slice(range.start * line..range.end * line) };
+            dispatch(isa, PlaneLines { sizes: self, input, plane, first: range.start, output, scratch });
+        });
+        Ok(())
+    }
+}
+
+/// Lines of planes that follow each other.
+struct PlaneLines<'a, T, F> {
+    sizes: &'a ResamplePlanes<F>,
+    input: &'a [T],
+    /// Elements of a plane of the input.
+    plane: usize,
+    first: usize,
+    output: &'a mut [T],
+    scratch: &'a mut [F],
+}
+
+impl<T: Element<F>, F: Float + Element<F>> Kernel for PlaneLines<'_, T, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let ResamplePlanes { lanes, rows, columns, kept, .. } = self.sizes;
+        let (lanes, kept) = (*lanes, *kept);
+        let len = columns.output() * lanes;
+        let wide = columns.input * lanes;
+        let (sums, before) = self.scratch.split_at_mut(len);
+        // Which line of the input, counted over all planes, each kept line is.
+        let mut held = [usize::MAX; 2 * FEW];
+        for (number, output) in self.output.chunks_exact_mut(len).enumerate() {
+            let (plane, y) = ((self.first + number) / rows.output(), (self.first + number) % rows.output());
+            let input = &self.input[plane * self.plane..][..self.plane];
+            let taps = rows.of(y);
+            if kept == 0 {
+                mix(taps, |row| &input[row * wide..][..wide], before);
+                spread(columns, lanes, before, sums);
+            } else {
+                for (row, _) in taps {
+                    let (row, place) = (*row as usize, *row as usize % kept);
+                    let line = plane * rows.input + row;
+                    if held[place] != line {
+                        held[place] = line;
+                        spread(columns, lanes, &input[row * wide..][..wide], &mut before[place * len..][..len]);
+                    }
+                }
+                mix(taps, |row| &before[row % kept * len..][..len], sums);
+            }
+            for (target, sum) in output.iter_mut().zip(&*sums) {
+                *target = T::nearest(*sum);
+            }
+        }
+    }
+}
+
+/// The sum of lines, each by its weight.
+#[inline(always)]
+fn mix<'a, T: Element<F>, F: Float>(taps: &[(u32, F)], line: impl Fn(usize) -> &'a [T], target: &mut [F]) {
+    match *taps {
+        [(first, a), (second, b)] => {
+            let (first, second) = (line(first as usize), line(second as usize));
+            for ((target, first), second) in target.iter_mut().zip(first).zip(second) {
+                let mut sum = F::default();
+                sum += first.widen() * a;
+                sum += second.widen() * b;
+                *target = sum;
+            }
+        }
+        [(first, a), (second, b), (third, c), (fourth, d)] => {
+            let (first, second) = (line(first as usize), line(second as usize));
+            let (third, fourth) = (line(third as usize), line(fourth as usize));
+            for ((((target, first), second), third), fourth) in
+                target.iter_mut().zip(first).zip(second).zip(third).zip(fourth)
+            {
+                let mut sum = F::default();
+                sum += first.widen() * a;
+                sum += second.widen() * b;
+                sum += third.widen() * c;
+                sum += fourth.widen() * d;
+                *target = sum;
+            }
+        }
+        _ => {
+            target.fill(F::default());
+            for (position, weight) in taps {
+                for (target, source) in target.iter_mut().zip(line(*position as usize)) {
+                    *target += source.widen() * *weight;
+                }
+            }
+        }
+    }
+}
+
+/// All positions of a line, each with some elements side by side.
+#[inline(always)]
+fn spread<T: Element<F>, F: Float>(taps: &ResampleTaps<F>, lanes: usize, source: &[T], target: &mut [F]) {
+    let count = taps.few.as_ref().map(|few| few.positions.len());
+    match (lanes, count, &taps.few) {
+        (1, Some(2), Some(few)) => spread_few::<T, F, 1, 2>(few, source, target),
+        (1, Some(4), Some(few)) => spread_few::<T, F, 1, 4>(few, source, target),
+        (3, Some(2), Some(few)) => spread_few::<T, F, 3, 2>(few, source, target),
+        (3, Some(4), Some(few)) => spread_few::<T, F, 3, 4>(few, source, target),
+        _ => {
+            for (x, target) in target.chunks_exact_mut(lanes).enumerate() {
+                target.fill(F::default());
+                for (position, weight) in taps.of(x) {
+                    let source = &source[*position as usize * lanes..][..lanes];
+                    for (target, source) in target.iter_mut().zip(source) {
+                        *target += source.widen() * *weight;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// As [`spread`] of `TAPS` taps and `LANES` elements.
+#[inline(always)]
+fn spread_few<T: Element<F>, F: Float, const LANES: usize, const TAPS: usize>(
+    few: &FewTaps<F>,
+    source: &[T],
+    target: &mut [F],
+) {
+    let source = source.as_chunks::<LANES>().0;
+    let target = target.as_chunks_mut::<LANES>().0;
+    let len = target.len();
+    let positions: [&[u32]; TAPS] = std::array::from_fn(|tap| &few.positions[tap][..len]);
+    let weights: [&[F]; TAPS] = std::array::from_fn(|tap| &few.weights[tap][..len]);
+    for (x, target) in target.iter_mut().enumerate() {
+        let mut sums = [F::default(); LANES];
+        for tap in 0..TAPS {
+            debug_assert!((positions[tap][x] as usize) < source.len());
+            // SAFETY: `push` takes positions of the axis only, and the callers give lines of its length.
+            let values = unsafe { source.get_unchecked(positions[tap][x] as usize) };
+            for lane in 0..LANES {
+                sums[lane] += values[lane].widen() * weights[tap][x];
+            }
+        }
+        *target = sums;
+    }
 }
 
 /// Resizes `input` `[outer, taps.input, inner]` along its middle axis to `output` `[outer, taps.output, inner]`.
 ///
 /// # Errors
 /// A slice has the wrong length.
-pub fn resample<F: Float>(
+pub fn resample<F: Float + Element<F>>(
     isa: Isa,
     [outer, inner]: [usize; 2],
     taps: &ResampleTaps<F>,
@@ -138,18 +442,13 @@ struct Line<'a, F> {
     output: &'a mut [F],
 }
 
-impl<F: Float> Kernel for Line<'_, F> {
+impl<F: Float + Element<F>> Kernel for Line<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
         let Line { taps, inner, input, output } = self;
-        output.fill(F::default());
-        for (position, weight) in taps {
-            let source = &input[*position as usize * inner..][..output.len()];
-            for (target, source) in output.iter_mut().zip(source) {
-                *target += *source * *weight;
-            }
-        }
+        let len = output.len();
+        mix(taps, |position| &input[position * inner..][..len], output);
     }
 }
 
@@ -160,19 +459,11 @@ struct Columns<'a, F> {
     output: &'a mut [F],
 }
 
-impl<F: Float> Kernel for Columns<'_, F> {
+impl<F: Float + Element<F>> Kernel for Columns<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
-        let Columns { taps, input, output } = self;
-        let mut start = 0;
-        for (target, end) in output.iter_mut().zip(&taps.ends) {
-            let mut sum = F::default();
-            for (position, weight) in &taps.taps[start..*end] {
-                sum += input[*position as usize] * *weight;
-            }
-            (*target, start) = (sum, *end);
-        }
+        spread(self.taps, 1, self.input, self.output);
     }
 }
 
@@ -186,10 +477,8 @@ impl Kernel for Round<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
-        // The greatest number below a half: with a half itself, sums round up to the next integer.
-        const HALF: f64 = 0.499_999_999_999_999_94;
         for value in self.values {
-            *value = (*value + HALF.copysign(*value)).trunc().max(self.low).min(self.high);
+            *value = round_between(*value, self.low, self.high);
         }
     }
 }
@@ -200,7 +489,11 @@ mod tests {
     use crate::testing::{Random, in_pool};
     use pretty_assertions::assert_eq;
 
-    fn check<F: Float + std::fmt::Debug + PartialEq>(random: &mut Random, of: impl Fn(f32) -> F, inner: usize) {
+    fn check<F: Float + Element<F> + std::fmt::Debug + PartialEq>(
+        random: &mut Random,
+        of: impl Fn(f32) -> F,
+        inner: usize,
+    ) {
         let (outer, size, output) = (random.between(1, 3), random.between(1, 40), random.between(1, 50));
         let mut taps = ResampleTaps::new(size).unwrap();
         let mut lists = Vec::new();
@@ -242,6 +535,78 @@ mod tests {
         assert!(taps.push(&[3], &[1.0]).is_err());
         assert!(taps.push(&[1], &[]).is_err());
         assert!(resample(Isa::portable(), [1, 1], &taps, &[0.0; 2], &mut []).is_err());
+    }
+
+    /// Planes resized along both axes, compared with one axis after the other.
+    fn check_planes<F, T>(random: &mut Random, taken: usize, columns_first: bool, of: impl Fn(f32) -> T)
+    where
+        F: Float + Element<F> + std::fmt::Debug + PartialEq,
+        T: Element<F> + std::fmt::Debug + PartialEq,
+    {
+        let (planes, lanes) = (random.between(1, 3), [1, 3, 5][random.between(0, 2)]);
+        let sizes = [0; 2].map(|_| random.between(4, 30));
+        let made = sizes.map(|size| {
+            let mut taps = ResampleTaps::<F>::new(size).unwrap();
+            for _ in 0..random.between(1, 40) {
+                let count = if taken == 0 { random.between(0, 4) } else { taken };
+                let first = random.between(0, size - 4);
+                let positions: Vec<usize> = (0..count).map(|tap| first + tap).collect();
+                let weights: Vec<f64> = (0..count).map(|_| f64::from(random.value())).collect();
+                taps.push(&positions, &weights).unwrap();
+            }
+            taps
+        });
+        let [rows, columns] = made;
+        let (high, wide) = (rows.output(), columns.output());
+        let input: Vec<T> = (0..planes * sizes[0] * sizes[1] * lanes).map(|_| of(random.value() * 100.0)).collect();
+        let widened: Vec<F> = input.iter().map(|value| value.widen()).collect();
+        let isa = Isa::portable();
+        let mut expected = vec![F::default(); planes * high * wide * lanes];
+        if columns_first {
+            let mut between = vec![F::default(); planes * sizes[0] * wide * lanes];
+            resample(isa, [planes * sizes[0], lanes], &columns, &widened, &mut between).unwrap();
+            resample(isa, [planes, wide * lanes], &rows, &between, &mut expected).unwrap();
+        } else {
+            let mut between = vec![F::default(); planes * high * sizes[1] * lanes];
+            resample(isa, [planes, sizes[1] * lanes], &rows, &widened, &mut between).unwrap();
+            resample(isa, [planes * high, lanes], &columns, &between, &mut expected).unwrap();
+        }
+        let expected: Vec<T> = expected.iter().map(|value| T::nearest(*value)).collect();
+        let both = ResamplePlanes::new(planes, lanes, rows, columns, columns_first).unwrap();
+        for isa in Isa::available() {
+            let run = || {
+                let mut result = input[..1].repeat(expected.len());
+                let mut scratch = widened[..1].repeat(both.scratch_len());
+                both.run(isa, &input, &mut result, &mut scratch).unwrap();
+                result
+            };
+            assert_eq!(run(), expected);
+            assert_eq!(in_pool(2, run), expected);
+        }
+    }
+
+    #[test]
+    fn planes_at_once() {
+        let mut random = Random::new(4);
+        for round in 0..60 {
+            let (taken, columns_first) = ([0, 2, 4][round % 3], round % 2 == 0);
+            check_planes::<f32, f32>(&mut random, taken, columns_first, |x| x);
+            check_planes::<f64, u8>(&mut random, taken, columns_first, |x| x as u8);
+            check_planes::<f64, i8>(&mut random, taken, columns_first, |x| x as i8);
+        }
+        let taps = |positions: &[usize]| {
+            let mut taps = ResampleTaps::<f32>::new(20).unwrap();
+            taps.push(positions, &vec![0.5; positions.len()]).unwrap();
+            taps
+        };
+        assert!(ResamplePlanes::new(1, 1, taps(&[0, 19]), taps(&[3]), true).is_none());
+        let planes = ResamplePlanes::new(1, 1, taps(&[0, 19]), taps(&[3]), false).unwrap();
+        let mut output = [0.0];
+        assert!(planes.run(Isa::portable(), &[1.0; 400], &mut output, &mut []).is_err());
+        let mut scratch = vec![0.0; planes.scratch_len()];
+        assert!(planes.run(Isa::portable(), &[1.0; 399], &mut output, &mut scratch).is_err());
+        planes.run(Isa::portable(), &[1.0; 400], &mut output, &mut scratch).unwrap();
+        assert_eq!(output, [0.5]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use ovir_kernels::interpolate::{
 };
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::map::{ConvertTo, convert};
-use ovir_kernels::resample::{Float, ResampleTaps, resample, round_to_range};
+use ovir_kernels::resample::{Element, Float, ResamplePlanes, ResampleTaps, resample, round_to_range};
 use ovir_ops::common::interpolation::{AxisTaps, InterpolateMode};
 use ovir_ops::image::interpolate::{Interpolate, InterpolatePlan, InterpolateTarget, ShapeCalculationMode, pass_order};
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
@@ -35,18 +35,28 @@ struct InterpolateKernel {
     last_passes: Mutex<Option<Arc<Passes>>>,
 }
 
-/// Resizing along one axis after the other.
+/// Resizing by any taps.
 struct Passes {
     data: Shape,
     output: Shape,
-    /// f32 data.
-    floats: Vec<Pass<f32>>,
-    /// Integers, which are computed in f64 so that they round as the reference does.
-    doubles: Vec<Pass<f64>>,
+    way: Way,
+}
+
+/// How a layer is resized: f32 in f32, integers in f64, so that they round as the reference does.
+enum Way {
+    /// f32 along one axis after the other.
+    Floats(Vec<Pass<f32>>),
+    /// Integers along one axis after the other.
+    Doubles(Vec<Pass<f64>>),
+    /// f32 along two neighbouring axes.
+    FloatPlanes(ResamplePlanes<f32>),
+    /// Integers along two neighbouring axes.
+    DoublePlanes(ResamplePlanes<f64>),
 }
 
 /// Resizing along one axis.
 struct Pass<F> {
+    axis: usize,
     outer: usize,
     inner: usize,
     taps: ResampleTaps<F>,
@@ -164,20 +174,20 @@ impl InterpolateKernel {
         if self.is_blocked {
             return None;
         }
-        let mut passes = Passes { data: data.clone(), output: output.clone(), floats: Vec::new(), doubles: Vec::new() };
-        let mut shape = data.clone();
-        for axis in pass_order(&plan, data, operation.is_pillow()) {
-            let taps = &plan.taps[axis];
-            if taps.is_identity(shape[axis]) {
-                continue;
+        let order = pass_order(&plan, data, operation.is_pillow());
+        let way = match self.element_type {
+            ElementType::F32 => {
+                let passes = passes_of(&plan, data, &order, false)?;
+                planes_of(passes).map_or_else(Way::Floats, Way::FloatPlanes)
             }
-            match self.element_type {
-                ElementType::F32 => passes.floats.push(pass(&shape, axis, taps)?),
-                _ => passes.doubles.push(pass(&shape, axis, taps)?),
+            // Sums of integers are finite, so that an element without weight adds nothing to them.
+            _ if !operation.is_pillow() => {
+                let passes = passes_of(&plan, data, &order, true)?;
+                planes_of(passes).map_or_else(Way::Doubles, Way::DoublePlanes)
             }
-            shape[axis] = taps.len();
-        }
-        (!passes.floats.is_empty() || !passes.doubles.is_empty()).then_some(passes)
+            _ => Way::Doubles(passes_of(&plan, data, &order, false)?),
+        };
+        Some(Passes { data: data.clone(), output: output.clone(), way })
     }
 
     /// What the layer does along each axis.
@@ -239,6 +249,16 @@ impl InterpolateKernel {
         convert(self.isa, held, output.slice_mut::<T>()?).map_err(kernel_error)
     }
 
+    fn run_planes<T, F>(&self, planes: &ResamplePlanes<F>, io: StepIo<'_, '_>) -> OpResult
+    where
+        T: NativeElement + Element<F>,
+        F: Float + Element<F> + NativeElement,
+    {
+        let [output] = io.outputs else { return Ok(()) };
+        let (values, target) = (io.inputs[0].slice::<T>()?, output.slice_mut::<T>()?);
+        planes.run(self.isa, values, target, ovir_tensor::cast_mut(io.scratch)).map_err(kernel_error)
+    }
+
     fn make_tables(&self, data: &Shape, output: &Shape) -> Option<Tables> {
         let operation = self.operation.downcast_ref::<Interpolate>()?;
         let plan = self.plan(operation, data, output)?;
@@ -276,15 +296,49 @@ impl InterpolateKernel {
     }
 }
 
-/// Resizing a shape along an axis.
-fn pass<F: Float>(shape: &Shape, axis: usize, taps: &AxisTaps) -> Option<Pass<F>> {
+/// The most taps of a coordinate that are made as many as those of the others.
+const FEW: usize = 4;
+
+/// Resizing along each axis that does not stand still, in an order; `None` if none moves.
+fn passes_of<F: Float>(plan: &InterpolatePlan, data: &Shape, order: &[usize], evens: bool) -> Option<Vec<Pass<F>>> {
+    let (mut passes, mut shape) = (Vec::new(), data.clone());
+    for &axis in order {
+        let taps = &plan.taps[axis];
+        if !taps.is_identity(shape[axis]) {
+            passes.push(pass(&shape, axis, taps, evens)?);
+            shape[axis] = taps.len();
+        }
+    }
+    (!passes.is_empty()).then_some(passes)
+}
+
+/// Resizing a shape along an axis. If `evens`, coordinates with few taps get as many as the others, without weight.
+fn pass<F: Float>(shape: &Shape, axis: usize, taps: &AxisTaps, evens: bool) -> Option<Pass<F>> {
     let [outer, size, inner] = around(shape, axis)?;
     let mut copied = ResampleTaps::new(size).ok()?;
+    let most = (0..taps.len()).map(|x| taps.of(x).0.len()).max().unwrap_or(0);
+    let least = if evens && most <= FEW { most } else { 0 };
     for x in 0..taps.len() {
         let (positions, weights) = taps.of(x);
-        copied.push(positions, weights).ok()?;
+        let (mut positions, mut weights) = (positions.to_vec(), weights.to_vec());
+        let last = positions.last().copied().unwrap_or(0);
+        positions.resize(positions.len().max(least), last);
+        weights.resize(positions.len(), 0.0);
+        copied.push(&positions, &weights).ok()?;
     }
-    Some(Pass { outer, inner, taps: copied })
+    Some(Pass { axis, outer, inner, taps: copied })
+}
+
+/// Two passes along neighbouring axes as one; otherwise the passes.
+fn planes_of<F: Float>(passes: Vec<Pass<F>>) -> Result<ResamplePlanes<F>, Vec<Pass<F>>> {
+    let [first, second] = &passes[..] else { return Err(passes) };
+    if first.axis.abs_diff(second.axis) != 1 {
+        return Err(passes);
+    }
+    let columns_first = first.axis > second.axis;
+    let (rows, columns) = if columns_first { (second, first) } else { (first, second) };
+    let made = ResamplePlanes::new(rows.outer, columns.inner, rows.taps.clone(), columns.taps.clone(), columns_first);
+    made.ok_or(passes)
 }
 
 /// The table of an axis whose coordinates mix two elements at most, with weights that sum up to 1.
@@ -317,12 +371,17 @@ impl Kernel for InterpolateKernel {
                 interpolate_scratch_len(t.planes, &t.rows, &t.columns).saturating_mul(4)
             }
             (Some(_), _) => 0,
-            (None, _) => self.passes(data, output).map_or(0, |passes| {
-                let (floats, doubles) = (passes.floats.split_last(), &passes.doubles);
-                let floats: usize = floats.iter().flat_map(|(_, before)| before.iter()).map(Pass::output_len).sum();
-                let doubles: usize = doubles.iter().map(Pass::output_len).sum();
-                let held = if passes.doubles.is_empty() { 0 } else { data.elements() };
-                floats.saturating_mul(4).saturating_add(held.saturating_add(doubles).saturating_mul(8))
+            (None, _) => self.passes(data, output).map_or(0, |passes| match &passes.way {
+                Way::Floats(passes) => {
+                    let before = passes.split_last().map_or(&[][..], |(_, before)| before);
+                    before.iter().map(Pass::output_len).sum::<usize>().saturating_mul(4)
+                }
+                Way::Doubles(passes) => {
+                    let results: usize = passes.iter().map(Pass::output_len).sum();
+                    data.elements().saturating_add(results).saturating_mul(8)
+                }
+                Way::FloatPlanes(planes) => planes.scratch_len().saturating_mul(4),
+                Way::DoublePlanes(planes) => planes.scratch_len().saturating_mul(8),
             }),
         }
     }
@@ -336,10 +395,14 @@ impl Kernel for InterpolateKernel {
         let Some(tables) = self.tables(data.shape(), output.shape()) else {
             let passes = self.passes(data.shape(), output.shape());
             let passes = passes.ok_or_else(|| OpError::shape(Blame::Input(0), "the kernel does not fit the data"))?;
-            return match self.element_type {
-                ElementType::F32 => self.run_floats(&passes.floats, io),
-                ElementType::I8 => self.run_integers::<i8>(&passes.doubles, io, (i8::MIN, i8::MAX)),
-                _ => self.run_integers::<u8>(&passes.doubles, io, (u8::MIN, u8::MAX)),
+            let is_signed = self.element_type == ElementType::I8;
+            return match &passes.way {
+                Way::Floats(passes) => self.run_floats(passes, io),
+                Way::Doubles(passes) if is_signed => self.run_integers::<i8>(passes, io, (i8::MIN, i8::MAX)),
+                Way::Doubles(passes) => self.run_integers::<u8>(passes, io, (u8::MIN, u8::MAX)),
+                Way::FloatPlanes(planes) => self.run_planes::<f32, f32>(planes, io),
+                Way::DoublePlanes(planes) if is_signed => self.run_planes::<i8, f64>(planes, io),
+                Way::DoublePlanes(planes) => self.run_planes::<u8, f64>(planes, io),
             };
         };
         if self.element_type != ElementType::F32 {
