@@ -1,4 +1,7 @@
 //! Convolution whose windows are bent by offsets: samples become a matrix, which the filter multiplies.
+//!
+//! Data and filter are turned first, so that the channels of a position lie side by side: a sample is then the sum of four
+//! runs of memory.
 
 use crate::epilogue::Epilogue;
 use crate::error::{KernelError, check_exact, check_len, product};
@@ -6,6 +9,7 @@ use crate::gemm::{MatMulGeometry, matmul, matmul_scratch_len};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::tile::{SIDE, transpose};
 
 /// Elements of the matrix that are made at a time.
 const MATRIX: usize = 1 << 19;
@@ -60,10 +64,20 @@ impl DeformableGeometry {
 
     fn product(&self, tile: usize) -> MatMulGeometry {
         let (rows, inner) = (self.outputs / self.groups, self.channels / self.groups * self.taps());
-        let mut geometry = MatMulGeometry::dense(self.groups, rows, inner, tile, false, false, true, true);
+        let mut geometry = MatMulGeometry::dense(self.groups, rows, inner, tile, false, true, true, true);
+        // A window has the samples of all groups one after the other.
+        geometry.b_column = self.groups.saturating_mul(inner);
+        geometry.b_batch[3] = inner;
         geometry.c_row = self.windows();
         geometry.c_batch[3] = rows.saturating_mul(self.windows());
         geometry
+    }
+
+    /// The elements of turned data and of the turned filter.
+    fn turned(&self) -> [usize; 2] {
+        let plane = self.input[0].saturating_mul(self.input[1]);
+        let inner = (self.channels / self.groups).saturating_mul(self.taps());
+        [self.channels.saturating_mul(plane), self.outputs.saturating_mul(inner)]
     }
 
     fn check(&self) -> Result<(), KernelError> {
@@ -84,7 +98,8 @@ pub fn deformable_scratch_len(isa: Isa, geometry: &DeformableGeometry) -> (usize
     let table = geometry.bent.saturating_mul(geometry.taps()).saturating_mul(tile).saturating_mul(4);
     let matrix = geometry.channels.saturating_mul(geometry.taps()).saturating_mul(tile);
     let left = matmul_scratch_len(isa, &geometry.product(tile));
-    (table, table.saturating_add(matrix).saturating_add(left))
+    let [data, filter] = geometry.turned();
+    (table, [matrix, left, data, filter].into_iter().fold(table, usize::saturating_add))
 }
 
 /// Writes `[batch, outputs, windows]` of `data` `[batch, channels, input]`, `offsets` `[batch, bent, taps, 2, windows]`
@@ -120,8 +135,12 @@ pub fn deformable_convolution(
         return Ok(());
     }
     let (weights, rest) = scratch.split_at_mut(needed_places);
+    let [turned_data, turned_filter] = g.turned();
+    let (turned, rest) = rest.split_at_mut(turned_data);
+    let (turned_filter, rest) = rest.split_at_mut(turned_filter);
+    turn(isa, [g.outputs, g.channels / g.groups, taps], filter, turned_filter);
     for image in 0..g.batch {
-        let data = &data[image * g.channels * plane..][..g.channels * plane];
+        turn(isa, [1, g.channels, plane], &data[image * g.channels * plane..][..g.channels * plane], turned);
         let bend = Bend {
             geometry,
             offsets: &offsets[image * bends * 2..][..bends * 2],
@@ -131,14 +150,44 @@ pub fn deformable_convolution(
             let tile = g.tile().min(windows - first);
             let table = g.bent * taps * tile * 4;
             let (places, weights) = (&mut places[..table], &mut weights[..table]);
-            bend.fill(first, tile, places, weights);
+            bend.fill(isa, first, tile, places, weights);
             let (matrix, left) = rest.split_at_mut(g.channels * taps * tile);
-            columns(isa, g, tile, data, (places, weights), matrix);
+            rows(isa, g, tile, turned, (places, weights), matrix);
             let target = &mut output[image * g.outputs * windows + first..];
-            matmul(isa, &g.product(tile), filter, matrix, target, &Epilogue::default(), left)?;
+            matmul(isa, &g.product(tile), turned_filter, matrix, target, &Epilogue::default(), left)?;
         }
     }
     Ok(())
+}
+
+/// Exchanges the last two axes of `[count, rows, columns]`.
+fn turn(isa: Isa, [count, rows, columns]: [usize; 3], from: &[f32], to: &mut [f32]) {
+    let (size, strips) = (rows * columns, columns.div_ceil(SIDE));
+    let work = to.len() as u64 / 4;
+    let shared = SharedMut::new(to);
+    parallel_for(count * strips, CHUNK.div_ceil(SIDE * rows.max(1)), work, |range| {
+        for index in range {
+            let (matrix, column) = (index / strips, index % strips * SIDE);
+            let wide = SIDE.min(columns - column);
+            // SAFETY: the columns of a strip are rows that lie one behind the other, and strips are disjoint.
+            let to = unsafe { shared.slice(matrix * size + column * rows..matrix * size + (column + wide) * rows) };
+            let from = &from[matrix * size..][..size];
+            let whole = if wide == SIDE { rows - rows % SIDE } else { 0 };
+            for row in (0..whole).step_by(SIDE) {
+                // SAFETY: eight rows from this one on have eight values from the column on, and as many rows of the strip
+                // eight places from the row on.
+                unsafe {
+                    let from = from.as_ptr().add(row * columns + column);
+                    transpose(isa, from, columns, to.as_mut_ptr().add(row), rows);
+                }
+            }
+            for row in whole..rows {
+                for (at, value) in from[row * columns + column..][..wide].iter().enumerate() {
+                    to[at * rows + row] = *value;
+                }
+            }
+        }
+    });
 }
 
 /// What bends the windows of an image.
@@ -149,40 +198,63 @@ struct Bend<'a> {
 }
 
 impl Bend<'_> {
-    /// The four elements around each sample of some windows, and their weights; four lines for each tap.
-    fn fill(&self, first: usize, tile: usize, places: &mut [u32], weights: &mut [f32]) {
+    /// The four elements around each sample of some windows, and their weights: `[bent, taps, tile, 4]`.
+    fn fill(&self, isa: Isa, first: usize, tile: usize, places: &mut [u32], weights: &mut [f32]) {
         let g = self.geometry;
-        let (taps, windows) = (g.taps(), g.windows());
-        let work = places.len() as u64 * 2;
+        let work = places.len() as u64;
         let (places, weights) = (SharedMut::new(places), SharedMut::new(weights));
-        parallel_for(g.bent * taps, CHUNK.div_ceil(tile), work, |range| {
+        parallel_for(g.bent * g.taps(), CHUNK.div_ceil(tile), work, |range| {
             for bend in range {
                 let part = bend * tile * 4..(bend + 1) * tile * 4;
                 // SAFETY: each tap has a part of its own.
                 let (places, weights) = unsafe { (places.slice(part.clone()), weights.slice(part)) };
-                let tap = bend % taps;
-                for at in 0..tile {
-                    let window = first + at;
-                    let position = |axis: usize, window: usize, k: usize| {
-                        let start = (window * g.stride[axis] + k * g.dilation[axis]) as i64 - g.pad_begin[axis];
-                        start as f32 + self.offsets[(bend * 2 + axis) * windows + first + at]
-                    };
-                    let y = position(0, window / g.output[1], tap / g.kernel[1]);
-                    let x = position(1, window % g.output[1], tap % g.kernel[1]);
-                    let factor = self.mask.map_or(1.0, |mask| mask[bend * windows + window]);
-                    let (rows, columns) = (neighbours(y, g.input[0], g.fades), neighbours(x, g.input[1], g.fades));
-                    for corner in 0..4 {
-                        let ((row, down), (column, across)) = (rows[corner / 2], columns[corner % 2]);
-                        places[corner * tile + at] = (row * g.input[1] + column) as u32;
-                        weights[corner * tile + at] = down * across * factor;
-                    }
-                }
+                dispatch(isa, Neighbours { of: self, bend, first, places, weights });
             }
         });
     }
 }
 
+/// The neighbours of one tap in some windows.
+struct Neighbours<'a> {
+    of: &'a Bend<'a>,
+    bend: usize,
+    first: usize,
+    places: &'a mut [u32],
+    weights: &'a mut [f32],
+}
+
+impl Kernel for Neighbours<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let Neighbours { of: Bend { geometry: g, offsets, mask }, bend, first, places, weights } = self;
+        let (windows, tap) = (g.windows(), bend % g.taps());
+        let (mut row, mut column) = (first / g.output[1], first % g.output[1]);
+        let (places, weights) = (places.as_chunks_mut::<4>().0, weights.as_chunks_mut::<4>().0);
+        let [down, across] = [0, 1].map(|axis| &offsets[(bend * 2 + axis) * windows + first..][..places.len()]);
+        for (at, (places, weights)) in places.iter_mut().zip(weights).enumerate() {
+            let start = |axis: usize, window: usize, k: usize| {
+                ((window * g.stride[axis] + k * g.dilation[axis]) as i64 - g.pad_begin[axis]) as f32
+            };
+            let y = start(0, row, tap / g.kernel[1]) + down[at];
+            let x = start(1, column, tap % g.kernel[1]) + across[at];
+            let factor = mask.map_or(1.0, |mask| mask[bend * windows + first + at]);
+            let (rows, columns) = (neighbours(y, g.input[0], g.fades), neighbours(x, g.input[1], g.fades));
+            for corner in 0..4 {
+                let ((row, down), (column, across)) = (rows[corner / 2], columns[corner % 2]);
+                places[corner] = (row * g.input[1] + column) as u32;
+                weights[corner] = down * across * factor;
+            }
+            column += 1;
+            if column == g.output[1] {
+                (row, column) = (row + 1, 0);
+            }
+        }
+    }
+}
+
 /// The elements of an axis on both sides of a place, and their weights; those outside weigh nothing.
+#[inline(always)]
 fn neighbours(place: f32, size: usize, fades: bool) -> [(usize, f32); 2] {
     let begins = if fades { place > -1.0 } else { place >= 0.0 };
     if !(begins && place < size as f32) {
@@ -199,55 +271,79 @@ fn neighbours(place: f32, size: usize, fades: bool) -> [(usize, f32); 2] {
     [at(low, 1.0 - weight), at(high, weight)]
 }
 
-/// Samples all channels into the matrix `[channels, taps, tile]`.
-fn columns(
+/// Samples all channels into the matrix `[tile, groups, taps, channels / groups]`.
+fn rows(
     isa: Isa,
     g: &DeformableGeometry,
     tile: usize,
-    data: &[f32],
+    turned: &[f32],
     (places, weights): (&[u32], &[f32]),
     matrix: &mut [f32],
 ) {
-    let (taps, plane) = (g.taps(), g.input[0] * g.input[1]);
-    let work = matrix.len() as u64 * 2;
+    let row = g.channels * g.taps();
+    let work = matrix.len() as u64 / 4;
     let shared = SharedMut::new(matrix);
-    parallel_for(g.channels * taps, CHUNK.div_ceil(tile), work, |range| {
-        for index in range {
-            let (channel, tap) = (index / taps, index % taps);
-            let bend = (channel / (g.channels / g.bent) * taps + tap) * tile * 4;
-            let values = &data[channel * plane..][..plane];
-            let (places, weights) = (&places[bend..][..tile * 4], &weights[bend..][..tile * 4]);
-            // SAFETY: each tap of each channel has a line of its own.
-            let line = unsafe { shared.slice(index * tile..(index + 1) * tile) };
-            dispatch(isa, Samples { values, places, weights, line });
-        }
+    parallel_for(tile, CHUNK.div_ceil(row.max(1)), work, |range| {
+        // SAFETY: windows have rows of their own.
+        let matrix = unsafe { shared.slice(range.start * row..range.end * row) };
+        dispatch(isa, Samples { geometry: g, tile, first: range.start, turned, places, weights, matrix });
     });
 }
 
-/// One tap of one channel in all windows of a tile.
+/// The samples of windows that follow each other.
 struct Samples<'a> {
-    values: &'a [f32],
+    geometry: &'a DeformableGeometry,
+    tile: usize,
+    first: usize,
+    /// The data, the channels of a position side by side.
+    turned: &'a [f32],
     places: &'a [u32],
     weights: &'a [f32],
-    line: &'a mut [f32],
+    matrix: &'a mut [f32],
 }
 
 impl Kernel for Samples<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
-        let Samples { values, places, weights, line } = self;
-        let tile = line.len();
-        let corner = |corner: usize, at: usize| {
-            let weight = weights[corner * tile + at];
-            // SAFETY: `Bend::fill` has written places of the plane, for each of the four corners.
-            let value = unsafe { *values.get_unchecked(places[corner * tile + at] as usize) };
-            // What weighs nothing may lie outside: it must not make NaN of infinity.
-            if weight == 0.0 { 0.0 } else { value * weight }
-        };
-        for (at, target) in line.iter_mut().enumerate() {
-            *target = (corner(0, at) + corner(1, at)) + (corner(2, at) + corner(3, at));
+    fn run<S: Simd>(self, s: S) {
+        let Samples { geometry: g, tile, first, turned, places, weights, matrix } = self;
+        let (taps, inner, sharing) = (g.taps(), g.channels / g.groups, g.channels / g.bent);
+        let (places, weights) = (places.as_chunks::<4>().0, weights.as_chunks::<4>().0);
+        for (number, row) in matrix.chunks_exact_mut((g.channels * taps).max(1)).enumerate() {
+            for tap in 0..taps {
+                let mut channel = 0;
+                while channel < g.channels {
+                    let (group, bent) = (channel / inner, channel / sharing);
+                    let end = ((group + 1) * inner).min((bent + 1) * sharing);
+                    let entry = (bent * taps + tap) * tile + first + number;
+                    let target = &mut row[(group * taps + tap) * inner + channel % inner..][..end - channel];
+                    let corners: [(&[f32], f32); 4] = std::array::from_fn(|corner| {
+                        let start = places[entry][corner] as usize * g.channels + channel;
+                        (&turned[start..][..target.len()], weights[entry][corner])
+                    });
+                    sample(s, corners, target);
+                    channel = end;
+                }
+            }
         }
+    }
+}
+
+/// The sum of four runs, each by its weight. What weighs nothing may lie outside: it must not make NaN of infinity.
+#[inline(always)]
+fn sample<S: Simd>(s: S, corners: [(&[f32], f32); 4], target: &mut [f32]) {
+    for at in (0..target.len()).step_by(S::LANES) {
+        let count = S::LANES.min(target.len() - at);
+        let value = |(run, weight): (&[f32], f32)| {
+            if weight == 0.0 {
+                return s.splat(0.0);
+            }
+            // SAFETY: runs are as long as the target, which has `count` places from here on.
+            s.mul(unsafe { s.load_first(run.as_ptr().add(at), count) }, s.splat(weight))
+        };
+        let [a, b, c, d] = corners.map(value);
+        // SAFETY: the target has `count` places from here on.
+        unsafe { s.store_first(target.as_mut_ptr().add(at), s.add(s.add(a, b), s.add(c, d)), count) };
     }
 }
 
