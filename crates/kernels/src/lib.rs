@@ -21,7 +21,7 @@
 //! | [`unary`], [`elementwise`], [`chain`] | functions of one operand, of two with broadcasting, and chains of both |
 //! | [`map`], [`bits`] | conversions, functions of integers, functions of bits |
 //! | [`softmax`], [`reduce`], [`reduce_integers`], [`normalization`] | what runs along an axis |
-//! | [`pooling`], [`interpolate`], [`resample`] | windows and resizing over plain planes |
+//! | [`pooling`], [`adaptive`], [`interpolate`], [`resample`] | windows, parts and resizing over plain planes |
 //! | [`attention`], [`recurrent`] | fused attention; LSTM and GRU sequences |
 //! | [`scatter`] | updates of elements, rows and blocks, in place or into a copy |
 //! | [`deformable`] | convolution with bent windows |
@@ -31,6 +31,7 @@
 //! | [`color`] | images of luma and chroma as red, green and blue |
 //! | [`movement`] | transposition, slices, tiles, concatenation, gathering and padding by byte width |
 
+pub mod adaptive;
 pub mod attention;
 pub mod bits;
 pub mod blocked;

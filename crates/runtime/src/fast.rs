@@ -3,6 +3,7 @@
 //! A claim takes a layer and offers a [`Kernel`] for it; a layer that nobody claims runs its reference evaluation. A
 //! kernel is made once for a compiled model: it packs its constant operands, and reads shapes when it runs.
 
+mod adaptive;
 mod attention;
 mod bf16;
 mod binary;
@@ -220,6 +221,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     fake_quantize::claim,
     binary::claim,
     pooling::claim,
+    adaptive::claim,
     softmax::claim,
     reduce::claim,
     transposed::claim,

@@ -542,7 +542,23 @@ fn poolings() {
             .attribute("pads_end", text(&end))
             .attribute("rounding_type", ["floor", "ceil"][random.between(0, 1)]);
         let case = if round % 2 == 1 { case.attribute("exclude-pad", random.between(0, 1) == 1) } else { case };
-        case.input(random.tensor(ElementType::F32, &data))
+        case.input(random.tensor(if round % 4 == 0 { ElementType::U8 } else { ElementType::F32 }, &data))
+    });
+}
+
+#[test]
+fn adaptive_poolings() {
+    many(83, 40, |random, round| {
+        let rank = 3 + round % 3;
+        let shape: Vec<usize> = (0..rank).map(|axis| random.between(1, if axis < 2 { 3 } else { 20 })).collect();
+        let sizes: Vec<i64> = (2..rank).map(|_| random.between(1, 6) as i64).collect();
+        let data = random.tensor(ElementType::F32, &shape);
+        if round % 2 == 0 {
+            return Case::new("opset8", "AdaptiveAvgPool").tolerance(1e-6).input(data).integers(&sizes);
+        }
+        let case = Case::new("opset8", "AdaptiveMaxPool").outputs(2).tolerance(0.0);
+        let index_type = ["i32", "i64"][random.between(0, 1)];
+        case.attribute("index_element_type", index_type).input(data).integers(&sizes)
     });
 }
 
