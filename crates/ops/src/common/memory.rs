@@ -1,5 +1,7 @@
 //! Working memory of the reference.
 
+use std::borrow::Cow;
+
 use ovir_diagnostics::Code;
 
 use super::number::Number;
@@ -40,6 +42,17 @@ pub(crate) fn widened_view(view: ovir_tensor::TensorView<'_>) -> OpResult<Vec<f6
     ovir_tensor::dispatch!(element_type, T in [numeric] => { widened(view.slice::<T>()?) } else {
         Err(super::elementwise::unsupported(element_type))
     })
+}
+
+/// The elements of a view of a numeric type as f32, each rounded once; those of f32 are where they lie.
+///
+/// # Errors
+/// When the memory cannot be had, or the element type is not numeric.
+pub(crate) fn narrowed_view(view: ovir_tensor::TensorView<'_>) -> OpResult<Cow<'_, [f32]>> {
+    if view.element_type() == ovir_tensor::ElementType::F32 {
+        return Ok(Cow::Borrowed(view.slice::<f32>()?));
+    }
+    Ok(Cow::Owned(widened_view(view)?.into_iter().map(|value| value as f32).collect()))
 }
 
 /// Writes f64 values, each rounded once; integers are rounded to the nearest, halves away from zero.

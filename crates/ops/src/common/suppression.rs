@@ -4,13 +4,12 @@
 //! overlap and score, and sigma of Soft-NMS. Outputs: `[selected, 3]` of batch, class and box, the same with scores, and
 //! the number of selected boxes.
 
-use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use ovir_tensor::{Bounds, Dim, ElementClass, ElementType, PartialShape, Shape, SmallVec, Value};
 
 use super::boxes::{Corners, Crowd, EVERYWHERE, common_dim};
-use super::memory::{widened_view, write_rounded};
+use super::memory::{narrowed_view, widened_view, write_rounded};
 use crate::{Blame, EvaluateContext, InferContext, OpError, OpResult};
 
 /// The numbers that decide.
@@ -32,14 +31,13 @@ pub(crate) struct Selected {
     score: f32,
 }
 
-/// A box that may be selected.
-#[derive(Debug, Clone, Copy)]
-struct Candidate<B> {
-    shape: B,
-    score: f32,
-    index: usize,
-    /// The number of selected boxes that it was compared with.
-    compared: usize,
+/// Boxes of a class that may be selected, best first: of equal scores the first box.
+#[derive(Debug, Default)]
+struct Candidates {
+    /// A key for each, of which the greatest is the best: the score in the high half, the box in the low one.
+    keys: BinaryHeap<u64>,
+    /// How many selected boxes each box was compared with, where scores soften.
+    compared: Vec<usize>,
 }
 
 /// Checks types and shapes of the inputs, whose boxes have `size` numbers.
@@ -130,21 +128,26 @@ impl Rule {
 pub(crate) fn select<B: Copy>(
     context: &mut EvaluateContext<'_>,
     size: usize,
-    shape: impl Fn(&[f64]) -> B,
+    shape: impl Fn(&[f32]) -> B,
     corners: impl Fn(&B) -> Corners,
     overlap: impl Fn(&B, &B) -> f32,
 ) -> OpResult<Vec<Selected>> {
     let (boxes_shape, scores_shape) = (context.input(0)?.shape(), context.input(1)?.shape());
     let (batches, count, classes) = (boxes_shape[0], boxes_shape[1], scores_shape[1]);
-    let (boxes, scores) = (widened_view(context.input(0)?)?, widened_view(context.input(1)?)?);
+    if u32::try_from(count).is_err() {
+        return Err(OpError::shape(Blame::Input(0), format!("{count} boxes are too many")));
+    }
+    let (boxes, scores) = (narrowed_view(context.input(0)?)?, narrowed_view(context.input(1)?)?);
     let rule = Rule::new(context)?;
     let mut selected = Vec::new();
+    let mut candidates = Candidates::default();
     for batch in 0..batches {
         let shapes: Vec<B> = boxes[batch * count * size..][..count * size].chunks_exact(size).map(&shape).collect();
         for class in 0..classes {
             let scores = &scores[(batch * classes + class) * count..][..count];
-            let of_class = select_of_class(&shapes, scores, &rule, &corners, &overlap);
-            selected.extend(of_class.iter().map(|c| Selected { batch, class, index: c.index, score: c.score }));
+            candidates.fill(scores, &rule);
+            let of_class = select_of_class(&mut candidates, &shapes, &rule, &corners, &overlap);
+            selected.extend(of_class.iter().map(|&(index, score)| Selected { batch, class, index, score }));
             context.environment().poll()?;
         }
     }
@@ -187,73 +190,120 @@ fn number(context: &EvaluateContext<'_>, port: usize) -> OpResult<f32> {
     Ok(widened_view(context.input(port)?)?.first().map_or(0.0, |v| *v as f32))
 }
 
-/// The chosen boxes of one class of one batch, best first.
-fn select_of_class<B: Copy>(
+/// A number that grows as the score does.
+fn rising(score: f32) -> u32 {
+    let bits = score.to_bits();
+    bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
+}
+
+impl Candidates {
+    /// Takes the boxes whose scores are above the threshold.
+    fn fill(&mut self, scores: &[f32], rule: &Rule) {
+        let mut keys = std::mem::take(&mut self.keys).into_vec();
+        keys.clear();
+        keys.resize(scores.len(), 0);
+        let mut count = 0;
+        for (index, score) in scores.iter().enumerate() {
+            // Without a branch, which nobody could foresee.
+            keys[count] = Self::key(*score, index);
+            count += usize::from(*score > rule.score);
+        }
+        keys.truncate(count);
+        self.keys = keys.into();
+        self.compared.clear();
+        if rule.sigma > 0.0 {
+            self.compared.resize(scores.len(), 0);
+        }
+    }
+
+    fn key(score: f32, index: usize) -> u64 {
+        (u64::from(rising(score)) << 32) | u64::from(!(index as u32))
+    }
+
+    fn push(&mut self, index: usize, score: f32) {
+        self.keys.push(Self::key(score, index));
+    }
+
+    /// Takes the best one and its score.
+    fn pop(&mut self) -> Option<(usize, f32)> {
+        let key = self.keys.pop()?;
+        let rising = (key >> 32) as u32;
+        // What `rising` did, undone: numbers without a sign have the highest bit set now.
+        let bits = rising ^ (((!rising as i32 >> 31) as u32) | 0x8000_0000);
+        Some((!(key as u32) as usize, f32::from_bits(bits)))
+    }
+}
+
+/// The chosen boxes of one class of one batch and their scores, best first.
+fn select_of_class<B>(
+    candidates: &mut Candidates,
     shapes: &[B],
-    scores: &[f64],
     rule: &Rule,
     corners: impl Fn(&B) -> Corners,
     overlap: impl Fn(&B, &B) -> f32,
-) -> Vec<Candidate<B>> {
-    let mut queue: BinaryHeap<Candidate<B>> = shapes
-        .iter()
-        .zip(scores)
-        .enumerate()
-        .filter(|(_, (_, score))| **score as f32 > rule.score)
-        .map(|(index, (shape, score))| Candidate { shape: *shape, score: *score as f32, index, compared: 0 })
-        .collect();
-    let mut selected: Vec<Candidate<B>> = Vec::new();
+) -> Vec<(usize, f32)> {
+    let mut selected: Vec<(usize, f32)> = Vec::new();
     let mut crowd = Crowd::default();
     let is_soft = rule.sigma > 0.0;
+    let steepness = -0.5 / rule.sigma;
     while selected.len() < rule.most {
-        let Some(mut next) = queue.pop() else { break };
+        let Some((index, before)) = candidates.pop() else { break };
+        let shape = &shapes[index];
         if !is_soft {
             // Below zero, boxes that do not touch suppress each other.
-            let sides = if rule.overlap < 0.0 { EVERYWHERE } else { corners(&next.shape) };
-            let is_over = |other: usize| overlap(&next.shape, &selected[other].shape) > rule.overlap;
+            let sides = if rule.overlap < 0.0 { EVERYWHERE } else { corners(shape) };
+            let is_over = |other: usize| overlap(shape, &shapes[selected[other].0]) > rule.overlap;
             if !crowd.any_touching(&sides, is_over) {
-                selected.push(next);
+                selected.push((index, before));
                 crowd.push(sides);
             }
             continue;
         }
-        let before = next.score;
-        for other in selected[next.compared..].iter().rev() {
-            let overlap = overlap(&next.shape, &other.shape);
-            next.score *= (-0.5 / rule.sigma * overlap * overlap).exp();
-            if next.score <= rule.score {
+        let mut score = before;
+        for (other, _) in selected[candidates.compared[index]..].iter().rev() {
+            let overlap = overlap(shape, &shapes[*other]);
+            // The factor of no overlap is 1, and most boxes have none.
+            if overlap != 0.0 || steepness.is_infinite() {
+                score *= (steepness * overlap * overlap).exp();
+            }
+            if score <= rule.score {
                 break;
             }
         }
-        next.compared = selected.len();
-        if next.score <= rule.score {
+        candidates.compared[index] = selected.len();
+        if score <= rule.score {
             continue;
         }
-        match next.score == before {
-            true => selected.push(next),
-            false => queue.push(next),
+        match score.total_cmp(&before).is_eq() {
+            true => selected.push((index, score)),
+            false => candidates.push(index, score),
         }
     }
     selected
 }
 
-impl<B> PartialEq for Candidate<B> {
-    fn eq(&self, other: &Candidate<B>) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
 
-impl<B> Eq for Candidate<B> {}
-
-impl<B> PartialOrd for Candidate<B> {
-    fn partial_cmp(&self, other: &Candidate<B>) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<B> Ord for Candidate<B> {
-    /// By score; of equal scores the lower index is the greater.
-    fn cmp(&self, other: &Candidate<B>) -> Ordering {
-        self.score.total_cmp(&other.score).then(other.index.cmp(&self.index))
+    #[test]
+    fn candidates_come_by_score_and_then_by_box() {
+        let scores = [0.5f32, -0.0, 2.0, f32::NAN, 0.5, -3.0, f32::INFINITY, 0.0, 1e-45, -1e-45, f32::MAX];
+        let rule = Rule { most: 9, overlap: 0.5, score: -3.5, sigma: 0.5 };
+        let mut expected: Vec<usize> = (0..scores.len()).filter(|i| scores[*i] > rule.score).collect();
+        expected.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
+        let mut candidates = Candidates::default();
+        for _ in 0..2 {
+            candidates.fill(&scores, &rule);
+            candidates.push(3, f32::NAN);
+            assert_eq!(candidates.pop().map(|(index, score)| (index, score.is_nan())), Some((3, true)));
+            let mut order = Vec::new();
+            while let Some((index, score)) = candidates.pop() {
+                assert_eq!(score.to_bits(), scores[index].to_bits());
+                order.push(index);
+            }
+            assert_eq!(order, expected);
+        }
     }
 }

@@ -67,8 +67,8 @@ struct RotatedBox {
 }
 
 impl NMSRotated {
-    fn rotated_box(&self, values: &[f64]) -> RotatedBox {
-        let number = |i: usize| f64::from(values[i] as f32);
+    fn rotated_box(&self, values: &[f32]) -> RotatedBox {
+        let number = |i: usize| f64::from(values[i]);
         let angle = if self.attributes.clockwise { number(4) } else { -number(4) };
         let (sine, cosine) = (libm::sin(angle), libm::cos(angle));
         let (x, y, width, height) = (number(0), number(1), number(2), number(3));
@@ -198,7 +198,8 @@ mod tests {
         let overlap = |clockwise: bool, a: [f64; 5], b: [f64; 5]| {
             let attributes = NMSRotatedAttributes { clockwise, ..NMSRotatedAttributes::default() };
             let operation = NMSRotated { attributes };
-            intersection_over_union(&operation.rotated_box(&a), &operation.rotated_box(&b))
+            let turned = |values: [f64; 5]| operation.rotated_box(&values.map(|value| value as f32));
+            intersection_over_union(&turned(a), &turned(b))
         };
         let unit = [0.0, 0.0, 1.0, 1.0, 0.0];
         assert_eq!(overlap(true, unit, unit), 1.0);

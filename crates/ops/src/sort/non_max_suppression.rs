@@ -95,8 +95,7 @@ impl NonMaxSuppression {
         }
     }
 
-    fn rectangle(&self, values: &[f64]) -> Rectangle {
-        let v = [values[0] as f32, values[1] as f32, values[2] as f32, values[3] as f32];
+    fn rectangle(&self, v: &[f32]) -> Rectangle {
         match self.attributes.box_encoding {
             BoxEncoding::Corner => {
                 Rectangle { top: v[0].min(v[2]), left: v[1].min(v[3]), bottom: v[0].max(v[2]), right: v[1].max(v[3]) }
