@@ -17,10 +17,12 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{Dim, ElementClass, PartialShape, Shape};
+use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, dispatch};
 
 use crate::common::boxes::{common_dim, require_last};
-use crate::common::memory::{filled, widened_view, write_padded};
+use crate::common::elementwise::unsupported;
+use crate::common::memory::widened_view;
+use crate::common::number::Number;
 use crate::common::ranges::{check_integer, check_number};
 use crate::common::window::MAX_WINDOW_NUMBER;
 use crate::{
@@ -111,17 +113,23 @@ impl Operation for ExperimentalDetectronPriorGridGenerator {
         };
         let step_y = step(self.attributes.stride_y, image[2], rows);
         let step_x = step(self.attributes.stride_x, image[3], columns);
-        let mut boxes = filled::<f64>(rows.saturating_mul(columns).saturating_mul(priors.len()))?;
-        if !priors.is_empty() {
-            for (cell, target) in boxes.chunks_exact_mut(priors.len()).enumerate() {
-                let y = f64::from(step_y * ((cell / columns) as f32 + 0.5));
-                let x = f64::from(step_x * ((cell % columns) as f32 + 0.5));
-                for (i, (target, prior)) in target.iter_mut().zip(&priors).enumerate() {
-                    *target = prior + if i.is_multiple_of(2) { x } else { y };
+        let mut output = context.output(0, &shape)?;
+        let element_type = output.element_type();
+        dispatch!(element_type, T in [numeric] => {
+            let mut boxes = output.slice_mut::<T>()?.as_chunks_mut::<4>().0.iter_mut();
+            for row in 0..rows {
+                let y = f64::from(step_y * (row as f32 + 0.5));
+                for column in 0..columns {
+                    let x = f64::from(step_x * (column as f32 + 0.5));
+                    for (prior, target) in priors.as_chunks::<4>().0.iter().zip(&mut boxes) {
+                        *target = [prior[0] + x, prior[1] + y, prior[2] + x, prior[3] + y].map(<T as Number>::from_f64);
+                    }
                 }
             }
-        }
-        write_padded(context.output(0, &shape)?, &boxes)
+            // Cells of the feature map that the grid does not have.
+            boxes.for_each(|target| *target = [<T as Number>::from_f64(0.0); 4]);
+            Ok(())
+        } else { Err(unsupported(element_type)) })
     }
 
     fn attributes(&self) -> Vec<(&'static str, String)> {

@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 use ovir_tensor::Shape;
 
-use crate::common::memory::{filled, write_rounded};
 use crate::common::priors::{height_and_width, infer_priors, variance};
 use crate::{BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation};
 
@@ -213,31 +212,28 @@ impl Operation for PriorBox {
         if count == 0 {
             return Ok(());
         }
-        let mut values = filled::<f64>(count.saturating_mul(2))?;
-        values.clear();
         let cell = self.cell(image_height as f32);
-        for i in 0..height * width {
-            let (x, y) = (center(i % width, image_width, width), center(i / width, image_height, height));
-            for b in &cell {
-                let (x, y) = (x + b.shift_x, y + b.shift_y);
-                let corners = [
-                    (x - b.half_width) * across,
-                    (y - b.half_height) * down,
-                    (x + b.half_width) * across,
-                    (y + b.half_height) * down,
-                ];
-                for (k, corner) in corners.into_iter().enumerate() {
-                    let cut = match (b.is_cut, k < 2) {
-                        (true, true) => corner.max(0.0),
-                        (true, false) => corner.min(1.0),
-                        (false, _) => corner,
+        let mut output = context.output(0, &shape)?;
+        let (boxes, variances) = output.slice_mut::<f32>()?.split_at_mut(count);
+        let mut boxes = boxes.as_chunks_mut::<4>().0.iter_mut();
+        for i in 0..height {
+            let y = center(i, image_height, height);
+            for x in (0..width).map(|i| center(i, image_width, width)) {
+                for (b, target) in cell.iter().zip(&mut boxes) {
+                    let (x, y) = (x + b.shift_x, y + b.shift_y);
+                    let [left, top] = [(x - b.half_width) * across, (y - b.half_height) * down];
+                    let [right, bottom] = [(x + b.half_width) * across, (y + b.half_height) * down];
+                    let cut = match b.is_cut {
+                        true => [left.max(0.0), top.max(0.0), right.min(1.0), bottom.min(1.0)],
+                        false => [left, top, right, bottom],
                     };
-                    values.push(f64::from(if self.attributes.clip { cut.clamp(0.0, 1.0) } else { cut }));
+                    *target = if self.attributes.clip { cut.map(|corner| corner.clamp(0.0, 1.0)) } else { cut };
                 }
             }
         }
-        values.extend((0..count).map(|i| variance(&self.attributes.variance, i)));
-        write_rounded(context.output(0, &shape)?, &values)
+        let four = [0, 1, 2, 3].map(|i| variance(&self.attributes.variance, i) as f32);
+        variances.as_chunks_mut::<4>().0.fill(four);
+        Ok(())
     }
 
     fn attributes(&self) -> Vec<(&'static str, String)> {
