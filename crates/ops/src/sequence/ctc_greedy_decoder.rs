@@ -13,8 +13,9 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{Dim, ElementClass, PartialShape, Shape};
+use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, dispatch};
 
+use crate::common::elementwise::unsupported;
 use crate::common::memory::{filled, widened_view, write_rounded};
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -68,17 +69,21 @@ impl Operation for CTCGreedyDecoder {
         let [steps, batch, classes] = [data.shape()[0], data.shape()[1], data.shape()[2]];
         let shape = Shape::from([batch, steps, 1, 1]);
         context.output(0, &shape)?;
-        let (scores, mask) = (widened_view(data)?, widened_view(context.input(1)?)?);
+        let mask = widened_view(context.input(1)?)?;
         let mut result = filled::<f64>(shape.elements())?;
         result.fill(-1.0);
-        for n in 0..batch {
-            let length = (0..steps).find(|t| mask[t * batch + n] == 0.0).unwrap_or(steps);
-            let rows = (0..length).map(|t| &scores[(t * batch + n) * classes..][..classes]);
-            let decoded = decode(rows, classes.checked_sub(1), self.attributes.ctc_merge_repeated);
-            for (target, class) in result[n * steps..].iter_mut().zip(decoded) {
-                *target = class as f64;
+        let element_type = data.element_type();
+        dispatch!(element_type, T in [numeric] => {
+            let scores = data.slice::<T>()?;
+            for n in 0..batch {
+                let length = (0..steps).find(|t| mask[t * batch + n] == 0.0).unwrap_or(steps);
+                let rows = (0..length).map(|t| &scores[(t * batch + n) * classes..][..classes]);
+                let decoded = decode(rows, classes.checked_sub(1), self.attributes.ctc_merge_repeated);
+                for (target, class) in result[n * steps..].iter_mut().zip(decoded) {
+                    *target = class as f64;
+                }
             }
-        }
+        } else { return Err(unsupported(element_type)) });
         write_rounded(context.output(0, &shape)?, &result)
     }
 
@@ -88,18 +93,37 @@ impl Operation for CTCGreedyDecoder {
 }
 
 /// The classes of a sequence of scores.
-pub(crate) fn decode<'s>(
-    rows: impl Iterator<Item = &'s [f64]>,
+pub(crate) fn decode<'s, T: Copy + PartialOrd + 's>(
+    rows: impl Iterator<Item = &'s [T]>,
     blank: Option<usize>,
     merge: bool,
 ) -> impl Iterator<Item = usize> {
     let mut previous = None;
     rows.filter_map(move |row| {
-        let best = (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+        let best = greatest(row);
         let is_repeated = merge && previous == Some(best);
         previous = Some(best);
         (Some(best) != blank && !is_repeated).then_some(best)
     })
+}
+
+/// Where the greatest score is: the first of equal ones, and the first one of all if it is NaN.
+fn greatest<T: Copy + PartialOrd>(row: &[T]) -> usize {
+    // Scores that are looked at together; most of the time none of them is greater than those before.
+    const GROUP: usize = 16;
+    let Some(mut best) = row.first().copied() else { return 0 };
+    let mut place = 0;
+    for (group, scores) in row.chunks(GROUP).enumerate() {
+        if !scores.iter().fold(false, |any, score| any | (*score > best)) {
+            continue;
+        }
+        for (at, score) in scores.iter().enumerate() {
+            if *score > best {
+                (best, place) = (*score, group * GROUP + at);
+            }
+        }
+    }
+    place
 }
 
 fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
@@ -111,6 +135,21 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 mod tests {
     use crate::testing::{Case, tensor};
     use pretty_assertions::assert_eq;
+
+    #[test]
+    fn the_greatest_score_is_found() {
+        let mut row: Vec<f32> = (0..50u16).map(|i| f32::from(i * 7 % 41)).collect();
+        assert_eq!(super::greatest(&row), 35);
+        row[20] = f32::NAN;
+        row[46] = 40.0;
+        row[40] = 40.0;
+        assert_eq!(super::greatest(&row), 35);
+        row[16] = 40.0;
+        assert_eq!(super::greatest(&row), 16);
+        row[0] = f32::NAN;
+        assert_eq!(super::greatest(&row), 0);
+        assert_eq!(super::greatest::<i32>(&[]), 0);
+    }
 
     #[test]
     fn repetitions_and_blanks_go() {

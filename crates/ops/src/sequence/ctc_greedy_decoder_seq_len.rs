@@ -15,9 +15,10 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, ElementType, PartialShape, Shape};
+use ovir_tensor::{ElementClass, ElementType, PartialShape, Shape, dispatch};
 
-use crate::common::memory::{filled, widened_view, write_rounded};
+use crate::common::elementwise::unsupported;
+use crate::common::memory::{filled, write_rounded};
 use crate::sequence::ctc_greedy_decoder::decode;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
@@ -79,21 +80,25 @@ impl Operation for CTCGreedyDecoderSeqLen {
         let blank = if context.input_count() > 2 { context.integer(2)? } else { classes as i64 - 1 };
         let shape = Shape::from([batch, steps]);
         context.output(0, &shape)?;
-        let scores = widened_view(data)?;
         let (mut result, mut counts) = (filled::<f64>(shape.elements())?, filled::<f64>(batch)?);
         result.fill(-1.0);
-        for n in 0..batch {
-            let length = usize::try_from(lengths[n]).ok().filter(|l| *l <= steps).ok_or_else(|| {
-                let message = format!("sequence length {} at position {n} is out of range [0, {steps}]", lengths[n]);
-                OpError::value(Blame::Input(1), message)
-            })?;
-            let rows = (0..length).map(|t| &scores[(n * steps + t) * classes..][..classes]);
-            let decoded = decode(rows, usize::try_from(blank).ok(), self.attributes.merge_repeated);
-            for (target, class) in result[n * steps..].iter_mut().zip(decoded) {
-                *target = class as f64;
-                counts[n] += 1.0;
+        let element_type = data.element_type();
+        dispatch!(element_type, T in [numeric] => {
+            let scores = data.slice::<T>()?;
+            for n in 0..batch {
+                let length = usize::try_from(lengths[n]).ok().filter(|l| *l <= steps).ok_or_else(|| {
+                    let message =
+                        format!("sequence length {} at position {n} is out of range [0, {steps}]", lengths[n]);
+                    OpError::value(Blame::Input(1), message)
+                })?;
+                let rows = (0..length).map(|t| &scores[(n * steps + t) * classes..][..classes]);
+                let decoded = decode(rows, usize::try_from(blank).ok(), self.attributes.merge_repeated);
+                for (target, class) in result[n * steps..].iter_mut().zip(decoded) {
+                    *target = class as f64;
+                    counts[n] += 1.0;
+                }
             }
-        }
+        } else { return Err(unsupported(element_type)) });
         write_rounded(context.output(0, &shape)?, &result)?;
         if context.output_count() > 1 {
             write_rounded(context.output(1, &Shape::from([batch]))?, &counts)?;
