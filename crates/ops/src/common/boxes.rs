@@ -120,6 +120,30 @@ impl Crowd {
     }
 }
 
+impl Crowd {
+    /// Whether a box and one of these have an intersection over union above a threshold of at least 0. Boxes that do not touch
+    /// and those without an area have none.
+    pub(crate) fn any_over(&self, corners: &Corners, threshold: f32) -> bool {
+        self.groups.iter().rev().any(|group| overlaps(group, corners, threshold))
+    }
+}
+
+/// Whether the overlap of a box and one of a group is above a threshold of at least 0.
+fn overlaps([left, top, right, bottom]: &[[f32; GROUP]; 4], corners: &Corners, threshold: f32) -> bool {
+    let area = (corners[3] - corners[1]) * (corners[2] - corners[0]);
+    let mut any = false;
+    for lane in 0..GROUP {
+        // Without branches, so that it becomes a few vector instructions.
+        let height = corners[3].min(bottom[lane]) - corners[1].max(top[lane]);
+        let width = corners[2].min(right[lane]) - corners[0].max(left[lane]);
+        let other = (bottom[lane] - top[lane]) * (right[lane] - left[lane]);
+        let common = height * width;
+        let has_none = (height <= 0.0) | (width <= 0.0) | (area <= 0.0) | (other <= 0.0);
+        any |= !has_none & (common / (area + other - common) > threshold);
+    }
+    any
+}
+
 /// Whether a box touches one of a group.
 fn touches([left, top, right, bottom]: &[[f32; GROUP]; 4], corners: &Corners) -> bool {
     let mut any = false;

@@ -121,13 +121,13 @@ impl Rule {
 }
 
 /// The selected boxes, batch by batch and class by class, best first. `shape` reads a box of `size` numbers; outside of its
-/// `corners` a box overlaps nothing.
+/// `corners` a box overlaps nothing. If it is `upright`, its overlap is that of [`Crowd::any_over`].
 ///
 /// # Errors
 /// When memory cannot be had.
 pub(crate) fn select<B: Copy>(
     context: &mut EvaluateContext<'_>,
-    size: usize,
+    (size, upright): (usize, bool),
     shape: impl Fn(&[f32]) -> B,
     corners: impl Fn(&B) -> Corners,
     overlap: impl Fn(&B, &B) -> f32,
@@ -146,7 +146,7 @@ pub(crate) fn select<B: Copy>(
         for class in 0..classes {
             let scores = &scores[(batch * classes + class) * count..][..count];
             candidates.fill(scores, &rule);
-            let of_class = select_of_class(&mut candidates, &shapes, &rule, &corners, &overlap);
+            let of_class = select_of_class(&mut candidates, (&shapes, upright), &rule, &corners, &overlap);
             selected.extend(of_class.iter().map(|&(index, score)| Selected { batch, class, index, score }));
             context.environment().poll()?;
         }
@@ -237,7 +237,7 @@ impl Candidates {
 /// The chosen boxes of one class of one batch and their scores, best first.
 fn select_of_class<B>(
     candidates: &mut Candidates,
-    shapes: &[B],
+    (shapes, upright): (&[B], bool),
     rule: &Rule,
     corners: impl Fn(&B) -> Corners,
     overlap: impl Fn(&B, &B) -> f32,
@@ -253,7 +253,11 @@ fn select_of_class<B>(
             // Below zero, boxes that do not touch suppress each other.
             let sides = if rule.overlap < 0.0 { EVERYWHERE } else { corners(shape) };
             let is_over = |other: usize| overlap(shape, &shapes[selected[other].0]) > rule.overlap;
-            if !crowd.any_touching(&sides, is_over) {
+            let is_left_out = match upright && rule.overlap >= 0.0 {
+                true => crowd.any_over(&sides, rule.overlap),
+                false => crowd.any_touching(&sides, is_over),
+            };
+            if !is_left_out {
                 selected.push((index, before));
                 crowd.push(sides);
             }

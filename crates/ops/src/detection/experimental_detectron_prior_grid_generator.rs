@@ -116,18 +116,22 @@ impl Operation for ExperimentalDetectronPriorGridGenerator {
         let mut output = context.output(0, &shape)?;
         let element_type = output.element_type();
         dispatch!(element_type, T in [numeric] => {
-            let mut boxes = output.slice_mut::<T>()?.as_chunks_mut::<4>().0.iter_mut();
-            for row in 0..rows {
+            let line = columns * priors.len();
+            let (boxes, rest) = output.slice_mut::<T>()?.split_at_mut(rows * line);
+            for (row, boxes) in boxes.chunks_exact_mut(line.max(1)).enumerate() {
                 let y = f64::from(step_y * (row as f32 + 0.5));
-                for column in 0..columns {
+                for (column, boxes) in boxes.chunks_exact_mut(priors.len()).enumerate() {
                     let x = f64::from(step_x * (column as f32 + 0.5));
-                    for (prior, target) in priors.as_chunks::<4>().0.iter().zip(&mut boxes) {
-                        *target = [prior[0] + x, prior[1] + y, prior[2] + x, prior[3] + y].map(<T as Number>::from_f64);
+                    for (target, prior) in boxes.as_chunks_mut::<4>().0.iter_mut().zip(priors.as_chunks::<4>().0) {
+                        target[0] = <T as Number>::from_f64(prior[0] + x);
+                        target[1] = <T as Number>::from_f64(prior[1] + y);
+                        target[2] = <T as Number>::from_f64(prior[2] + x);
+                        target[3] = <T as Number>::from_f64(prior[3] + y);
                     }
                 }
             }
             // Cells of the feature map that the grid does not have.
-            boxes.for_each(|target| *target = [<T as Number>::from_f64(0.0); 4]);
+            rest.fill(<T as Number>::from_f64(0.0));
             Ok(())
         } else { Err(unsupported(element_type)) })
     }

@@ -91,7 +91,8 @@ impl Operation for NMSRotated {
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         // Rounding may let two boxes share a little where their sides would say that they do not touch.
         let corners = |_: &RotatedBox| EVERYWHERE;
-        let mut selected = select(context, 5, |values| self.rotated_box(values), corners, intersection_over_union)?;
+        let turned = |values: &[f32]| self.rotated_box(values);
+        let mut selected = select(context, (5, false), turned, corners, intersection_over_union)?;
         if self.attributes.sort_result_descending {
             sort_by_score(&mut selected);
         }

@@ -136,7 +136,8 @@ impl Operation for NonMaxSuppression {
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let corners = |r: &Rectangle| [r.left, r.top, r.right, r.bottom];
-        let mut selected = select(context, 4, |values| self.rectangle(values), corners, intersection_over_union)?;
+        let rectangle = |values: &[f32]| self.rectangle(values);
+        let mut selected = select(context, (4, true), rectangle, corners, intersection_over_union)?;
         if self.attributes.sort_result_descending {
             sort_by_score(&mut selected);
         }
@@ -177,6 +178,8 @@ fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
 
 #[cfg(test)]
 mod tests {
+    use super::{Rectangle, intersection_over_union};
+    use crate::common::boxes::Crowd;
     use crate::testing::{Case, tensor};
     use ovir_tensor::Tensor;
     use pretty_assertions::assert_eq;
@@ -207,6 +210,37 @@ mod tests {
         assert_eq!(with(lonely)[0], tensor(&[0i64, 0, 3], [1, 3]));
         let none = Case::new("NonMaxSuppression", "opset9").outputs(3).run(&inputs(0)).unwrap();
         assert_eq!(none[0], tensor::<i64>(&[], [0, 3]));
+    }
+
+    #[test]
+    fn overlaps_of_many_boxes_are_those_of_two() {
+        let mut random = 3u32;
+        let mut number = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 20) as f32 / 400.0
+        };
+        let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0];
+        let mut rectangles: Vec<Rectangle> = (0..120)
+            .map(|_| {
+                let (top, left) = (number(), number());
+                Rectangle { top, left, bottom: top + number() - 1.0, right: left + number() - 1.0 }
+            })
+            .collect();
+        for (at, value) in odd.into_iter().cycle().take(12).enumerate() {
+            let rectangle = &mut rectangles[at * 5];
+            *[&mut rectangle.top, &mut rectangle.right, &mut rectangle.bottom][at % 3] = value;
+        }
+        let corners = |r: &Rectangle| [r.left, r.top, r.right, r.bottom];
+        for threshold in [0.0, 0.1, 0.5, 1.0] {
+            for a in &rectangles {
+                for others in rectangles.chunks(21) {
+                    let mut crowd = Crowd::default();
+                    others.iter().for_each(|b| crowd.push(corners(b)));
+                    let expected = others.iter().any(|b| intersection_over_union(a, b) > threshold);
+                    assert_eq!(crowd.any_over(&corners(a), threshold), expected, "{a:?} {others:?}");
+                }
+            }
+        }
     }
 
     #[test]
