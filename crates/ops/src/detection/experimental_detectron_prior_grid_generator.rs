@@ -117,7 +117,8 @@ impl Operation for ExperimentalDetectronPriorGridGenerator {
         let element_type = output.element_type();
         dispatch!(element_type, T in [numeric] => {
             let line = columns * priors.len();
-            let (boxes, rest) = output.slice_mut::<T>()?.split_at_mut(rows * line);
+            let target = output.slice_mut::<T>()?;
+            let (boxes, rest) = target.split_at_mut(rows.saturating_mul(line).min(target.len()));
             for (row, boxes) in boxes.chunks_exact_mut(line.max(1)).enumerate() {
                 let y = f64::from(step_y * (row as f32 + 0.5));
                 for (column, boxes) in boxes.chunks_exact_mut(priors.len()).enumerate() {
