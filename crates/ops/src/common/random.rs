@@ -5,7 +5,7 @@ const MERSENNE_SIZE: usize = 624;
 
 /// A source of random 32-bit numbers.
 pub(crate) trait Generator {
-    /// Writes the next numbers, which are a multiple of four.
+    /// Writes the next numbers, whose count is a multiple of four.
     fn fill(&mut self, numbers: &mut [u32]);
 }
 
@@ -20,69 +20,41 @@ pub(crate) struct Philox {
     pub position: u64,
 }
 
-/// Counters that a Philox takes through its rounds together.
-const TOGETHER: usize = 16;
-
 impl Generator for Philox {
     fn fill(&mut self, numbers: &mut [u32]) {
-        for chunk in numbers.chunks_mut(4 * TOGETHER) {
-            let blocks = self.next_blocks();
-            for (block, numbers) in chunk.chunks_mut(4).enumerate() {
-                for (number, words) in numbers.iter_mut().zip(&blocks) {
-                    *number = words[block];
-                }
-                self.step();
+        for four in numbers.chunks_mut(4) {
+            for (number, word) in four.iter_mut().zip(self.block()) {
+                *number = word;
             }
+            self.step();
         }
     }
 }
 
 impl Philox {
-    /// The four numbers of the next counters: the first ones of all, then the second ones, and so on.
-    fn next_blocks(&self) -> [[u32; TOGETHER]; 4] {
-        let mut at = self.clone();
-        let mut words = [[0; TOGETHER]; 4];
-        for block in 0..TOGETHER {
-            [words[0][block], words[1][block]] = split(at.position);
-            [words[2][block], words[3][block]] = split(at.counter);
-            at.step();
-        }
+    /// The four numbers of the counter.
+    #[inline]
+    fn block(&self) -> [u32; 4] {
         let mut key = split(self.key);
-        let keys: [[u64; 2]; 10] = std::array::from_fn(|_| {
-            let now = key.map(u64::from);
+        let (mut n, mut counter) = (split(self.position), split(self.counter));
+        for _ in 0..10 {
+            let product_n = split(0xD251_1F53 * u64::from(n[0]));
+            let product_counter = split(0xCD9E_8D57 * u64::from(counter[0]));
+            n = [product_counter[1] ^ n[1] ^ key[0], product_counter[0]];
+            counter = [product_n[1] ^ counter[1] ^ key[1], product_n[0]];
             key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
-            now
-        });
-        let [first, second, third, fourth] = &mut words;
-        for (((a, b), c), d) in first.iter_mut().zip(second).zip(third).zip(fourth) {
-            // The lower halves of wide numbers, and all rounds of a block at once: so they stay in vectors.
-            let mut state = [u64::from(*a), u64::from(*b), u64::from(*c), u64::from(*d)];
-            macro_rules! rounds {
-                ($($number:literal)*) => { $(state = philox_round(state, keys[$number]);)* };
-            }
-            rounds!(0 1 2 3 4 5 6 7 8 9);
-            [*a, *b, *c, *d] = state.map(|word| word as u32);
         }
-        words
+        [n[0], n[1], counter[0], counter[1]]
     }
 
     /// Goes on to the next counter.
+    #[inline]
     fn step(&mut self) {
         self.position = self.position.wrapping_add(1);
         if self.position == 0 {
             self.counter = self.counter.wrapping_add(1);
         }
     }
-}
-
-/// A round on the lower halves of numbers; what it leaves in the upper halves has no meaning.
-#[inline(always)]
-fn philox_round([n, n_high, counter, counter_high]: [u64; 4], key: [u64; 2]) -> [u64; 4] {
-    let low = |word: u64| word & 0xffff_ffff;
-    let product_n = 0xD251_1F53 * low(n);
-    let product_counter = 0xCD9E_8D57 * low(counter);
-    let high = |product: u64| product >> 32;
-    [high(product_counter) ^ n_high ^ key[0], product_counter, high(product_n) ^ counter_high ^ key[1], product_n]
 }
 
 /// The Mersenne twister MT19937 (Matsumoto and Nishimura).
@@ -200,6 +172,7 @@ fn spread(seeds: &[u64], state: &mut [u32; MERSENNE_SIZE]) {
 }
 
 /// The low and the high half.
+#[inline]
 fn split(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
 }
@@ -222,7 +195,7 @@ mod tests {
         many.fill(&mut numbers[..1004]);
         many.fill(&mut numbers[1004..]);
         assert!(numbers.iter().all(|number| *number == one.next_one()));
-        // The carry into the high half lies within what is computed together.
+        // The carry into the high half comes in between.
         let philox = Philox { key: 0x1234_5678_9abc_def0, counter: u64::MAX, position: u64::MAX - 20 };
         let (mut one, mut many) = (philox.clone(), philox);
         many.fill(&mut numbers[..1004]);

@@ -123,24 +123,20 @@ impl RandomUniform {
     fn fill(&self, context: &mut EvaluateContext<'_>, shape: &Shape, generator: impl Generator) -> OpResult {
         let is_mersenne = self.attributes.alignment == RandomAlignment::PyTorch;
         match self.attributes.output_type {
-            ElementType::F32 => {
-                fill::<f32>(context, shape, generator, if is_mersenne { mersenne_f32 } else { philox_f32 })
-            }
-            ElementType::F16 => {
-                fill::<f16>(context, shape, generator, if is_mersenne { mersenne_f16 } else { philox_f16 })
-            }
-            ElementType::Bf16 => {
-                fill::<bf16>(context, shape, generator, if is_mersenne { mersenne_bf16 } else { philox_bf16 })
-            }
+            ElementType::F32 if is_mersenne => fill::<f32>(context, shape, generator, mersenne_f32),
+            ElementType::F32 => fill::<f32>(context, shape, generator, philox_f32),
+            ElementType::F16 if is_mersenne => fill::<f16>(context, shape, generator, mersenne_f16),
+            ElementType::F16 => fill::<f16>(context, shape, generator, philox_f16),
+            ElementType::Bf16 if is_mersenne => fill::<bf16>(context, shape, generator, mersenne_bf16),
+            ElementType::Bf16 => fill::<bf16>(context, shape, generator, philox_bf16),
             ElementType::I32 => {
                 let [low, high] = limits::<i32>(context)?;
                 let range = Divisor::<u32>::new(high.wrapping_sub(low) as u32);
                 let convert = |x, low: i32, _| range.remainder(x).wrapping_add(low as u32) as i32;
                 fill::<i32>(context, shape, generator, convert)
             }
-            ElementType::F64 => {
-                fill_pairs::<f64>(context, shape, generator, if is_mersenne { mersenne_f64 } else { philox_f64 })
-            }
+            ElementType::F64 if is_mersenne => fill_pairs::<f64>(context, shape, generator, mersenne_f64),
+            ElementType::F64 => fill_pairs::<f64>(context, shape, generator, philox_f64),
             ElementType::I64 => self.fill_i64(context, shape, generator),
             other => Err(unsupported(other)),
         }
@@ -243,6 +239,7 @@ fn fill_pairs<T: NativeElement>(
     Ok(())
 }
 
+#[inline]
 fn philox_f32(x: u32, low: f32, high: f32) -> f32 {
     (f32::from_bits(127 << 23 | x & 0x7f_ffff) - 1.0) * (high - low) + low
 }
@@ -259,11 +256,13 @@ fn philox_bf16(x: u32, low: bf16, high: bf16) -> bf16 {
     unit * (high - low) + low
 }
 
+#[inline]
 fn philox_f64(a: u32, b: u32, low: f64, high: f64) -> f64 {
     let mantissa = (u64::from(a) & 0xf_ffff) << 32 | u64::from(b);
     (f64::from_bits(1023 << 52 | mantissa) - 1.0) * (high - low) + low
 }
 
+#[inline]
 fn mersenne_f32(x: u32, low: f32, high: f32) -> f32 {
     mersenne_unit(x, 24) * (high - low) + low
 }
@@ -276,12 +275,14 @@ fn mersenne_bf16(x: u32, low: bf16, high: bf16) -> bf16 {
     bf16::from_f32(mersenne_unit(x, 8) * (high - low).to_f32() + low.to_f32())
 }
 
+#[inline]
 fn mersenne_f64(a: u32, b: u32, low: f64, high: f64) -> f64 {
     let bits = (u64::from(a) << 32 | u64::from(b)) & ((1 << 53) - 1);
     bits as f64 / (1u64 << 53) as f64 * (high - low) + low
 }
 
 /// The low `digits` bits as a fraction.
+#[inline]
 fn mersenne_unit(x: u32, digits: u32) -> f32 {
     (x & ((1 << digits) - 1)) as f32 / (1u32 << digits) as f32
 }
@@ -319,6 +320,7 @@ macro_rules! divisors {
 divisors!(u32: u64, u64: u128);
 
 /// The number with `b` as its high half.
+#[inline]
 fn joined(a: u32, b: u32) -> u64 {
     u64::from(b) << 32 | u64::from(a)
 }
