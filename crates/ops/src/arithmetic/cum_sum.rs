@@ -22,9 +22,6 @@ use crate::common::number::Number;
 use crate::infer::normalize_axis;
 use crate::{Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpResult, OpVersion, Operation};
 
-/// Lines that are summed side by side.
-const TOGETHER: usize = 4;
-
 /// The definition of CumSum.
 pub static CUM_SUM: OpDef = OpDef {
     type_name: "CumSum",
@@ -91,66 +88,23 @@ impl Operation for CumSum {
         }
         dispatch!(element_type, T in [numeric] => {
             let (source, target) = (input.slice::<T>()?, output.slice_mut::<T>()?);
-            let mut lines = Lines { source, target, length, stride, exclusive, reverse };
-            let mut starts = [0; TOGETHER];
-            let mut count = 0;
             slices.for_each(|start| {
-                starts[count] = start;
-                count += 1;
-                if count == TOGETHER {
-                    lines.sum(starts);
-                    count = 0;
+                let (mut float, mut integer) = (0f64, 0i128);
+                for step in 0..length {
+                    let i = start + stride * if reverse { length - 1 - step } else { step };
+                    let before = if <T as Number>::IS_FLOAT { T::from_f64(float) } else { T::from_i128(integer) };
+                    float += Number::to_f64(source[i]);
+                    integer = integer.wrapping_add(source[i].to_i128());
+                    let after = if <T as Number>::IS_FLOAT { T::from_f64(float) } else { T::from_i128(integer) };
+                    target[i] = if exclusive { before } else { after };
                 }
             });
-            starts[..count].iter().for_each(|start| lines.sum([*start]));
             Ok(())
         } else { Err(unsupported(element_type)) })
     }
 
     fn attributes(&self) -> Vec<(&'static str, String)> {
         self.attributes.print(3)
-    }
-}
-
-/// Lines of elements that are summed. The sums of one line wait for each other, those of several do not.
-struct Lines<'a, T> {
-    source: &'a [T],
-    target: &'a mut [T],
-    length: usize,
-    stride: usize,
-    exclusive: bool,
-    reverse: bool,
-}
-
-impl<T: Number> Lines<'_, T> {
-    fn sum<const COUNT: usize>(&mut self, starts: [usize; COUNT]) {
-        match (self.exclusive, self.reverse) {
-            (false, false) => self.sum_as::<COUNT, false, false>(starts),
-            (false, true) => self.sum_as::<COUNT, false, true>(starts),
-            (true, false) => self.sum_as::<COUNT, true, false>(starts),
-            (true, true) => self.sum_as::<COUNT, true, true>(starts),
-        }
-    }
-
-    /// Sums that leave out their own element if `EXCLUSIVE`, from the end if `REVERSE`.
-    fn sum_as<const COUNT: usize, const EXCLUSIVE: bool, const REVERSE: bool>(&mut self, starts: [usize; COUNT]) {
-        let (mut floats, mut integers) = ([0f64; COUNT], [0i128; COUNT]);
-        for step in 0..self.length {
-            let offset = self.stride * if REVERSE { self.length - 1 - step } else { step };
-            for ((start, float), integer) in starts.iter().zip(&mut floats).zip(&mut integers) {
-                let place = start + offset;
-                let value = self.source[place];
-                let sum =
-                    |float: f64, integer: i128| if T::IS_FLOAT { T::from_f64(float) } else { T::from_i128(integer) };
-                let before = sum(*float, *integer);
-                if T::IS_FLOAT {
-                    *float += value.to_f64();
-                } else {
-                    *integer = integer.wrapping_add(value.to_i128());
-                }
-                self.target[place] = if EXCLUSIVE { before } else { sum(*float, *integer) };
-            }
-        }
     }
 }
 
@@ -189,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_side_by_side() {
+    fn all_lines_and_directions() {
         let values: Vec<i64> = (0..3 * 7 * 5).map(|i| i64::from(i * i % 23 - 11) << 59).collect();
         let floats: Vec<f32> = values.iter().map(|value| (*value >> 50) as f32 * 0.1).collect();
         for (axis, exclusive, reverse) in (0..12).map(|i| (i / 4, i & 1 == 1, i & 2 == 2)) {
