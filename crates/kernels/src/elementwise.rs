@@ -158,6 +158,7 @@ pub trait Number: Copy + PartialEq + PartialOrd + Send + Sync + Default + 'stati
     /// One.
     const ONE: Self;
     /// Whether the value is not zero.
+    #[inline(always)]
     fn truth(self) -> bool {
         self != Self::default()
     }
@@ -730,9 +731,10 @@ unsafe fn binary_raw<T: Number>(
         ($type:ty) => {
             if TypeId::of::<T>() == TypeId::of::<$type>() {
                 let (a, b, output) = (a.cast::<$type>(), b.cast::<$type>(), output.cast::<$type>());
-                // SAFETY: the caller's promise, and the elements are of this type.
                 match op {
+                    // SAFETY: the caller's promise, and the elements are of this type.
                     BinaryOp::Mod => return unsafe { rows(isa, Remainder::<false>, geometry, a, b, output) },
+                    // SAFETY: as above.
                     BinaryOp::FloorMod => return unsafe { rows(isa, Remainder::<true>, geometry, a, b, output) },
                     _ => {}
                 }

@@ -7,7 +7,7 @@ use crate::math::{log, polynomial};
 use crate::simd::Simd;
 
 /// What is missing in the f32 next to pi / 2.
-const FRAC_PI_2_REST: f32 = -4.371_138_8e-8;
+const FRAC_PI_2_REST: f32 = -4.371_139e-8;
 
 /// `asin(x) / x - 1` by `z = x * x`, for `x` up to a half, times `1 / z`.
 #[inline(always)]
@@ -83,11 +83,11 @@ pub(crate) fn erf_inv<S: Simd>(s: S, x: S::F) -> S::F {
         s.sub(w, s.splat(2.5)),
         [
             -1.171_277_9e-8,
-            5.171_450_1e-8,
-            3.782_795_1e-7,
+            5.171_45e-8,
+            3.782_795e-7,
             -4.398_416_4e-6,
             5.836_656_3e-6,
-            2.037_139_1e-4,
+            2.037_139e-4,
             -1.761_681_2e-3,
             2.268_644_6e-4,
             2.460_729_6e-1,

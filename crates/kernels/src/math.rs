@@ -271,7 +271,7 @@ fn tan<S: Simd>(s: S, x: S::F) -> S::F {
     // The first product is exact where the difference is rounded once, and so are the digits that cancellation leaves; three
     // parts of a quarter turn are more than the smallest rest needs.
     let r = s.fma(n, s.splat(-std::f32::consts::FRAC_PI_2), magnitude);
-    let r = s.fma(n, s.splat(4.371_138_8e-8), r);
+    let r = s.fma(n, s.splat(4.371_139e-8), r);
     let r = s.fma(n, s.splat(1.715_124_5e-15), r);
     let z = s.mul(r, r);
     let rest = polynomial(
