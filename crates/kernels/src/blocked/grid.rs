@@ -190,6 +190,11 @@ impl GridRule {
             true => (value + 1.0) * (length - 1.0) / 2.0,
             false => ((value + 1.0) * length - 1.0) / 2.0,
         };
+        if self.mode == GridMode::Nearest {
+            let position = self.element(nearest(x), size as i64);
+            let count = usize::from(position.is_some());
+            return Taps { count, positions: [position.unwrap_or(0), 0, 0, 0], weights: [1.0, 0.0, 0.0, 0.0] };
+        }
         let first = floor(x);
         let fraction = x - first;
         let lower = first as i64;
@@ -203,9 +208,8 @@ impl GridRule {
             };
         }
         let (start, weights): (i64, &[f32]) = match self.mode {
-            GridMode::Nearest => (x.round_ties_even() as i64, &[1.0]),
-            GridMode::Bilinear => (first as i64, &[1.0 - fraction, fraction]),
             GridMode::Bicubic => ((first as i64).saturating_sub(1), &cubic(fraction)),
+            _ => (first as i64, &[1.0 - fraction, fraction]),
         };
         let mut taps = Taps::default();
         for (at, weight) in (0i64..).zip(weights) {
@@ -249,6 +253,14 @@ fn floor(value: f32) -> f32 {
     } else {
         value
     }
+}
+
+/// The nearest integer, halves to even, without a call of the library function either.
+#[inline]
+fn nearest(value: f32) -> i64 {
+    // Sums with this have no digits behind the point, as long as values are less than a third of it.
+    const INTEGERS: f32 = 12_582_912.0;
+    if value.abs() < 4_194_304.0 { (value + INTEGERS - INTEGERS) as i64 } else { value.round_ties_even() as i64 }
 }
 
 /// The weights of cubic convolution for a place between the second and the third element.
@@ -359,6 +371,18 @@ mod tests {
             GridPadding::Reflection => Some(mirror(at) as usize),
         };
         weights.into_iter().map(|(at, weight)| (inside(at), weight)).collect()
+    }
+
+    #[test]
+    fn nearest_integers() {
+        let mut random = Random::new(2);
+        let special =
+            [0.5, 1.5, 2.5, -0.5, -1.5, 0.499_999_97, -0.499_999_97, 4_194_303.5, 4_194_304.0, 1e20, f32::NAN];
+        for value in special.into_iter().chain((0..1000).map(|_| random.value() * 50.0)) {
+            for value in [value, -value, (value * 2.0).trunc() / 2.0] {
+                assert_eq!(nearest(value), value.round_ties_even() as i64, "{value}");
+            }
+        }
     }
 
     #[test]
