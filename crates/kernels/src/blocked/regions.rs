@@ -20,6 +20,8 @@ pub enum RegionPool {
     Mean,
     /// The largest, NaN if any is; weights do not count, and a bin of nothing is 0.
     Max,
+    /// The largest of the samples that were added by [`RegionTable::push_sample`] and of 0, NaN if any is.
+    MaxOfSamples,
 }
 
 /// What the bins of regions take from one axis of the feature maps: positions and their weights, bin after bin.
@@ -47,6 +49,19 @@ impl RegionTable {
         match self.taps[start..].iter_mut().find(|(known, _)| *known == tap) {
             Some((_, sum)) => *sum += weight,
             None => self.taps.push((tap, weight)),
+        }
+        Ok(())
+    }
+
+    /// Adds a sample between two positions to the bin that is being made, which holds nothing but samples then.
+    ///
+    /// # Errors
+    /// A position does not fit into 32 bits.
+    pub fn push_sample(&mut self, positions: [usize; 2], weights: [f32; 2]) -> Result<(), KernelError> {
+        for (position, weight) in positions.into_iter().zip(weights) {
+            let tap = u32::try_from(position);
+            let tap = tap.map_err(|_| KernelError::invalid("position", "does not fit into 32 bits"))?;
+            self.taps.push((tap, weight));
         }
         Ok(())
     }
@@ -149,6 +164,9 @@ pub fn blocked_regions(
             match pool {
                 RegionPool::Mean => dispatch(isa, Means { values, width, rows, columns, means: &mut means }),
                 RegionPool::Max => dispatch(isa, Maxima { values, width, rows, columns, maxima: &mut means }),
+                RegionPool::MaxOfSamples => {
+                    dispatch(isa, SampleMaxima { values, width, rows, columns, maxima: &mut means });
+                }
             }
             let first = region * channels + block * BLOCK;
             let lanes = BLOCK.min(channels - block * BLOCK);
@@ -245,6 +263,60 @@ impl Kernel for Maxima<'_> {
     }
 }
 
+/// The maxima of the samples of all bins of a region in one block of channels.
+struct SampleMaxima<'a> {
+    values: &'a [f32],
+    width: usize,
+    rows: Bins<'a>,
+    columns: Bins<'a>,
+    maxima: &'a mut [f32; MOST_BINS * BLOCK],
+}
+
+impl Kernel for SampleMaxima<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let SampleMaxima { values, width, rows, columns, maxima } = self;
+        let mut target = maxima.as_chunks_mut::<BLOCK>().0.iter_mut();
+        let mut row = rows.start;
+        for row_end in rows.ends {
+            let mut column = columns.start;
+            for column_end in columns.ends {
+                let Some(target) = target.next() else { return };
+                let lines = rows.taps[row..*row_end].as_chunks::<2>().0;
+                let places = columns.taps[column..*column_end].as_chunks::<2>().0;
+                for lane in (0..BLOCK).step_by(S::LANES) {
+                    let mut best = s.splat(0.0);
+                    for [(top, near), (bottom, far)] in lines {
+                        for [(left, here), (right, there)] in places {
+                            let (above, below) = (*top as usize * width, *bottom as usize * width);
+                            let (left, right) = (*left as usize, *right as usize);
+                            // SAFETY: the tables were checked to name places of the map, which has so many values.
+                            let (a, b, c, d) = unsafe {
+                                let from = values.as_ptr().add(lane);
+                                (
+                                    s.load(from.add((above + left) * BLOCK)),
+                                    s.load(from.add((above + right) * BLOCK)),
+                                    s.load(from.add((below + left) * BLOCK)),
+                                    s.load(from.add((below + right) * BLOCK)),
+                                )
+                            };
+                            let (here, there) = (s.splat(*here), s.splat(*there));
+                            let (upper, lower) = (s.fma(b, there, s.mul(a, here)), s.fma(d, there, s.mul(c, here)));
+                            let value = s.fma(lower, s.splat(*far), s.mul(upper, s.splat(*near)));
+                            best = s.select(s.is_nan(value), value, s.max(value, best));
+                        }
+                    }
+                    // SAFETY: the lanes of one bin lie in the array.
+                    unsafe { s.store(target.as_mut_ptr().add(lane), best) };
+                }
+                column = *column_end;
+            }
+            row = *row_end;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,6 +331,71 @@ mod tests {
             table.end_bin(0.5);
         }
         table
+    }
+
+    #[test]
+    fn greatest_samples_are_those_of_planes() {
+        let shape @ [batch, channels, height, width] = [2, 21, 6, 5];
+        let mut random = Random::new(12);
+        let (regions, bins) = (7, [2, 3]);
+        let mut plain = random.values(shape.iter().product());
+        plain[100] = f32::NAN;
+        let mut blocked = vec![f32::NAN; blocked_len(batch, channels, height * width)];
+        from_plain(batch, channels, height * width, &plain, &mut blocked).unwrap();
+        let maps: Vec<RegionMap<'_>> =
+            blocked.chunks_exact(blocked.len() / batch).map(|values| RegionMap { height, width, values }).collect();
+        let images: Vec<usize> = (0..regions).map(|region| region % batch).collect();
+        let mut samples = |bins: usize, size: usize| {
+            let mut table = RegionTable::default();
+            let lists: Vec<Vec<(usize, f32)>> = (0..regions * bins)
+                .map(|_| {
+                    let list = (0..random.between(0, 3))
+                        .map(|_| (random.between(0, size - 2), random.value().abs().min(1.0)))
+                        .collect::<Vec<_>>();
+                    for (first, weight) in &list {
+                        table.push_sample([*first, first + 1], [1.0 - weight, *weight]).unwrap();
+                    }
+                    table.end_bin(1.0);
+                    list
+                })
+                .collect();
+            (table, lists)
+        };
+        let ((rows, lines), (columns, places)) = (samples(bins[0], height), samples(bins[1], width));
+        let mut expected = Vec::new();
+        for (region, image) in images.iter().enumerate() {
+            for (channel, bin) in
+                (0..channels).flat_map(|channel| (0..bins[0] * bins[1]).map(move |bin| (channel, bin)))
+            {
+                let mut best = 0.0f64;
+                for (y, down) in &lines[region * bins[0] + bin / bins[1]] {
+                    for (x, across) in &places[region * bins[1] + bin % bins[1]] {
+                        let value = |y: usize, x: usize| {
+                            f64::from(plain[((image * channels + channel) * height + y) * width + x])
+                        };
+                        let (down, across) = (f64::from(*down), f64::from(*across));
+                        let line = |y: usize| value(y, *x) * (1.0 - across) + value(y, x + 1) * across;
+                        let value = line(*y) * (1.0 - down) + line(y + 1) * down;
+                        if value > best || value.is_nan() {
+                            best = value;
+                        }
+                    }
+                }
+                expected.push(best);
+            }
+        }
+        let known = |values: &[f32]| values.iter().map(|x| if x.is_nan() { 77.0 } else { *x }).collect::<Vec<f32>>();
+        let expected: Vec<f64> = expected.iter().map(|x| if x.is_nan() { 77.0 } else { *x }).collect();
+        for isa in Isa::available() {
+            let run = || {
+                let mut output = vec![f32::NAN; expected.len()];
+                let (tables, pool) = ((&rows, &columns), RegionPool::MaxOfSamples);
+                blocked_regions(isa, pool, channels, &maps, &images, bins, tables, &mut output).unwrap();
+                known(&output)
+            };
+            assert_close(&run(), &expected, 4, "samples");
+            assert_eq!(run(), in_pool(2, run));
+        }
     }
 
     #[test]

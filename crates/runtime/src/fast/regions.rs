@@ -41,13 +41,12 @@ struct RegionKernel {
 }
 
 /// A ROIAlign that the kernel can do.
-fn mean_of_regions<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROIAlign> {
+fn aligned_regions<'a>(node: &'a Node, inputs: &[&ValueFacts]) -> Option<&'a ROIAlign> {
     let operation = node.operation.downcast_ref::<ROIAlign>()?;
     let (bins_y, bins_x) =
         (operation.attributes.pooled_h.max(0) as usize, operation.attributes.pooled_w.max(0) as usize);
     let [data, boxes, images] = inputs else { return None };
-    let fits = operation.attributes.mode == ROIAlignMode::Avg
-        && bins_y.checked_mul(bins_x).is_some_and(|bins| bins <= MOST_BINS)
+    let fits = bins_y.checked_mul(bins_x).is_some_and(|bins| bins <= MOST_BINS)
         && channels(data).is_some()
         && data.shape.rank() == Some(4)
         && boxes.element_type == ElementType::F32
@@ -102,7 +101,7 @@ fn grid_rule(node: &Node, inputs: &[&ValueFacts]) -> Option<GridRule> {
 pub(crate) fn candidate(node: &Node, inputs: &[&ValueFacts], outputs: &[ValueFacts]) -> Option<Candidate> {
     let output = &outputs.first()?.shape;
     let has_levels = extractor(node, inputs).is_some();
-    let gain = if has_levels || mean_of_regions(node, inputs).is_some() || pooling(node, inputs).is_some() {
+    let gain = if has_levels || aligned_regions(node, inputs).is_some() || pooling(node, inputs).is_some() {
         let regions = if output.dims()?.first()?.get().is_none() { NOMINAL_REGIONS } else { 1.0 };
         regions * REGION_GAIN
     } else {
@@ -128,7 +127,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
             Box::new(ExtractorKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
         }
         None => {
-            mean_of_regions(context.node, context.inputs)?;
+            aligned_regions(context.node, context.inputs)?;
             Box::new(RegionKernel { isa: isa::detect(), operation: Arc::clone(&context.node.operation) })
         }
     };
@@ -199,6 +198,10 @@ impl Kernel for RegionKernel {
         let (values, boxes) = (data.slice::<f32>()?, boxes.slice::<f32>()?.as_chunks::<4>().0);
         let maps = maps_of(values, batch, [height, width]);
         let region = channels * bins_y * bins_x;
+        let (pool, add): (_, fn(&mut RegionTable, &Samples, usize) -> OpResult) = match operation.attributes.mode {
+            ROIAlignMode::Avg => (RegionPool::Mean, add),
+            ROIAlignMode::Max => (RegionPool::MaxOfSamples, add_samples),
+        };
         let (mut rows, mut columns) = (RegionTable::default(), RegionTable::default());
         let groups = output.slice_mut::<f32>()?.chunks_mut((GROUP * region).max(1));
         for ((target, boxes), images) in groups.zip(boxes.chunks(GROUP)).zip(images.chunks(GROUP)) {
@@ -210,8 +213,7 @@ impl Kernel for RegionKernel {
                 add(&mut columns, &places, bins_x)?;
             }
             let (tables, bins) = ((&rows, &columns), [bins_y, bins_x]);
-            blocked_regions(self.isa, RegionPool::Mean, channels, &maps, images, bins, tables, target)
-                .map_err(kernel_error)?;
+            blocked_regions(self.isa, pool, channels, &maps, images, bins, tables, target).map_err(kernel_error)?;
         }
         Ok(())
     }
@@ -367,6 +369,18 @@ fn add(table: &mut RegionTable, samples: &Samples, bins: usize) -> OpResult {
             table.push(*second, *weight as f32).map_err(kernel_error)?;
         }
         table.end_bin(1.0 / samples.per_bin.max(1) as f32);
+    }
+    Ok(())
+}
+
+/// Adds the bins of a region, each of whose samples counts by itself.
+fn add_samples(table: &mut RegionTable, samples: &Samples, bins: usize) -> OpResult {
+    for bin in 0..bins {
+        for (first, second, weight) in samples.of_bin(bin).iter().flatten() {
+            let weights = [(1.0 - weight) as f32, *weight as f32];
+            table.push_sample([*first, *second], weights).map_err(kernel_error)?;
+        }
+        table.end_bin(1.0);
     }
     Ok(())
 }

@@ -375,7 +375,7 @@ fn channels_that_straddle_blocks() {
     }
 }
 
-/// Means of regions, as many as the data says, behind a convolution and of a plain value.
+/// Means of regions, as many as the data says, and greatest samples, behind a convolution and of a plain value.
 #[test]
 fn regions_of_maps() {
     for (channels, is_plain) in [(24, false), (35, false), (16, true), (2, false), (3, true)] {
@@ -387,7 +387,9 @@ fn regions_of_maps() {
         let data = "pooled_h=\"3\" pooled_w=\"5\" sampling_ratio=\"RATIO\" spatial_scale=\"0.5\" mode=\"avg\" aligned_mode=\"half_pixel\"";
         let fixed = text.layer("ROIAlign", &data.replace("RATIO", "2"), &[map, boxes, images], "FP32");
         let adaptive = text.layer("ROIAlign", &data.replace("RATIO", "0"), &[map, boxes, images], "FP32");
-        let end = text.layer("Concat", "axis=\"3\"", &[fixed, adaptive], "FP32");
+        let greatest = data.replace("RATIO", "2").replace("avg", "max");
+        let greatest = text.layer("ROIAlign", &greatest, &[map, boxes, images], "FP32");
+        let end = text.layer("Concat", "axis=\"3\"", &[fixed, adaptive, greatest], "FP32");
         text.layer("Result", "", &[end], "");
         for regions in [1, 70, 0] {
             let corners = (0..regions * 4).map(|i| (i * 13 % 29) as f32 - 4.0 + if i % 4 < 2 { 0.0 } else { 9.5 });
