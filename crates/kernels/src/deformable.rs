@@ -317,10 +317,11 @@ impl Kernel for Samples<'_> {
                     let end = ((group + 1) * inner).min((bent + 1) * sharing);
                     let entry = (bent * taps + tap) * tile + first + number;
                     let target = &mut row[(group * taps + tap) * inner + channel % inner..][..end - channel];
-                    let corners: [(&[f32], f32); 4] = std::array::from_fn(|corner| {
+                    let mut corners: [(&[f32], f32); 4] = [(&[], 0.0); 4];
+                    for corner in 0..4 {
                         let start = places[entry][corner] as usize * g.channels + channel;
-                        (&turned[start..][..target.len()], weights[entry][corner])
-                    });
+                        corners[corner] = (&turned[start..][..target.len()], weights[entry][corner]);
+                    }
                     sample(s, corners, target);
                     channel = end;
                 }
@@ -329,19 +330,25 @@ impl Kernel for Samples<'_> {
     }
 }
 
-/// The sum of four runs, each by its weight. What weighs nothing may lie outside: it must not make NaN of infinity.
+/// Some values of a run by its weight. What weighs nothing may lie outside: it must not make NaN of infinity.
+#[inline(always)]
+fn weighed<S: Simd>(s: S, (run, weight): (&[f32], f32), at: usize, count: usize) -> S::F {
+    if weight == 0.0 {
+        return s.splat(0.0);
+    }
+    let run = &run[at..at + count];
+    // SAFETY: the run has `count` values.
+    s.mul(unsafe { s.load_first(run.as_ptr(), count) }, s.splat(weight))
+}
+
+/// The sum of four runs, each by its weight.
 #[inline(always)]
 fn sample<S: Simd>(s: S, corners: [(&[f32], f32); 4], target: &mut [f32]) {
     for at in (0..target.len()).step_by(S::LANES) {
         let count = S::LANES.min(target.len() - at);
-        let value = |(run, weight): (&[f32], f32)| {
-            if weight == 0.0 {
-                return s.splat(0.0);
-            }
-            // SAFETY: runs are as long as the target, which has `count` places from here on.
-            s.mul(unsafe { s.load_first(run.as_ptr().add(at), count) }, s.splat(weight))
-        };
-        let [a, b, c, d] = corners.map(value);
+        // Calls of functions that do not take on the instruction set, such as `map` of arrays, would cost more than the sums.
+        let (a, b) = (weighed(s, corners[0], at, count), weighed(s, corners[1], at, count));
+        let (c, d) = (weighed(s, corners[2], at, count), weighed(s, corners[3], at, count));
         // SAFETY: the target has `count` places from here on.
         unsafe { s.store_first(target.as_mut_ptr().add(at), s.add(s.add(a, b), s.add(c, d)), count) };
     }

@@ -291,25 +291,31 @@ impl Kernel for Line<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        // Found once for a line, since they take divisions.
+        let windows = [self.geometry.window(0, self.z), self.geometry.window(1, self.y)];
         match (self.kind == PoolingKind::Max, self.geometry.stride[2]) {
-            (true, 1) => self.line::<S, true, 1>(s),
-            (true, 2) => self.line::<S, true, 2>(s),
-            (true, _) => self.line::<S, true, 0>(s),
-            (false, 1) => self.line::<S, false, 1>(s),
-            (false, 2) => self.line::<S, false, 2>(s),
-            (false, _) => self.line::<S, false, 0>(s),
+            (true, 1) => self.line::<S, true, 1>(s, windows),
+            (true, 2) => self.line::<S, true, 2>(s, windows),
+            (true, _) => self.line::<S, true, 0>(s, windows),
+            (false, 1) => self.line::<S, false, 1>(s, windows),
+            (false, 2) => self.line::<S, false, 2>(s, windows),
+            (false, _) => self.line::<S, false, 0>(s, windows),
         }
     }
 }
 
+/// The taps of the depth and of the height of a line that lie inside the input, from the first to the one past the last, and
+/// the numbers that lie inside the padded input.
+type Windows = [(usize, usize, usize); 2];
+
 impl Line<'_> {
     /// The line of greatest values or of means. `STRIDE` is the step between windows where it is known, else 0.
     #[inline(always)]
-    fn line<S: Simd, const MAX: bool, const STRIDE: usize>(self, s: S) {
+    fn line<S: Simd, const MAX: bool, const STRIDE: usize>(self, s: S, windows: Windows) {
         let (wide, inside) = (self.geometry.output[2], self.geometry.inside(2));
         let target = self.output.as_ptr().cast_mut();
         for x in (0..inside.start).chain(inside.end..wide) {
-            let value = self.column::<MAX>(x);
+            let value = self.column::<MAX>(x, windows);
             // SAFETY: the column lies in the line.
             unsafe { *target.add(x) = value };
         }
@@ -319,28 +325,16 @@ impl Line<'_> {
             let first =
                 if inside.end - x < S::LANES { inside.end.saturating_sub(S::LANES).max(inside.start) } else { x };
             let count = (inside.end - first).min(S::LANES);
-            let value = self.columns::<S, MAX, STRIDE>(s, first, count);
+            let value = self.columns::<S, MAX, STRIDE>(s, first, count, windows);
             // SAFETY: columns `first..first + count` lie in the line.
             unsafe { s.store_first(target.add(first), value, count) };
             x = first + count;
         }
     }
 
-    /// The taps of the depth and the height of the line that lie inside the input, and where each row of them begins.
-    #[inline(always)]
-    fn rows(&self) -> impl Iterator<Item = usize> + use<'_> {
-        let geometry = self.geometry;
-        let (depths, rows) = (geometry.window(0, self.z), geometry.window(1, self.y));
-        (depths.0..depths.1).flat_map(move |kz| {
-            let plane = geometry.place(0, self.z, kz) * geometry.input[1];
-            (rows.0..rows.1).map(move |ky| (plane + geometry.place(1, self.y, ky)) * geometry.input[2])
-        })
-    }
-
     /// The divisor of a mean over so many columns inside of the input, and of the padded input.
     #[inline(always)]
-    fn counted(&self, inside: usize, padded: usize) -> f32 {
-        let (depths, rows) = (self.geometry.window(0, self.z), self.geometry.window(1, self.y));
+    fn counted(&self, [depths, rows]: Windows, inside: usize, padded: usize) -> f32 {
         let counted = match self.kind {
             PoolingKind::AverageWithPadding => depths.2 * rows.2 * padded,
             _ => (depths.1 - depths.0) * (rows.1 - rows.0) * inside,
@@ -348,55 +342,84 @@ impl Line<'_> {
         counted as f32
     }
 
+    /// Where a row of taps begins in the plane.
+    #[inline(always)]
+    fn row(&self, kz: usize, ky: usize) -> usize {
+        let geometry = self.geometry;
+        (geometry.place(0, self.z, kz) * geometry.input[1] + geometry.place(1, self.y, ky)) * geometry.input[2]
+    }
+
     /// The result of one column.
     #[inline(always)]
-    fn column<const MAX: bool>(&self, x: usize) -> f32 {
+    fn column<const MAX: bool>(&self, x: usize, windows: Windows) -> f32 {
         let (first, end, padded) = self.geometry.window(2, x);
         let mut sum = if MAX { f32::NEG_INFINITY } else { 0.0 };
-        for line in self.rows() {
-            for kx in first..end {
-                let value = self.input[line + self.geometry.place(2, x, kx)];
-                sum = match MAX {
-                    true if value > sum || value.is_nan() => value,
-                    true => sum,
-                    false => sum + value,
-                };
+        let [depths, rows] = windows;
+        for kz in depths.0..depths.1 {
+            for ky in rows.0..rows.1 {
+                let line = self.row(kz, ky);
+                for kx in first..end {
+                    let value = self.input[line + self.geometry.place(2, x, kx)];
+                    sum = match MAX {
+                        true if value > sum || value.is_nan() => value,
+                        true => sum,
+                        false => sum + value,
+                    };
+                }
             }
         }
-        if MAX { sum } else { sum / self.counted(end - first, padded) }
+        if MAX { sum } else { sum / self.counted(windows, end - first, padded) }
     }
 
     /// The results of `count` neighbouring columns whose windows lie inside of the width.
     #[inline(always)]
-    fn columns<S: Simd, const MAX: bool, const STRIDE: usize>(&self, s: S, x: usize, count: usize) -> S::F {
+    fn columns<S: Simd, const MAX: bool, const STRIDE: usize>(
+        &self,
+        s: S,
+        x: usize,
+        count: usize,
+        [depths, rows]: Windows,
+    ) -> S::F {
         let geometry = self.geometry;
         let (stride, taps) = (if STRIDE == 0 { geometry.stride[2] } else { STRIDE }, geometry.kernel[2]);
         let start = geometry.place(2, x, 0);
+        let reach = (taps - 1) * geometry.dilation[2] + (count - 1) * stride + 1;
         let mut sum = s.splat(if MAX { f32::NEG_INFINITY } else { 0.0 });
-        for line in self.rows() {
-            let reach = (taps - 1) * geometry.dilation[2] + (count - 1) * stride + 1;
-            let row = &self.input[line + start..][..reach];
-            for kx in 0..taps {
-                let values = &row[kx * geometry.dilation[2]..];
-                // SAFETY: the slice holds `count` values that lie `stride` apart.
-                let value = unsafe {
-                    match STRIDE {
-                        1 => s.load_first(values.as_ptr(), count),
-                        2 if count == S::LANES => s.load_even(values.as_ptr()),
-                        _ => {
-                            let mut lanes = [0.0f32; 16];
-                            for (lane, value) in lanes[..count].iter_mut().zip(values.iter().step_by(stride)) {
-                                *lane = *value;
-                            }
-                            s.load(lanes.as_ptr())
-                        }
-                    }
-                };
-                sum = if MAX { s.select(s.is_nan(value), value, s.max(value, sum)) } else { s.add(sum, value) };
+        for kz in depths.0..depths.1 {
+            for ky in rows.0..rows.1 {
+                let row = &self.input[self.row(kz, ky) + start..][..reach];
+                for kx in 0..taps {
+                    let values = &row[kx * geometry.dilation[2]..];
+                    // SAFETY: the slice holds `count` values that lie `stride` apart.
+                    let value = unsafe { load_apart::<S, STRIDE>(s, values, stride, count) };
+                    sum = if MAX { s.select(s.is_nan(value), value, s.max(value, sum)) } else { s.add(sum, value) };
+                }
             }
         }
-        if MAX { sum } else { s.div(sum, s.splat(self.counted(taps, taps))) }
+        if MAX { sum } else { s.div(sum, s.splat(self.counted([depths, rows], taps, taps))) }
     }
+}
+
+/// Reads `count` values, at most as many as there are lanes, that lie `stride` apart, which is `STRIDE` unless that is 0.
+///
+/// # Safety
+/// The values reach from the first of them to the last.
+#[inline(always)]
+unsafe fn load_apart<S: Simd, const STRIDE: usize>(s: S, values: &[f32], stride: usize, count: usize) -> S::F {
+    if STRIDE == 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { s.load_first(values.as_ptr(), count) };
+    }
+    if STRIDE == 2 && count == S::LANES {
+        // SAFETY: the caller's promise.
+        return unsafe { s.load_even(values.as_ptr()) };
+    }
+    let mut lanes = [0.0f32; 16];
+    for lane in 0..count {
+        lanes[lane] = values[lane * stride];
+    }
+    // SAFETY: the array has as many values as the widest vector.
+    unsafe { s.load(lanes.as_ptr()) }
 }
 
 #[cfg(test)]

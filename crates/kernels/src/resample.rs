@@ -58,7 +58,11 @@ macro_rules! integers {
             }
             #[inline(always)]
             fn nearest(value: f64) -> $type {
-                round_between(value, f64::from(<$type>::MIN), f64::from(<$type>::MAX)) as i32 as $type
+                // Sums with this have no digits behind the point, and end with those of the integer. Unlike a conversion, which
+                // looks for what does not fit, this becomes a few vector instructions.
+                const INTEGERS: f64 = 6_755_399_441_055_744.0;
+                let rounded = round_between(value, f64::from(<$type>::MIN), f64::from(<$type>::MAX));
+                (rounded + INTEGERS).to_bits() as $type
             }
         }
     )*};
@@ -335,8 +339,8 @@ fn mix<'a, T: Element<F>, F: Float>(taps: &[(u32, F)], line: impl Fn(usize) -> &
 fn spread<T: Element<F>, F: Float>(taps: &ResampleTaps<F>, lanes: usize, source: &[T], target: &mut [F]) {
     let count = taps.few.as_ref().map(|few| few.positions.len());
     match (lanes, count, &taps.few) {
-        (1, Some(2), Some(few)) => spread_few::<T, F, 1, 2>(few, source, target),
-        (1, Some(4), Some(few)) => spread_few::<T, F, 1, 4>(few, source, target),
+        (1, Some(2), Some(few)) => spread_one::<T, F, 2>(few, source, target),
+        (1, Some(4), Some(few)) => spread_one::<T, F, 4>(few, source, target),
         (3, Some(2), Some(few)) => spread_few::<T, F, 3, 2>(few, source, target),
         (3, Some(4), Some(few)) => spread_few::<T, F, 3, 4>(few, source, target),
         _ => {
@@ -353,6 +357,13 @@ fn spread<T: Element<F>, F: Float>(taps: &ResampleTaps<F>, lanes: usize, source:
     }
 }
 
+/// As [`spread`] of `TAPS` taps and single elements, for all instruction sets alike: those that can gather would, which takes
+/// longer than reading values one by one.
+#[inline(never)]
+fn spread_one<T: Element<F>, F: Float, const TAPS: usize>(few: &FewTaps<F>, source: &[T], target: &mut [F]) {
+    spread_few::<T, F, 1, TAPS>(few, source, target);
+}
+
 /// As [`spread`] of `TAPS` taps and `LANES` elements.
 #[inline(always)]
 fn spread_few<T: Element<F>, F: Float, const LANES: usize, const TAPS: usize>(
@@ -363,8 +374,10 @@ fn spread_few<T: Element<F>, F: Float, const LANES: usize, const TAPS: usize>(
     let source = source.as_chunks::<LANES>().0;
     let target = target.as_chunks_mut::<LANES>().0;
     let len = target.len();
-    let positions: [&[u32]; TAPS] = std::array::from_fn(|tap| &few.positions[tap][..len]);
-    let weights: [&[F]; TAPS] = std::array::from_fn(|tap| &few.weights[tap][..len]);
+    let (mut positions, mut weights): ([&[u32]; TAPS], [&[F]; TAPS]) = ([&[]; TAPS], [&[]; TAPS]);
+    for tap in 0..TAPS {
+        (positions[tap], weights[tap]) = (&few.positions[tap][..len], &few.weights[tap][..len]);
+    }
     for (x, target) in target.iter_mut().enumerate() {
         let mut sums = [F::default(); LANES];
         for tap in 0..TAPS {
@@ -615,6 +628,12 @@ mod tests {
             let mut values = [0.5, -0.5, 1.499_999_999, 254.5, 300.0, -7.0, 0.499_999_999_999_999_94];
             round_to_range(isa, 0.0, 255.0, &mut values);
             assert_eq!(values, [1.0, 0.0, 1.0, 255.0, 255.0, 0.0, 0.0]);
+        }
+        let values =
+            [0.5, -0.5, 1.5, -1.5, 126.7, -127.5, -127.4, 254.5, 300.0, -300.0, 1e300, f64::INFINITY, 0.0, -0.0];
+        for value in values.into_iter().chain((-600..600).map(|value| f64::from(value) * 0.5)) {
+            assert_eq!(<u8 as Element<f64>>::nearest(value), value.round() as u8, "{value}");
+            assert_eq!(<i8 as Element<f64>>::nearest(value), value.round() as i8, "{value}");
         }
     }
 }
