@@ -1,5 +1,5 @@
-//! Pooling of f32 planes over as many parts as are asked for: part `i` of `n` along an axis of size `x` is `floor(i * x / n)`
-//! to `ceil((i + 1) * x / n)`, so that neighbours may share elements.
+//! Pooling of f32 planes over as many parts as are asked for: part `i` of `n` along an axis of size `x` is
+//! `floor(i * x / n)` to `ceil((i + 1) * x / n)`, so that neighbours may share elements.
 
 use std::ops::Range;
 

@@ -346,7 +346,7 @@ fn weighed<S: Simd>(s: S, (run, weight): (&[f32], f32), at: usize, count: usize)
 fn sample<S: Simd>(s: S, corners: [(&[f32], f32); 4], target: &mut [f32]) {
     for at in (0..target.len()).step_by(S::LANES) {
         let count = S::LANES.min(target.len() - at);
-        // Calls of functions that do not take on the instruction set, such as `map` of arrays, would cost more than the sums.
+        // Calls of functions that do not take on the instruction set, such as `map` of arrays, would cost more than sums.
         let (a, b) = (weighed(s, corners[0], at, count), weighed(s, corners[1], at, count));
         let (c, d) = (weighed(s, corners[2], at, count), weighed(s, corners[3], at, count));
         // SAFETY: the target has `count` places from here on.

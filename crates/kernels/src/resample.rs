@@ -58,8 +58,8 @@ macro_rules! integers {
             }
             #[inline(always)]
             fn nearest(value: f64) -> $type {
-                // Sums with this have no digits behind the point, and end with those of the integer. Unlike a conversion, which
-                // looks for what does not fit, this becomes a few vector instructions.
+                // Sums with this have no digits behind the point, and end with those of the integer. Unlike a conversion,
+                // which looks for what does not fit, this becomes a few vector instructions.
                 const INTEGERS: f64 = 6_755_399_441_055_744.0;
                 let rounded = round_between(value, f64::from(<$type>::MIN), f64::from(<$type>::MAX));
                 (rounded + INTEGERS).to_bits() as $type
@@ -357,8 +357,8 @@ fn spread<T: Element<F>, F: Float>(taps: &ResampleTaps<F>, lanes: usize, source:
     }
 }
 
-/// As [`spread`] of `TAPS` taps and single elements, for all instruction sets alike: those that can gather would, which takes
-/// longer than reading values one by one.
+/// As [`spread`] of `TAPS` taps and single elements, for all instruction sets alike: those that can gather would, which
+/// takes longer than reading values one by one.
 #[inline(never)]
 fn spread_one<T: Element<F>, F: Float, const TAPS: usize>(few: &FewTaps<F>, source: &[T], target: &mut [F]) {
     spread_few::<T, F, 1, TAPS>(few, source, target);

@@ -121,8 +121,8 @@ impl Crowd {
 }
 
 impl Crowd {
-    /// Whether a box and one of these have an intersection over union above a threshold of at least 0. Boxes that do not touch
-    /// and those without an area have none.
+    /// Whether a box and one of these have an intersection over union above a threshold of at least 0. Boxes that do not
+    /// touch and those without an area have none.
     pub(crate) fn any_over(&self, corners: &Corners, threshold: f32) -> bool {
         self.groups.iter().rev().any(|group| overlaps(group, corners, threshold))
     }
