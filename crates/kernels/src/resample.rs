@@ -90,8 +90,8 @@ impl Float for f64 {
     }
 }
 
-/// The most taps of a position for which loops are unrolled.
-const FEW: usize = 4;
+/// The most lines that are kept with their columns resized.
+const MOST_KEPT: usize = 8;
 
 /// For each output position of one axis, the input positions that it takes and their weights.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,15 +99,8 @@ pub struct ResampleTaps<F> {
     input: usize,
     ends: Vec<usize>,
     taps: Vec<(u32, F)>,
-    /// The taps of all positions if they are equally few: first those that come first.
-    few: Option<FewTaps<F>>,
-}
-
-/// Equally few taps of each position.
-#[derive(Debug, Clone, PartialEq)]
-struct FewTaps<F> {
-    positions: Vec<Vec<u32>>,
-    weights: Vec<Vec<F>>,
+    /// How many taps each position has, if that is the same for all.
+    each: Option<usize>,
 }
 
 impl<F: Float> ResampleTaps<F> {
@@ -117,7 +110,7 @@ impl<F: Float> ResampleTaps<F> {
     /// The axis is longer than u32 holds.
     pub fn new(input: usize) -> Result<Self, KernelError> {
         u32::try_from(input).map_err(|_| KernelError::invalid("input", "the axis is too long"))?;
-        Ok(Self { input, ends: Vec::new(), taps: Vec::new(), few: None })
+        Ok(Self { input, ends: Vec::new(), taps: Vec::new(), each: None })
     }
 
     /// Adds an output position.
@@ -128,15 +121,8 @@ impl<F: Float> ResampleTaps<F> {
         if positions.len() != weights.len() || positions.iter().any(|position| *position >= self.input) {
             return Err(KernelError::invalid("positions", "lie outside of the axis, or are not as many as weights"));
         }
-        if self.ends.is_empty() && (1..=FEW).contains(&positions.len()) {
-            let count = positions.len();
-            self.few = Some(FewTaps { positions: vec![Vec::new(); count], weights: vec![Vec::new(); count] });
-        }
-        self.few = self.few.take().filter(|few| few.positions.len() == positions.len());
-        if let Some(few) = &mut self.few {
-            few.positions.iter_mut().zip(positions).for_each(|(list, position)| list.push(*position as u32));
-            few.weights.iter_mut().zip(weights).for_each(|(list, weight)| list.push(F::of(*weight)));
-        }
+        let is_first = self.ends.is_empty();
+        self.each = Some(positions.len()).filter(|count| is_first || self.each == Some(*count));
         let pairs = positions.iter().zip(weights);
         self.taps.extend(pairs.map(|(position, weight)| (*position as u32, F::of(*weight))));
         self.ends.push(self.taps.len());
@@ -187,7 +173,7 @@ impl<F: Float> ResamplePlanes<F> {
         columns_first: bool,
     ) -> Option<Self> {
         let kept = if columns_first { rows.reach() } else { 0 };
-        (kept <= 2 * FEW).then_some(Self { planes, lanes, rows, columns, kept })
+        (kept <= MOST_KEPT).then_some(Self { planes, lanes, rows, columns, kept })
     }
 
     /// Elements of scratch that [`ResamplePlanes::run`] needs.
@@ -270,7 +256,7 @@ impl<T: Element<F>, F: Float + Element<F>> Kernel for PlaneLines<'_, T, F> {
         let wide = columns.input * lanes;
         let (sums, before) = self.scratch.split_at_mut(len);
         // Which line of the input, counted over all planes, each kept line is.
-        let mut held = [usize::MAX; 2 * FEW];
+        let mut held = [usize::MAX; MOST_KEPT];
         for (number, output) in self.output.chunks_exact_mut(len).enumerate() {
             let (plane, y) = ((self.first + number) / rows.output(), (self.first + number) % rows.output());
             let input = &self.input[plane * self.plane..][..self.plane];
@@ -337,12 +323,11 @@ fn mix<'a, T: Element<F>, F: Float>(taps: &[(u32, F)], line: impl Fn(usize) -> &
 /// All positions of a line, each with some elements side by side.
 #[inline(always)]
 fn spread<T: Element<F>, F: Float>(taps: &ResampleTaps<F>, lanes: usize, source: &[T], target: &mut [F]) {
-    let count = taps.few.as_ref().map(|few| few.positions.len());
-    match (lanes, count, &taps.few) {
-        (1, Some(2), Some(few)) => spread_one::<T, F, 2>(few, source, target),
-        (1, Some(4), Some(few)) => spread_one::<T, F, 4>(few, source, target),
-        (3, Some(2), Some(few)) => spread_few::<T, F, 3, 2>(few, source, target),
-        (3, Some(4), Some(few)) => spread_few::<T, F, 3, 4>(few, source, target),
+    match (lanes, taps.each) {
+        (1, Some(2)) => spread_one::<T, F, 2>(&taps.taps, source, target),
+        (1, Some(4)) => spread_one::<T, F, 4>(&taps.taps, source, target),
+        (3, Some(2)) => spread_few::<T, F, 3, 2>(&taps.taps, source, target),
+        (3, Some(4)) => spread_few::<T, F, 3, 4>(&taps.taps, source, target),
         _ => {
             for (x, target) in target.chunks_exact_mut(lanes).enumerate() {
                 target.fill(F::default());
@@ -360,32 +345,26 @@ fn spread<T: Element<F>, F: Float>(taps: &ResampleTaps<F>, lanes: usize, source:
 /// As [`spread`] of `TAPS` taps and single elements, for all instruction sets alike: those that can gather would, which
 /// takes longer than reading values one by one.
 #[inline(never)]
-fn spread_one<T: Element<F>, F: Float, const TAPS: usize>(few: &FewTaps<F>, source: &[T], target: &mut [F]) {
-    spread_few::<T, F, 1, TAPS>(few, source, target);
+fn spread_one<T: Element<F>, F: Float, const TAPS: usize>(taps: &[(u32, F)], source: &[T], target: &mut [F]) {
+    spread_few::<T, F, 1, TAPS>(taps, source, target);
 }
 
 /// As [`spread`] of `TAPS` taps and `LANES` elements.
 #[inline(always)]
 fn spread_few<T: Element<F>, F: Float, const LANES: usize, const TAPS: usize>(
-    few: &FewTaps<F>,
+    taps: &[(u32, F)],
     source: &[T],
     target: &mut [F],
 ) {
     let source = source.as_chunks::<LANES>().0;
-    let target = target.as_chunks_mut::<LANES>().0;
-    let len = target.len();
-    let (mut positions, mut weights): ([&[u32]; TAPS], [&[F]; TAPS]) = ([&[]; TAPS], [&[]; TAPS]);
-    for tap in 0..TAPS {
-        (positions[tap], weights[tap]) = (&few.positions[tap][..len], &few.weights[tap][..len]);
-    }
-    for (x, target) in target.iter_mut().enumerate() {
+    for (target, taps) in target.as_chunks_mut::<LANES>().0.iter_mut().zip(taps.as_chunks::<TAPS>().0) {
         let mut sums = [F::default(); LANES];
-        for tap in 0..TAPS {
-            debug_assert!((positions[tap][x] as usize) < source.len());
+        for (position, weight) in taps {
+            debug_assert!((*position as usize) < source.len());
             // SAFETY: `push` takes positions of the axis only, and the callers give lines of its length.
-            let values = unsafe { source.get_unchecked(positions[tap][x] as usize) };
+            let values = unsafe { source.get_unchecked(*position as usize) };
             for lane in 0..LANES {
-                sums[lane] += values[lane].widen() * weights[tap][x];
+                sums[lane] += values[lane].widen() * *weight;
             }
         }
         *target = sums;
