@@ -1,17 +1,22 @@
 //! Regions of blocked feature maps: each bin of a region is a weighted sum of the lines and columns it mixes, or their
 //! maximum.
 
+use std::marker::PhantomData;
+
 use super::{BLOCK, blocked_len, to_plain};
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 
-/// The most bins of a region: its means lie on the stack before they are moved to their places.
+/// The most bins of a region: its results lie on the stack before they are moved to their places.
 pub const MOST_BINS: usize = 256;
 
 /// Sums that a parallel chunk computes at least.
 const CHUNK: usize = 1 << 12;
+
+/// A position along an axis and its weight.
+type Tap = (u32, f32);
 
 /// How the elements of a bin become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +34,7 @@ pub enum RegionPool {
 pub struct RegionTable {
     /// The end of each bin among the taps.
     ends: Vec<usize>,
-    taps: Vec<(u32, f32)>,
+    taps: Vec<Tap>,
 }
 
 impl RegionTable {
@@ -109,7 +114,7 @@ pub struct RegionMap<'a> {
 struct Bins<'a> {
     start: usize,
     ends: &'a [usize],
-    taps: &'a [(u32, f32)],
+    taps: &'a [Tap],
 }
 
 /// Writes the plain `[regions, channels, bins, bins]` of regions of feature maps, which have so many channels. `of_region`
@@ -154,107 +159,75 @@ pub fn blocked_regions(
     let work = output.len() as u64;
     let shared = SharedMut::new(output);
     parallel_for(of_region.len() * blocks, CHUNK.div_ceil(count * BLOCK), work, |range| {
-        let mut means = [0.0; MOST_BINS * BLOCK];
+        let mut results = [0.0; MOST_BINS * BLOCK];
         for index in range {
             let (region, block) = (index / blocks, index % blocks);
             let RegionMap { height, width, values } = maps[of_region[region]];
             let plane = height * width * BLOCK;
             let values = &values[block * plane..][..plane];
             let (rows, columns) = (rows.of_region(region, bins[0]), columns.of_region(region, bins[1]));
+            macro_rules! pool {
+                ($pool:ty) => {
+                    dispatch(
+                        isa,
+                        Region::<$pool> { pool: PhantomData, values, width, rows, columns, results: &mut results },
+                    )
+                };
+            }
             match pool {
-                RegionPool::Mean => dispatch(isa, Means { values, width, rows, columns, means: &mut means }),
-                RegionPool::Max => dispatch(isa, Maxima { values, width, rows, columns, maxima: &mut means }),
-                RegionPool::MaxOfSamples => {
-                    dispatch(isa, SampleMaxima { values, width, rows, columns, maxima: &mut means });
-                }
+                RegionPool::Mean => pool!(Mean),
+                RegionPool::Max => pool!(Max),
+                RegionPool::MaxOfSamples => pool!(MaxOfSamples),
             }
             let first = region * channels + block * BLOCK;
             let lanes = BLOCK.min(channels - block * BLOCK);
             // SAFETY: the channels of a block of a region are no other's.
             let target = unsafe { shared.slice(first * count..(first + lanes) * count) };
-            let moved = to_plain(1, lanes, count, &means[..count * BLOCK], target);
+            let moved = to_plain(1, lanes, count, &results[..count * BLOCK], target);
             debug_assert!(moved.is_ok());
         }
     });
     Ok(())
 }
 
-/// The means of all bins of a region in one block of channels.
-struct Means<'a> {
+/// How a bin is pooled.
+trait Pool {
+    /// The result in a vector of channels, the first of which `values` points to at the first place of the map.
+    ///
+    /// # Safety
+    /// The map has all places that the taps name, in lines of `width`, and a block of channels at each.
+    unsafe fn of_bin<S: Simd>(s: S, values: *const f32, width: usize, lines: &[Tap], places: &[Tap]) -> S::F;
+}
+
+/// All bins of a region in one block of channels.
+struct Region<'a, P> {
+    pool: PhantomData<P>,
     values: &'a [f32],
     width: usize,
     rows: Bins<'a>,
     columns: Bins<'a>,
-    means: &'a mut [f32; MOST_BINS * BLOCK],
+    results: &'a mut [f32; MOST_BINS * BLOCK],
 }
 
-impl Kernel for Means<'_> {
+impl<P: Pool> Kernel for Region<'_, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Means { values, width, rows, columns, means } = self;
-        let mut target = means.as_chunks_mut::<BLOCK>().0.iter_mut();
-        let mut row = rows.start;
-        for row_end in rows.ends {
-            let mut column = columns.start;
-            for column_end in columns.ends {
-                let Some(target) = target.next() else { return };
-                for lane in (0..BLOCK).step_by(S::LANES) {
-                    let mut sum = s.splat(0.0);
-                    for (y, weight) in &rows.taps[row..*row_end] {
-                        let line = *y as usize * width;
-                        let mut mixed = s.splat(0.0);
-                        for (x, weight) in &columns.taps[column..*column_end] {
-                            // SAFETY: the tables were checked to name places of the map, which has so many values.
-                            let value = unsafe { s.load(values.as_ptr().add((line + *x as usize) * BLOCK + lane)) };
-                            mixed = s.fma(value, s.splat(*weight), mixed);
-                        }
-                        sum = s.fma(mixed, s.splat(*weight), sum);
-                    }
-                    // SAFETY: the lanes of one bin lie in the array.
-                    unsafe { s.store(target.as_mut_ptr().add(lane), sum) };
-                }
-                column = *column_end;
-            }
-            row = *row_end;
-        }
-    }
-}
-
-/// The maxima of all bins of a region in one block of channels.
-struct Maxima<'a> {
-    values: &'a [f32],
-    width: usize,
-    rows: Bins<'a>,
-    columns: Bins<'a>,
-    maxima: &'a mut [f32; MOST_BINS * BLOCK],
-}
-
-impl Kernel for Maxima<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Maxima { values, width, rows, columns, maxima } = self;
-        let mut target = maxima.as_chunks_mut::<BLOCK>().0.iter_mut();
+        let Region { values, width, rows, columns, results, .. } = self;
+        let mut target = results.as_chunks_mut::<BLOCK>().0.iter_mut();
         let mut row = rows.start;
         for row_end in rows.ends {
             let mut column = columns.start;
             for column_end in columns.ends {
                 let Some(target) = target.next() else { return };
                 let (lines, places) = (&rows.taps[row..*row_end], &columns.taps[column..*column_end]);
-                let nothing = if lines.is_empty() || places.is_empty() { 0.0 } else { f32::NEG_INFINITY };
                 for lane in (0..BLOCK).step_by(S::LANES) {
-                    let mut best = s.splat(nothing);
-                    for (y, _) in lines {
-                        let line = *y as usize * width;
-                        for (x, _) in places {
-                            // SAFETY: the tables were checked to name places of the map, which has so many values.
-                            let value = unsafe { s.load(values.as_ptr().add((line + *x as usize) * BLOCK + lane)) };
-                            best = s.select(s.is_nan(value), value, s.max(value, best));
-                        }
+                    // SAFETY: the tables were checked to name places of the map, which has so many values, and the lanes of
+                    // one bin lie in the array.
+                    unsafe {
+                        let result = P::of_bin(s, values.as_ptr().add(lane), width, lines, places);
+                        s.store(target.as_mut_ptr().add(lane), result);
                     }
-                    // SAFETY: the lanes of one bin lie in the array.
-                    unsafe { s.store(target.as_mut_ptr().add(lane), best) };
                 }
                 column = *column_end;
             }
@@ -263,57 +236,74 @@ impl Kernel for Maxima<'_> {
     }
 }
 
-/// The maxima of the samples of all bins of a region in one block of channels.
-struct SampleMaxima<'a> {
-    values: &'a [f32],
-    width: usize,
-    rows: Bins<'a>,
-    columns: Bins<'a>,
-    maxima: &'a mut [f32; MOST_BINS * BLOCK],
+/// [`RegionPool::Mean`].
+struct Mean;
+
+impl Pool for Mean {
+    #[inline(always)]
+    unsafe fn of_bin<S: Simd>(s: S, values: *const f32, width: usize, lines: &[Tap], places: &[Tap]) -> S::F {
+        let mut sum = s.splat(0.0);
+        for (y, weight) in lines {
+            let line = *y as usize * width;
+            let mut mixed = s.splat(0.0);
+            for (x, weight) in places {
+                // SAFETY: the caller's promise.
+                let value = unsafe { s.load(values.add((line + *x as usize) * BLOCK)) };
+                mixed = s.fma(value, s.splat(*weight), mixed);
+            }
+            sum = s.fma(mixed, s.splat(*weight), sum);
+        }
+        sum
+    }
 }
 
-impl Kernel for SampleMaxima<'_> {
-    type Output = ();
+/// [`RegionPool::Max`].
+struct Max;
+
+impl Pool for Max {
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let SampleMaxima { values, width, rows, columns, maxima } = self;
-        let mut target = maxima.as_chunks_mut::<BLOCK>().0.iter_mut();
-        let mut row = rows.start;
-        for row_end in rows.ends {
-            let mut column = columns.start;
-            for column_end in columns.ends {
-                let Some(target) = target.next() else { return };
-                let lines = rows.taps[row..*row_end].as_chunks::<2>().0;
-                let places = columns.taps[column..*column_end].as_chunks::<2>().0;
-                for lane in (0..BLOCK).step_by(S::LANES) {
-                    let mut best = s.splat(0.0);
-                    for [(top, near), (bottom, far)] in lines {
-                        for [(left, here), (right, there)] in places {
-                            let (above, below) = (*top as usize * width, *bottom as usize * width);
-                            let (left, right) = (*left as usize, *right as usize);
-                            // SAFETY: the tables were checked to name places of the map, which has so many values.
-                            let (a, b, c, d) = unsafe {
-                                let from = values.as_ptr().add(lane);
-                                (
-                                    s.load(from.add((above + left) * BLOCK)),
-                                    s.load(from.add((above + right) * BLOCK)),
-                                    s.load(from.add((below + left) * BLOCK)),
-                                    s.load(from.add((below + right) * BLOCK)),
-                                )
-                            };
-                            let (here, there) = (s.splat(*here), s.splat(*there));
-                            let (upper, lower) = (s.fma(b, there, s.mul(a, here)), s.fma(d, there, s.mul(c, here)));
-                            let value = s.fma(lower, s.splat(*far), s.mul(upper, s.splat(*near)));
-                            best = s.select(s.is_nan(value), value, s.max(value, best));
-                        }
-                    }
-                    // SAFETY: the lanes of one bin lie in the array.
-                    unsafe { s.store(target.as_mut_ptr().add(lane), best) };
-                }
-                column = *column_end;
+    unsafe fn of_bin<S: Simd>(s: S, values: *const f32, width: usize, lines: &[Tap], places: &[Tap]) -> S::F {
+        let nothing = if lines.is_empty() || places.is_empty() { 0.0 } else { f32::NEG_INFINITY };
+        let mut best = s.splat(nothing);
+        for (y, _) in lines {
+            let line = *y as usize * width;
+            for (x, _) in places {
+                // SAFETY: the caller's promise.
+                let value = unsafe { s.load(values.add((line + *x as usize) * BLOCK)) };
+                best = s.select(s.is_nan(value), value, s.max(value, best));
             }
-            row = *row_end;
         }
+        best
+    }
+}
+
+/// [`RegionPool::MaxOfSamples`].
+struct MaxOfSamples;
+
+impl Pool for MaxOfSamples {
+    #[inline(always)]
+    unsafe fn of_bin<S: Simd>(s: S, values: *const f32, width: usize, lines: &[Tap], places: &[Tap]) -> S::F {
+        let mut best = s.splat(0.0);
+        for [(top, near), (bottom, far)] in lines.as_chunks::<2>().0 {
+            let (above, below) = (*top as usize * width, *bottom as usize * width);
+            for [(left, here), (right, there)] in places.as_chunks::<2>().0 {
+                let (left, right) = (*left as usize, *right as usize);
+                // SAFETY: the caller's promise.
+                let (a, b, c, d) = unsafe {
+                    (
+                        s.load(values.add((above + left) * BLOCK)),
+                        s.load(values.add((above + right) * BLOCK)),
+                        s.load(values.add((below + left) * BLOCK)),
+                        s.load(values.add((below + right) * BLOCK)),
+                    )
+                };
+                let (here, there) = (s.splat(*here), s.splat(*there));
+                let (upper, lower) = (s.fma(b, there, s.mul(a, here)), s.fma(d, there, s.mul(c, here)));
+                let value = s.fma(lower, s.splat(*far), s.mul(upper, s.splat(*near)));
+                best = s.select(s.is_nan(value), value, s.max(value, best));
+            }
+        }
+        best
     }
 }
 
