@@ -256,12 +256,12 @@ impl Kernel for BinaryKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let is_remainder = matches!(self.op, BinaryOp::Mod | BinaryOp::FloorMod);
-        match self.op {
-            _ if is_remainder && self.operands.element_type == ElementType::F32 => {
+        match (self.op, self.operands.element_type) {
+            // There are vectors for the remainders of these.
+            (BinaryOp::Mod | BinaryOp::FloorMod, ElementType::F32 | ElementType::I32) => {
                 self.operands.work_nanoseconds(shapes)
             }
-            BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod => {
+            (BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod, _) => {
                 shapes.outputs.first().map_or(0, |s| s.elements() as u64 * 5)
             }
             _ => self.operands.work_nanoseconds(shapes),
