@@ -5,16 +5,13 @@ use std::any::TypeId;
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{nanoseconds_for_bytes, parallel_for};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 
 /// The most axes a collapsed geometry keeps.
 const MOST_AXES: usize = 8;
 
 /// Elements a parallel chunk covers.
 const CHUNK: usize = 1 << 14;
-
-/// As many values as the widest vector has.
-const MOST_LANES: usize = 16;
 
 /// A function of two values of one type.
 ///

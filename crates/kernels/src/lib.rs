@@ -66,6 +66,7 @@ pub mod top_k;
 pub mod unary;
 pub mod widen;
 
+mod band;
 mod gelu;
 mod inverse;
 mod math;

@@ -1,23 +1,17 @@
 //! Normalisation of f32 rows (layer, root-mean-square, mean-variance, group) and local response normalisation.
 
+use crate::band;
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::math::{exp, log};
 use crate::parallel::{SharedMut, parallel_for};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
 
-/// The most positions of an innermost axis that are normalised together. Short pieces of lines that lie far apart would share
-/// few sets of the caches.
-const BAND: usize = 1024;
-
-/// The elements of the lines of a band, which are read three times and should lie in the second cache meanwhile.
-const BAND_ELEMENTS: usize = 1 << 16;
-
-/// The lanes of the widest vector.
-const MOST_LANES: usize = 16;
+/// Lines whose values are summed before they are added to the sum of all, which keeps long sums accurate.
+const SUMMED: usize = 128;
 
 /// Where a scale or bias varies.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -114,7 +108,7 @@ pub fn normalize(
     }
     let shared = SharedMut::new(output);
     if inner > 1 {
-        let most = (BAND_ELEMENTS / columns).clamp(64, BAND) / 64 * 64;
+        let most = band::positions(columns);
         let bands = inner.div_ceil(most);
         parallel_for(rows * bands, CHUNK.div_ceil(columns * inner.min(most)), len as u64 / 2, |range| {
             for index in range {
@@ -191,7 +185,7 @@ struct Band<'a, T> {
     lines: &'a [f32],
     /// Positions from one line to the next.
     inner: usize,
-    /// Positions of the band, at most [`BAND`].
+    /// Positions of the band, at most [`band::MOST`].
     width: usize,
     /// The band in each line of the output.
     targets: T,
@@ -204,7 +198,7 @@ impl<'a, T: ExactSizeIterator<Item = &'a mut [f32]>> Kernel for Band<'a, T> {
         let Band { normalization, row, lines, inner, width, targets } = self;
         let Normalization { subtract_mean, divide, epsilon, epsilon_inside, scale, bias } = *normalization;
         let columns = targets.len();
-        let (mut means, mut factors) = ([0.0; BAND], [1.0; BAND]);
+        let (mut means, mut factors) = ([0.0; band::MOST], [1.0; band::MOST]);
         let (means, factors) = (&mut means[..width], &mut factors[..width]);
         if subtract_mean {
             sum_lines::<S, false>(s, lines, inner, columns, &[], means);
@@ -250,17 +244,24 @@ fn sum_lines<S: Simd, const SQUARES: bool>(
     means: &[f32],
     sums: &mut [f32],
 ) {
+    let mut part = [0.0; band::MOST];
+    let part = &mut part[..sums.len()];
     sums.fill(0.0);
-    let mut index = 0;
-    while index < columns {
-        let rest = &lines[index * inner..];
-        if index + 4 <= columns {
-            add_lines::<S, SQUARES, 4>(s, rest, inner, means, sums);
-            index += 4;
-        } else {
-            add_lines::<S, SQUARES, 1>(s, rest, inner, means, sums);
-            index += 1;
+    for first in (0..columns).step_by(SUMMED) {
+        let end = columns.min(first + SUMMED);
+        part.fill(0.0);
+        let mut index = first;
+        while index < end {
+            let rest = &lines[index * inner..];
+            if index + 4 <= end {
+                add_lines::<S, SQUARES, 4>(s, rest, inner, means, part);
+                index += 4;
+            } else {
+                add_lines::<S, SQUARES, 1>(s, rest, inner, means, part);
+                index += 1;
+            }
         }
+        sums.iter_mut().zip(&*part).for_each(|(sum, part)| *sum += part);
     }
 }
 
@@ -540,7 +541,7 @@ mod tests {
     #[test]
     fn a_middle_axis_is_like_rows() {
         let mut random = Random::new(10);
-        for [rows, columns, inner] in [[1, 1, 2], [2, 3, 5], [3, 6, 70], [1, 130, 1100], [2, 64, 17]] {
+        for [rows, columns, inner] in [[1, 1, 2], [2, 3, 5], [3, 6, 70], [1, 130, 1100], [2, 64, 17], [1, 70_001, 2]] {
             let input: Vec<f32> = random.values(rows * columns * inner).iter().map(|x| x * 3.0 + 1.0).collect();
             let turned = |values: &[f32], [outer, lines, width]: [usize; 3]| -> Vec<f32> {
                 let at = |o: usize, w: usize, l: usize| values[(o * lines + l) * width + w];

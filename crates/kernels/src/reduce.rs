@@ -3,7 +3,7 @@
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, fold_halves, nanoseconds_for_bytes, parallel_for};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 use crate::tile::{SIDE, transpose};
 
 /// Values one serial sweep covers; longer contiguous axes are halved, which also keeps sums accurate.
@@ -14,9 +14,6 @@ const SHORT: usize = 64;
 
 /// Rows that are reduced together.
 const ROWS: usize = 16;
-
-/// The lanes of the widest vector.
-const MOST_LANES: usize = 16;
 
 /// What a reduction computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

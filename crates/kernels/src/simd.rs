@@ -24,6 +24,9 @@ use crate::isa::Isa;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::isa::Tier;
 
+/// The lanes of the widest vector of any tier.
+pub(crate) const MOST_LANES: usize = 16;
+
 /// A kernel body, compiled for each tier.
 pub(crate) trait Kernel {
     /// What the body returns.

@@ -1,5 +1,6 @@
 //! Softmax and its logarithm over one axis.
 
+use crate::band;
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::math::{exp_of_negative, log};
@@ -8,12 +9,6 @@ use crate::simd::{Kernel, Simd, dispatch};
 
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
-
-/// The most columns of a strided axis that are computed together, so that its rows are read in long pieces.
-const BAND: usize = 1024;
-
-/// The elements of a band, which pass three times and should lie in the second cache meanwhile.
-const BAND_ELEMENTS: usize = 1 << 16;
 
 /// Writes the softmax of `input`, seen as `[outer, axis, inner]`, over its middle axis; with `logarithm` the natural
 /// logarithm of it.
@@ -60,16 +55,16 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
         return;
     }
     let work = output.len() as u64;
-    let band = if inner == 1 { 1 } else { (BAND_ELEMENTS / axis).clamp(64, BAND) / 64 * 64 };
-    let bands = inner.div_ceil(band);
+    let wide = if inner == 1 { 1 } else { band::positions(axis) };
+    let bands = inner.div_ceil(wide);
     let from = SharedConst(input);
     let shared = SharedMut::new(output);
-    parallel_for(outer * bands, CHUNK.div_ceil(axis * band.min(inner)), work, |range| {
+    parallel_for(outer * bands, CHUNK.div_ceil(axis * wide.min(inner)), work, |range| {
         let input = from.get();
         for index in range {
-            let (row, first) = (index / bands, index % bands * band);
+            let (row, first) = (index / bands, index % bands * wide);
             let offset = row * axis * inner + first;
-            let columns = band.min(inner - first);
+            let columns = wide.min(inner - first);
             // SAFETY: the offset lies in both slices, and bands are disjoint.
             unsafe {
                 let (input, output) = (input.add(offset), shared.pointer().add(offset));
@@ -169,7 +164,7 @@ impl Kernel for Row {
     }
 }
 
-/// Up to [`BAND`] neighbouring columns of a strided axis.
+/// Up to [`band::MOST`] neighbouring columns of a strided axis.
 struct Columns {
     logarithm: bool,
     axis: usize,
@@ -184,7 +179,7 @@ impl Kernel for Columns {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Columns { logarithm, axis, inner, columns, input, output } = self;
-        let (mut tops, mut sums) = ([f32::NEG_INFINITY; BAND], [0.0; BAND]);
+        let (mut tops, mut sums) = ([f32::NEG_INFINITY; band::MOST], [0.0; band::MOST]);
         let (tops, sums) = (&mut tops[..columns], &mut sums[..columns]);
         let (tops, sums) = (tops.as_mut_ptr(), sums.as_mut_ptr());
         // SAFETY: `columns` values lie in every row of the axis, and in both arrays.
