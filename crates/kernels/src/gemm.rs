@@ -7,12 +7,14 @@
 
 mod block;
 mod compressed;
+mod integers;
 mod micro;
 mod packed;
 mod small;
 
 pub(crate) use block::{Block, Left, PanelSource, Unpacked, plan_tasks};
 pub use compressed::{Codes, CompressedB, CompressedMatrix};
+pub use integers::matmul_i32;
 pub use micro::panel_width;
 pub(crate) use micro::{MOST_TILE_ROWS, Tile, run as run_tile, tile_rows};
 pub use packed::{PackedA, PackedB, Value};

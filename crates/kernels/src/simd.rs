@@ -183,6 +183,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// Wrapping difference.
     fn sub_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// The low half of the product.
+    fn mul_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// Bitwise and.
     fn and_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// Bitwise or.
@@ -309,6 +311,7 @@ mod tests {
                 "from_i": |a, b, c, i, j| s.from_i(i);
                 "add_i": |a, b, c, i, j| s.from_bits(s.add_i(i, j));
                 "sub_i": |a, b, c, i, j| s.from_bits(s.sub_i(i, j));
+                "mul_i": |a, b, c, i, j| s.from_bits(s.mul_i(i, j));
                 "and_i": |a, b, c, i, j| s.from_bits(s.and_i(i, j));
                 "or_i": |a, b, c, i, j| s.from_bits(s.or_i(i, j));
                 "xor_i": |a, b, c, i, j| s.from_bits(s.xor_i(i, j));
@@ -372,6 +375,7 @@ mod tests {
             "from_i" => i as f32,
             "add_i" => bits(i.wrapping_add(j)),
             "sub_i" => bits(i.wrapping_sub(j)),
+            "mul_i" => bits(i.wrapping_mul(j)),
             "and_i" => bits(i & j),
             "or_i" => bits(i | j),
             "xor_i" => bits(i ^ j),

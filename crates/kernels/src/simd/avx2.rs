@@ -156,6 +156,7 @@ impl Simd for Avx2 {
         from_bits(a: __m256i) -> __m256 { _mm256_castsi256_ps(a) }
         add_i(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
         sub_i(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi32(a, b) }
+        mul_i(a: __m256i, b: __m256i) -> __m256i { _mm256_mullo_epi32(a, b) }
         and_i(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
         or_i(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
         xor_i(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }

@@ -167,6 +167,7 @@ impl Simd for Avx512 {
         from_bits(a: __m512i) -> __m512 { _mm512_castsi512_ps(a) }
         add_i(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
         sub_i(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi32(a, b) }
+        mul_i(a: __m512i, b: __m512i) -> __m512i { _mm512_mullo_epi32(a, b) }
         and_i(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
         or_i(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
         xor_i(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }

@@ -182,6 +182,7 @@ impl Simd for Neon {
         from_bits(a: int32x4_t) -> float32x4_t { vreinterpretq_f32_s32(a) }
         add_i(a: int32x4_t, b: int32x4_t) -> int32x4_t { vaddq_s32(a, b) }
         sub_i(a: int32x4_t, b: int32x4_t) -> int32x4_t { vsubq_s32(a, b) }
+        mul_i(a: int32x4_t, b: int32x4_t) -> int32x4_t { vmulq_s32(a, b) }
         and_i(a: int32x4_t, b: int32x4_t) -> int32x4_t { vandq_s32(a, b) }
         or_i(a: int32x4_t, b: int32x4_t) -> int32x4_t { vorrq_s32(a, b) }
         xor_i(a: int32x4_t, b: int32x4_t) -> int32x4_t { veorq_s32(a, b) }

@@ -150,6 +150,7 @@ impl Simd for Portable {
         from_bits(a: I) -> F { F(map!(a.0, |x| f32::from_bits(x as u32))) }
         add_i(a: I, b: I) -> I { I(map!(a.0, b.0, |x, y| x.wrapping_add(y))) }
         sub_i(a: I, b: I) -> I { I(map!(a.0, b.0, |x, y| x.wrapping_sub(y))) }
+        mul_i(a: I, b: I) -> I { I(map!(a.0, b.0, |x, y| x.wrapping_mul(y))) }
         and_i(a: I, b: I) -> I { I(map!(a.0, b.0, |x, y| x & y)) }
         or_i(a: I, b: I) -> I { I(map!(a.0, b.0, |x, y| x | y)) }
         xor_i(a: I, b: I) -> I { I(map!(a.0, b.0, |x, y| x ^ y)) }

@@ -3,12 +3,14 @@
 //! The values of such models fit into nine bits, so their products are summed in f32, where integers up to 2^24 are
 //! exact: the constant is cut along the summed axis into pieces whose sums stay below that, and data that does not fit
 //! is taken apart into bytes. The result is the integer's, wrapping included, at any size of the data.
+//!
+//! Products of two computed operands, or with constants too large for that, are those of integers.
 
 use std::sync::Arc;
 
 use ovir_kernels::convolution::{self as kernels, PackedConvolution};
 use ovir_kernels::epilogue::{Activation, Epilogue};
-use ovir_kernels::gemm::{PackedB, gemm_packed_b, gemm_packed_b_scratch_len};
+use ovir_kernels::gemm::{MatMulGeometry, PackedB, gemm_packed_b, gemm_packed_b_scratch_len, matmul_i32};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_flops, parallel_chunks_mut};
 use ovir_ops::matrix::matmul::MatMul;
@@ -51,7 +53,13 @@ struct Convolution {
     pieces: Arc<Vec<Piece<PackedConvolution>>>,
 }
 
-/// Claims products and convolutions of i32 with a constant right operand.
+/// A product of any two operands.
+struct AnyProduct {
+    isa: Isa,
+    transposes: [bool; 2],
+}
+
+/// Claims products of i32, and convolutions of i32 with a constant filter.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let is_i32 = |port: usize| context.inputs.get(port).is_some_and(|facts| facts.element_type == ElementType::I32);
     if context.node.inputs.len() != 2 || !is_i32(0) || !is_i32(1) {
@@ -59,7 +67,15 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     }
     let kernel: Box<dyn Kernel> = match Form::of(&*context.node.operation) {
         Some(form) => Box::new(convolution(context, form)?),
-        None => Box::new(product(context)?),
+        None => match product(context) {
+            Some(product) => Box::new(product),
+            None => {
+                let attributes = &context.node.operation.downcast_ref::<MatMul>()?.attributes;
+                let transposes = [attributes.transpose_a, attributes.transpose_b];
+                let kernel = Box::new(AnyProduct { isa: isa::detect(), transposes });
+                return Some(Claim { kernel, packed_inputs: SmallVec::new() });
+            }
+        },
     };
     Some(Claim { kernel, packed_inputs: SmallVec::from_slice(&[1]) })
 }
@@ -229,6 +245,31 @@ impl Kernel for Product {
             }
         }
         Ok(())
+    }
+}
+
+impl AnyProduct {
+    fn geometry(&self, [a, b, c]: [&Shape; 3]) -> Option<MatMulGeometry> {
+        super::matmul::geometry(self.transposes, a, b, c)
+    }
+}
+
+impl Kernel for AnyProduct {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        self.geometry([shapes.inputs[0], shapes.inputs[1], shapes.outputs[0]]).is_some()
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        let depth = self.geometry([shapes.inputs[0], shapes.inputs[1], shapes.outputs[0]]).map_or(0, |g| g.k);
+        nanoseconds_for_flops(4 * shapes.outputs[0].elements() as u64 * depth as u64)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let geometry = self.geometry([io.inputs[0].shape(), io.inputs[1].shape(), output.shape()]);
+        let geometry = geometry.ok_or_else(|| OpError::shape(Blame::Node, "the product has too many batch axes"))?;
+        let [a, b] = [io.inputs[0].slice::<i32>()?, io.inputs[1].slice::<i32>()?];
+        matmul_i32(self.isa, &geometry, a, b, output.slice_mut::<i32>()?).map_err(kernel_error)
     }
 }
 

@@ -51,8 +51,8 @@ enum Operand {
 /// A product of two computed operands.
 struct Product {
     isa: Isa,
-    transpose_a: bool,
-    transpose_b: bool,
+    /// Whether A and B are transposed.
+    transposes: [bool; 2],
     ports: (usize, usize),
     epilogue: EpilogueParts,
 }
@@ -92,8 +92,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         None => return None,
     };
     let packed_inputs = parts.packed_ports(&epilogue).into_iter().collect();
-    let kernel =
-        Product { isa, transpose_a: attributes.transpose_a, transpose_b: attributes.transpose_b, ports, epilogue };
+    let kernel = Product { isa, transposes: [attributes.transpose_a, attributes.transpose_b], ports, epilogue };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
@@ -268,47 +267,52 @@ impl Kernel for PackedProduct {
     }
 }
 
-impl Product {
-    /// The geometry, if it has at most four batch axes that matter.
-    fn geometry(&self, a: &[usize], b: &[usize], c: &[usize]) -> Option<MatMulGeometry> {
-        if a.len() < 2 || b.len() < 2 || c.len() < 2 {
-            return None;
-        }
-        let (a_batch, a_matrix) = a.split_at(a.len() - 2);
-        let (b_batch, _) = b.split_at(b.len() - 2);
-        let (c_batch, c_matrix) = c.split_at(c.len() - 2);
-        let (m, n) = (c_matrix[0], c_matrix[1]);
-        let k = if self.transpose_a { a_matrix[0] } else { a_matrix[1] };
-        let axes: SmallVec<[(usize, usize, usize); 8]> = (0..c_batch.len())
-            .map(|i| {
-                let of = |batch: &[usize]| (i + batch.len()).checked_sub(c_batch.len()).map_or(1, |k| batch[k]);
-                (c_batch[i], of(a_batch), of(b_batch))
-            })
-            .filter(|(size, ..)| *size != 1)
-            .collect();
-        if axes.len() > 4 {
-            return None;
-        }
-        let mut geometry = MatMulGeometry::dense(1, m, k, n, self.transpose_a, self.transpose_b, true, true);
-        let (mut a_step, mut b_step, mut c_step) = (m * k, k * n, m * n);
-        for (place, (size, a_size, b_size)) in (0..4).rev().zip(axes.iter().rev()) {
-            geometry.batch[place] = *size;
-            geometry.a_batch[place] = if *a_size == 1 { 0 } else { a_step };
-            geometry.b_batch[place] = if *b_size == 1 { 0 } else { b_step };
-            geometry.c_batch[place] = c_step;
-            a_step *= a_size;
-            b_step *= b_size;
-            c_step *= size;
-        }
-        if axes.is_empty() {
-            geometry.batch = [1; 4];
-        }
-        Some(geometry)
+/// The geometry of a product of shapes, if it has at most four batch axes that matter.
+pub(super) fn geometry(
+    [transpose_a, transpose_b]: [bool; 2],
+    a: &[usize],
+    b: &[usize],
+    c: &[usize],
+) -> Option<MatMulGeometry> {
+    if a.len() < 2 || b.len() < 2 || c.len() < 2 {
+        return None;
     }
+    let (a_batch, a_matrix) = a.split_at(a.len() - 2);
+    let (b_batch, _) = b.split_at(b.len() - 2);
+    let (c_batch, c_matrix) = c.split_at(c.len() - 2);
+    let (m, n) = (c_matrix[0], c_matrix[1]);
+    let k = if transpose_a { a_matrix[0] } else { a_matrix[1] };
+    let axes: SmallVec<[(usize, usize, usize); 8]> = (0..c_batch.len())
+        .map(|i| {
+            let of = |batch: &[usize]| (i + batch.len()).checked_sub(c_batch.len()).map_or(1, |k| batch[k]);
+            (c_batch[i], of(a_batch), of(b_batch))
+        })
+        .filter(|(size, ..)| *size != 1)
+        .collect();
+    if axes.len() > 4 {
+        return None;
+    }
+    let mut geometry = MatMulGeometry::dense(1, m, k, n, transpose_a, transpose_b, true, true);
+    let (mut a_step, mut b_step, mut c_step) = (m * k, k * n, m * n);
+    for (place, (size, a_size, b_size)) in (0..4).rev().zip(axes.iter().rev()) {
+        geometry.batch[place] = *size;
+        geometry.a_batch[place] = if *a_size == 1 { 0 } else { a_step };
+        geometry.b_batch[place] = if *b_size == 1 { 0 } else { b_step };
+        geometry.c_batch[place] = c_step;
+        a_step *= a_size;
+        b_step *= b_size;
+        c_step *= size;
+    }
+    if axes.is_empty() {
+        geometry.batch = [1; 4];
+    }
+    Some(geometry)
+}
 
+impl Product {
     fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<MatMulGeometry> {
         let (a, b) = (shapes.inputs.get(self.ports.0)?, shapes.inputs.get(self.ports.1)?);
-        self.geometry(a, b, shapes.outputs.first()?)
+        geometry(self.transposes, a, b, shapes.outputs.first()?)
     }
 }
 
@@ -332,7 +336,7 @@ impl Kernel for Product {
         let residual = residual(&self.epilogue, &io)?;
         let (a, b) = (&io.inputs[self.ports.0], &io.inputs[self.ports.1]);
         let [output] = io.outputs else { return Ok(()) };
-        let geometry = self.geometry(a.shape(), b.shape(), output.shape());
+        let geometry = geometry(self.transposes, a.shape(), b.shape(), output.shape());
         let geometry = geometry.ok_or_else(|| OpError::shape(Blame::Node, "the product has too many batch axes"))?;
         let columns = geometry.n;
         let target = output.slice_mut::<f32>()?;
