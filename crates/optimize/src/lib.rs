@@ -22,6 +22,7 @@ mod lift_activations;
 mod lower_einsum;
 mod promote_halves;
 mod sink_transposes;
+mod split_einsum;
 mod split_quantizers;
 mod trace;
 
@@ -67,6 +68,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_identities", run: drop_identities::run },
     // Early, because all other passes and the kernels know f32 only.
     Pass { name: "promote_halves", run: promote_halves::run },
+    // After the halves, because it takes f32 only, and before the pass that looks at contractions of two.
+    Pass { name: "split_einsum", run: split_einsum::run },
     // After the halves, because it takes f32 only, and before the passes that look at products and the Reshapes around them.
     Pass { name: "lower_einsum", run: lower_einsum::run },
     // Anywhere: it depends on readers only.

@@ -1,4 +1,4 @@
-//! Writes contractions of data with a constant as products.
+//! Writes contractions of data with a constant as products of matrices, and those that sum nothing as products of elements.
 //!
 //! Converters keep `tf.einsum` and `torch.einsum` of attention layers with their weights as Einsum. As a MatMul the constant
 //! is packed once, and the product takes the bias and the activation behind it.
@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::OpVersion;
+use ovir_ops::arithmetic::multiply::Multiply;
+use ovir_ops::common::broadcast::BroadcastAttributes;
 use ovir_ops::matrix::einsum::{Einsum, Label, Subscript};
 use ovir_ops::matrix::matmul::{MatMul, MatMulAttributes};
 use ovir_ops::movement::transpose::Transpose;
 use ovir_ops::shape::reshape::{Reshape, ReshapeAttributes};
+use ovir_ops::shape::unsqueeze::Unsqueeze;
 use ovir_tensor::{ElementType, Tensor};
 
 use crate::chain::Uses;
@@ -26,6 +29,13 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let mut has_changed = false;
     for (id, node) in model.iter() {
         let Some(einsum) = node.operation.downcast_ref::<Einsum>() else { continue };
+        if let Some(aligned) = elementwise(validated, node, einsum) {
+            if replace_elementwise(&mut changed, id, &aligned).is_some() {
+                trace.applied(node, || "becomes a product of elements".to_owned());
+                has_changed = true;
+            }
+            continue;
+        }
         let product = match product(validated, &uses, node, einsum) {
             Ok(product) => product,
             Err(reason) => {
@@ -39,6 +49,101 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         }
     }
     (has_changed && changed.sort()).then_some(changed)
+}
+
+/// How an operand meets the axes of a product of elements.
+struct Aligned {
+    source: Source,
+    /// The order of its axes, unless they stand in that of the output.
+    order: Option<Vec<i64>>,
+    /// The axes of the output that it lacks.
+    missing: Vec<i64>,
+}
+
+/// The operands of a contraction that sums nothing, if a layer is one.
+fn elementwise(validated: &Validated, node: &Node, einsum: &Einsum) -> Option<[Aligned; 2]> {
+    let ([first, second], [of_first, of_second]) = (&node.inputs[..], &einsum.inputs[..]) else { return None };
+    let output = letters(&einsum.output)?;
+    let align = |source: Source, labels: &Subscript| {
+        let labels = letters(labels)?;
+        let is_f32 = validated.inference().get(source).element_type == ElementType::F32;
+        let places: Option<Vec<usize>> =
+            labels.iter().map(|letter| output.iter().position(|other| other == letter)).collect();
+        let places = places.filter(|_| is_f32)?;
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|axis| places[*axis]);
+        let order = (!order.is_sorted()).then(|| order.into_iter().map(|axis| axis as i64).collect());
+        let missing = (0..output.len()).filter(|place| !places.contains(place)).map(|place| place as i64).collect();
+        Some(Aligned { source, order, missing })
+    };
+    Some([align(*first, of_first)?, align(*second, of_second)?])
+}
+
+/// Puts a product of elements in the place of a layer; `None` if it cannot be written.
+fn replace_elementwise(changed: &mut Model, id: NodeId, aligned: &[Aligned; 2]) -> Option<()> {
+    let old = changed.nodes[id.index()].clone();
+    let name = &old.friendly_name;
+    let mut added = Added::new(changed);
+    let mut inputs = Vec::new();
+    for (input, operand) in aligned.iter().enumerate() {
+        let mut source = operand.source;
+        if let Some(order) = &operand.order {
+            let order = added.integers(format!("{name}/order{input}"), order)?;
+            source = added.add(transpose(format!("{name}/turned{input}"), source, order));
+        }
+        if !operand.missing.is_empty() {
+            let axes = added.integers(format!("{name}/axes{input}"), &operand.missing)?;
+            let (unsqueeze, inputs) = (Arc::new(Unsqueeze), vec![source, axes]);
+            source = added.add(Node::new(format!("{name}/data{input}"), "Unsqueeze", VERSION, unsqueeze, inputs, 1));
+        }
+        inputs.push(source);
+    }
+    let multiply = Arc::new(Multiply { attributes: BroadcastAttributes::default() });
+    let last = Node::new(name.as_str(), "Multiply", VERSION, multiply, inputs, 1);
+    let new = added.new;
+    put(changed, id, &old, new, last);
+    Some(())
+}
+
+/// The letters of a tensor, unless one stands there twice or there is an ellipsis.
+fn letters(subscript: &Subscript) -> Option<Vec<u8>> {
+    let letter = |label: &Label| if let Label::Letter(letter) = label { Some(*letter) } else { None };
+    let letters = subscript.0.iter().map(letter).collect::<Option<Vec<u8>>>()?;
+    let is_single = |(at, letter): (usize, &u8)| !letters[..at].contains(letter);
+    letters.iter().enumerate().all(is_single).then_some(letters)
+}
+
+/// Layers that are put behind those of a model.
+struct Added {
+    first: usize,
+    new: Vec<Node>,
+}
+
+impl Added {
+    fn new(model: &Model) -> Added {
+        Added { first: model.nodes.len(), new: Vec::new() }
+    }
+
+    fn add(&mut self, node: Node) -> Source {
+        self.new.push(node);
+        Source { node: NodeId((self.first + self.new.len()) as u32 - 1), port: 0 }
+    }
+
+    fn integers(&mut self, name: String, values: &[i64]) -> Option<Source> {
+        Some(self.add(Node::constant(name, Tensor::from_slice(values, [values.len()]).ok()?)))
+    }
+}
+
+/// Puts a layer in the place of another, and new ones behind all.
+fn put(changed: &mut Model, id: NodeId, old: &Node, new: Vec<Node>, mut last: Node) {
+    last.outputs.clone_from(&old.outputs);
+    last.location.clone_from(&old.location);
+    if let Some(location) = &mut last.location {
+        // Its ports declare what the contraction reads.
+        (location.inputs, location.outputs) = Default::default();
+    }
+    changed.nodes.extend(new);
+    changed.nodes[id.index()] = last;
 }
 
 /// A contraction as a product.
@@ -71,12 +176,6 @@ fn product(validated: &Validated, uses: &Uses, node: &Node, einsum: &Einsum) -> 
     if [data, constant].iter().any(|source| inference.get(*source).element_type != ElementType::F32) {
         return Err("is not one of f32");
     }
-    let letters = |subscript: &Subscript| -> Option<Vec<u8>> {
-        let letter = |label: &Label| if let Label::Letter(letter) = label { Some(*letter) } else { None };
-        let letters = subscript.0.iter().map(letter).collect::<Option<Vec<u8>>>()?;
-        let is_single = |(at, letter): (usize, &u8)| !letters[..at].contains(letter);
-        letters.iter().enumerate().all(is_single).then_some(letters)
-    };
     let (Some(of_data), Some(of_constant), Some(output)) =
         (letters(of_data), letters(of_constant), letters(&einsum.output))
     else {
@@ -122,50 +221,41 @@ fn product(validated: &Validated, uses: &Uses, node: &Node, einsum: &Einsum) -> 
 fn replace(changed: &mut Model, id: NodeId, product: &Product) -> Option<()> {
     let old = changed.nodes[id.index()].clone();
     let name = &old.friendly_name;
-    let mut new: Vec<Node> = Vec::new();
-    let first = changed.nodes.len();
-    let mut add = |node: Node| {
-        new.push(node);
-        Source { node: NodeId((first + new.len()) as u32 - 1), port: 0 }
-    };
-    let integers =
-        |name: String, values: &[i64]| Some(Node::constant(name, Tensor::from_slice(values, [values.len()]).ok()?));
+    let mut layers = Added::new(changed);
     let (summed, added) = (whole(&product.summed)?, whole(&product.added)?);
     let kept = || std::iter::repeat_n(0, product.kept);
     let (mut data, mut constant) = (product.data, product.constant);
     if product.summed.len() > 1 {
-        let pattern = add(integers(format!("{name}/rows"), &kept().chain([summed]).collect::<Vec<i64>>())?);
-        data = add(reshape(format!("{name}/data"), data, pattern));
+        let pattern = layers.integers(format!("{name}/rows"), &kept().chain([summed]).collect::<Vec<i64>>())?;
+        data = layers.add(reshape(format!("{name}/data"), data, pattern));
     }
     if !product.order.is_sorted() {
-        let order = add(integers(format!("{name}/order"), &product.order)?);
-        let inputs = vec![constant, order];
-        constant = add(Node::new(format!("{name}/turned"), "Transpose", VERSION, Arc::new(Transpose), inputs, 1));
+        let order = layers.integers(format!("{name}/order"), &product.order)?;
+        constant = layers.add(transpose(format!("{name}/turned"), constant, order));
     }
     if product.order.len() > 2 {
         let matrix = if product.is_turned { [added, summed] } else { [summed, added] };
-        let pattern = add(integers(format!("{name}/matrix"), &matrix)?);
-        constant = add(reshape(format!("{name}/constant"), constant, pattern));
+        let pattern = layers.integers(format!("{name}/matrix"), &matrix)?;
+        constant = layers.add(reshape(format!("{name}/constant"), constant, pattern));
     }
     let attributes = MatMulAttributes { transpose_a: false, transpose_b: product.is_turned };
     let mut last =
         Node::new(name.as_str(), "MatMul", VERSION, Arc::new(MatMul { attributes }), vec![data, constant], 1);
     if product.added.len() > 1 {
         last.friendly_name = format!("{name}/product");
-        let value = add(last);
+        let value = layers.add(last);
         let sizes = product.added.iter().map(|size| i64::try_from(*size)).collect::<Result<Vec<i64>, _>>().ok()?;
-        let pattern = add(integers(format!("{name}/sizes"), &kept().chain(sizes).collect::<Vec<i64>>())?);
+        let pattern = layers.integers(format!("{name}/sizes"), &kept().chain(sizes).collect::<Vec<i64>>())?;
         last = reshape(name.clone(), value, pattern);
     }
-    last.outputs.clone_from(&old.outputs);
-    last.location.clone_from(&old.location);
-    if let Some(location) = &mut last.location {
-        // Its ports declare what the contraction reads.
-        (location.inputs, location.outputs) = Default::default();
-    }
-    changed.nodes.extend(new);
-    changed.nodes[id.index()] = last;
+    let new = layers.new;
+    put(changed, id, &old, new, last);
     Some(())
+}
+
+/// A Transpose.
+fn transpose(name: String, data: Source, order: Source) -> Node {
+    Node::new(name, "Transpose", VERSION, Arc::new(Transpose), vec![data, order], 1)
 }
 
 /// The elements of all sizes together.

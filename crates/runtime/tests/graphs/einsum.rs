@@ -1,4 +1,4 @@
-//! Contractions of data with a constant, which become products.
+//! Contractions, which become products of matrices or of elements where they can.
 
 use ovir_tensor::Tensor;
 use pretty_assertions::assert_eq;
@@ -62,9 +62,69 @@ fn other_contractions_stay() {
         ("bij,jk->bik", &[2, 3, 7], &[1, 5]),
         ("bii,ik->bk", &[2, 3, 3], &[3, 5]),
         ("...j,jk->...k", &[2, 3, 7], &[7, 5]),
-        ("ij,jk->ij", &[2, 3], &[3, 1]),
     ] {
         let kinds = ran(equation, &dims(data), data, constant, false);
         assert_eq!(kinds.iter().filter(|kind| *kind == "Einsum").count(), 1, "{equation} {kinds:?}");
+    }
+}
+
+/// The types of the layers that ran for tensors of these shapes, compared with the contraction as it stands.
+fn ran_of_many(equation: &str, shapes: &[&[usize]], is_open: bool) -> Vec<String> {
+    let mut text = Text::default();
+    let declared = |shape: &&[usize]| if is_open { vec!["?"; shape.len()].join(",") } else { dims(shape) };
+    let inputs: Vec<_> = shapes.iter().map(|shape| text.parameter("f32", &declared(shape))).collect();
+    let end = text.layer("Einsum", &format!("equation=\"{equation}\""), &inputs, "FP32");
+    text.layer("Result", "", &[end], "");
+    let given: Vec<Tensor> =
+        shapes.iter().enumerate().map(|(i, shape)| Tensor::from_slice(&values(shape, i), *shape).unwrap()).collect();
+    let (actual, entries) = text.run(&given, false);
+    compare(&text.unoptimised(&given), &actual, &format!("{equation} {shapes:?}"));
+    entries.iter().map(|entry| entry.type_name.to_string()).collect()
+}
+
+#[test]
+fn contractions_of_many_go_two_at_a_time() {
+    for is_open in [false, true] {
+        let kinds = ran_of_many("bhnd,bhde,bhn->bhne", &[&[2, 3, 5, 4], &[2, 3, 4, 6], &[2, 3, 5]], is_open);
+        assert_eq!(kinds.iter().filter(|kind| *kind == "Einsum").count(), 1, "{kinds:?}");
+        assert!(kinds.iter().any(|kind| kind == "Multiply"), "{kinds:?}");
+        ran_of_many("ab,bc,cd,de->ae", &[&[2, 3], &[3, 4], &[4, 5], &[5, 6]], is_open);
+        ran_of_many("...ab,bc,...c->...a", &[&[7, 2, 3], &[3, 4], &[1, 4]], is_open);
+        ran_of_many("aab,bc,ca->bc", &[&[3, 3, 2], &[2, 4], &[4, 3]], is_open);
+        ran_of_many("a,b,c->cab", &[&[2], &[1], &[4]], is_open);
+    }
+}
+
+#[test]
+fn what_stands_in_one_tensor_alone_is_summed_before() {
+    for (equation, shapes) in [
+        ("abc->ca", &[&[2, 3, 4][..]][..]),
+        ("abc->", &[&[2, 3, 4]]),
+        ("a...bc->b...", &[&[2, 3, 4, 5]]),
+        ("abc,bd->bd", &[&[2, 3, 4], &[3, 5]]),
+        ("aabc,bd->d", &[&[2, 2, 3, 4], &[3, 5]]),
+        ("...ab,c...->ac", &[&[2, 3, 4], &[5, 1]]),
+    ] {
+        for is_open in [false, true] {
+            let kinds = ran_of_many(equation, shapes, is_open);
+            assert!(kinds.iter().any(|kind| kind == "ReduceSum"), "{equation} {kinds:?}");
+        }
+    }
+}
+
+#[test]
+fn contractions_that_sum_nothing_are_products_of_elements() {
+    for (equation, shapes) in [
+        ("i,j->ij", &[&[5][..], &[7][..]][..]),
+        ("bhn,bhnd->bhnd", &[&[2, 3, 4], &[2, 3, 4, 5]]),
+        ("ab,ca->bca", &[&[2, 3], &[4, 2]]),
+        ("ab,ab->ba", &[&[2, 1], &[1, 3]]),
+        (",a->a", &[&[], &[3]]),
+    ] {
+        for is_open in [false, true] {
+            let kinds = ran_of_many(equation, shapes, is_open);
+            assert!(kinds.iter().any(|kind| kind == "Multiply"), "{equation} {kinds:?}");
+            assert!(!kinds.iter().any(|kind| kind == "Einsum"), "{equation} {kinds:?}");
+        }
     }
 }
