@@ -20,7 +20,7 @@
 //! | [`epilogue`] | bias, residual and activation fused into the two above |
 //! | [`unary`], [`elementwise`], [`chain`] | functions of one operand, of two with broadcasting, and chains of both |
 //! | [`map`], [`bits`] | conversions, functions of integers, functions of bits |
-//! | [`softmax`], [`reduce`], [`reduce_integers`], [`normalization`] | what runs along an axis |
+//! | [`softmax`], [`reduce`], [`reduce_integers`], [`cumulative`], [`normalization`] | what runs along an axis |
 //! | [`pooling`], [`adaptive`], [`interpolate`], [`resample`] | windows, parts and resizing over plain planes |
 //! | [`attention`], [`recurrent`] | fused attention; LSTM and GRU sequences |
 //! | [`scatter`] | updates of elements, rows and blocks, in place or into a copy |
@@ -38,6 +38,7 @@ pub mod blocked;
 pub mod chain;
 pub mod color;
 pub mod convolution;
+pub mod cumulative;
 pub mod deformable;
 pub mod elementwise;
 pub mod epilogue;

@@ -157,6 +157,13 @@ impl Kernel for Row<'_> {
         let (scales, biases) = (scale.channels(self.row), bias.channels(self.row));
         let parts = scales.map_or(1, <[f32]>::len).max(biases.map_or(1, <[f32]>::len));
         let part = columns / parts;
+        let has_all = |values: Option<&[f32]>| values.is_none_or(|values| values.len() == columns);
+        if part == 1 && has_all(scales) && has_all(biases) {
+            // Channels of one position are elements.
+            let (scales, biases) = (scales.or(scale.elements()), biases.or(bias.elements()));
+            Line { input: self.input, mean, factor, scale: 1.0, bias: 0.0, scales, biases }.run(s, self.output);
+            return;
+        }
         for index in 0..parts {
             // Where only one of the two varies by channel, or their numbers differ, each is looked up by position.
             let channel = |values: Option<&[f32]>, neutral: f32| {

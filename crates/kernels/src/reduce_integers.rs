@@ -1,4 +1,5 @@
-//! Reductions of integers and truth values over one collapsed axis. Sums and products wrap, so any order gives the same.
+//! Reductions of integers and truth values over one collapsed axis. Sums and products wrap, so any order gives the same;
+//! means are those of sums that do not wrap.
 
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
@@ -125,6 +126,140 @@ fn fold<T: Integer, F: Fold<T>>(isa: Isa, fold: F, [outer, axis, inner]: [usize;
     });
 }
 
+/// An integer whose sums have a type in which they do not wrap.
+pub trait Summed: Integer {
+    /// The type of sums.
+    type Sum: Copy + Default + Send + Sync;
+    /// A sum and a number.
+    fn plus_number(sum: Self::Sum, number: Self) -> Self::Sum;
+    /// Two sums.
+    fn plus_sum(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    /// A sum divided by the number of its numbers, at least one, and rounded towards zero.
+    fn mean(sum: Self::Sum, count: usize) -> Self;
+}
+
+macro_rules! summed {
+    ($($type:ty: $sum:ty),*) => {
+        $(impl Summed for $type {
+            type Sum = $sum;
+            #[inline(always)]
+            fn plus_number(sum: $sum, number: Self) -> $sum { sum.wrapping_add(<$sum>::from(number)) }
+            #[inline(always)]
+            fn plus_sum(a: $sum, b: $sum) -> $sum { a.wrapping_add(b) }
+            #[inline(always)]
+            fn mean(sum: $sum, count: usize) -> Self { (sum / count.max(1) as $sum) as $type }
+        })*
+    };
+}
+// A sum of 64 bits holds 2^32 of the greatest numbers of 32 bits: a row of 16 GiB.
+summed!(u8: i64, i8: i64, i32: i64);
+
+/// The sums of both halves: a row would need 2^31 numbers of 64 bits for one of them to wrap.
+impl Summed for i64 {
+    type Sum = [i64; 2];
+    #[inline(always)]
+    fn plus_number([high, low]: [i64; 2], number: Self) -> [i64; 2] {
+        [high.wrapping_add(number >> 32), low.wrapping_add(number & 0xffff_ffff)]
+    }
+    #[inline(always)]
+    fn plus_sum(a: [i64; 2], b: [i64; 2]) -> [i64; 2] {
+        [a[0].wrapping_add(b[0]), a[1].wrapping_add(b[1])]
+    }
+    #[inline(always)]
+    fn mean([high, low]: [i64; 2], count: usize) -> Self {
+        (((i128::from(high) << 32) + i128::from(low)) / count.max(1) as i128) as i64
+    }
+}
+
+/// The means of `input`, seen as `[outer, axis, inner]`, over its middle axis, rounded towards zero, into `output`
+/// `[outer, inner]`. Means of nothing are zero.
+///
+/// # Errors
+/// A slice does not have the length the sizes ask for.
+pub fn reduce_mean_integers<T: Summed>(
+    isa: Isa,
+    [outer, axis, inner]: [usize; 3],
+    input: &[T],
+    output: &mut [T],
+) -> Result<(), KernelError> {
+    check_exact("input", input.len(), product("input", &[outer, axis, inner])?)?;
+    check_exact("output", output.len(), product("output", &[outer, inner])?)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let work = nanoseconds_for_bytes(input.len().saturating_mul(size_of::<i64>()));
+    let shared = SharedMut::new(output);
+    let blocks = inner.div_ceil(BLOCK);
+    parallel_for(outer * blocks, (SWEEP / (axis.max(1) * inner.min(BLOCK))).max(1), work, |range| {
+        if inner > 1 {
+            for index in range {
+                let (row, first) = (index / blocks, index % blocks * BLOCK);
+                let end = inner.min(first + BLOCK);
+                // SAFETY: blocks are disjoint.
+                let target = unsafe { shared.slice(row * inner + first..row * inner + end) };
+                let lines = &input[row * axis * inner..][..axis * inner];
+                dispatch(isa, ColumnMeans { lines, axis, inner, first, target });
+            }
+            return;
+        }
+        // SAFETY: each row has a place of its own.
+        let target = unsafe { shared.slice(range.clone()) };
+        for (row, target) in range.zip(target) {
+            let sum = |values: &[T]| dispatch(isa, RowSum(values));
+            let values = &input[row * axis..][..axis];
+            let total = if axis <= SWEEP {
+                sum(values)
+            } else {
+                fold_halves(values, SWEEP, T::Sum::default(), work / outer as u64, sum, T::plus_sum)
+            };
+            *target = T::mean(total, axis);
+        }
+    });
+    Ok(())
+}
+
+/// The sum of a row.
+struct RowSum<'a, T>(&'a [T]);
+
+impl<T: Summed> Kernel for RowSum<'_, T> {
+    type Output = T::Sum;
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) -> T::Sum {
+        let mut sum = T::Sum::default();
+        for value in self.0 {
+            sum = T::plus_number(sum, *value);
+        }
+        sum
+    }
+}
+
+/// The means of some neighbouring columns.
+struct ColumnMeans<'a, T> {
+    lines: &'a [T],
+    axis: usize,
+    inner: usize,
+    first: usize,
+    target: &'a mut [T],
+}
+
+impl<T: Summed> Kernel for ColumnMeans<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let ColumnMeans { lines, axis, inner, first, target } = self;
+        let mut sums = [T::Sum::default(); BLOCK];
+        let sums = &mut sums[..target.len()];
+        for line in lines.chunks_exact(inner) {
+            for (sum, value) in sums.iter_mut().zip(&line[first..]) {
+                *sum = T::plus_number(*sum, *value);
+            }
+        }
+        for (target, sum) in target.iter_mut().zip(sums) {
+            *target = T::mean(*sum, axis);
+        }
+    }
+}
+
 /// Reduces a long row by halves, so that threads share it.
 fn halve<T: Integer, F: Fold<T>>(isa: Isa, fold: F, values: &[T], work: u64) -> T {
     let sweep = |values: &[T]| {
@@ -207,7 +342,7 @@ mod tests {
         }
     }
 
-    fn check<T: Integer + std::fmt::Debug>(
+    fn check<T: Summed + std::fmt::Debug>(
         random: &mut Random,
         make: fn(u64) -> T,
         wide: fn(T) -> i128,
@@ -231,6 +366,19 @@ mod tests {
                     assert_eq!(run(), expected, "{op:?}");
                     assert_eq!(in_pool(2, run), expected, "{op:?}");
                 }
+            }
+            let line =
+                |place: usize| (0..axis).map(move |step| ((place / inner) * axis + step) * inner + place % inner);
+            let mean = |place: usize| cut(line(place).map(|index| wide(input[index])).sum::<i128>() / axis as i128);
+            let expected: Vec<T> = (0..outer * inner).map(mean).collect();
+            for isa in Isa::available() {
+                let run = || {
+                    let mut output = vec![T::default(); outer * inner];
+                    reduce_mean_integers(isa, [outer, axis, inner], &input, &mut output).unwrap();
+                    output
+                };
+                assert_eq!(run(), expected);
+                assert_eq!(in_pool(2, run), expected);
             }
         }
     }

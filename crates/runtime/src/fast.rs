@@ -12,6 +12,7 @@ mod chain;
 mod color;
 mod convert;
 mod convolution;
+mod cumulative;
 mod deformable;
 mod dynamic;
 mod einsum;
@@ -224,6 +225,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     adaptive::claim,
     softmax::claim,
     reduce::claim,
+    cumulative::claim,
     transposed::claim,
     normalization::claim,
     movement::claim,

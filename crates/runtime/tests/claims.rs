@@ -624,6 +624,80 @@ fn reductions() {
     });
 }
 
+/// Some of the axes, at least one.
+fn some_axes(random: &mut Random, rank: usize) -> Vec<i64> {
+    let chosen = random.between(1, (1 << rank) - 1);
+    (0..rank).filter(|axis| chosen >> axis & 1 == 1).map(|axis| axis as i64).collect()
+}
+
+#[test]
+fn reductions_of_any_axes() {
+    let names = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"];
+    many(85, 70, |random, round| {
+        let shape: Vec<usize> = (0..random.between(3, 5)).map(|_| random.between(1, 6)).collect();
+        let axes = some_axes(random, shape.len());
+        let name = names[round % names.len()];
+        let opset = if matches!(name, "ReduceL1" | "ReduceL2") { "opset4" } else { "opset1" };
+        let element_type = [ElementType::F32, ElementType::I32][usize::from(random.between(0, 3) == 0)];
+        let element_type = if name == "ReduceL2" { ElementType::F32 } else { element_type };
+        Case::new(opset, name)
+            .attribute("keep_dims", round % 2 == 0)
+            .tolerance(1e-4)
+            .input(random.tensor(element_type, &shape))
+            .integers(&axes)
+    });
+}
+
+#[test]
+fn normalisations_over_any_axes() {
+    many(86, 24, |random, round| {
+        let shape: Vec<usize> = (0..random.between(3, 5)).map(|_| random.between(1, 6)).collect();
+        let axes = some_axes(random, shape.len());
+        Case::new("opset6", "MVN")
+            .attribute("eps", 1e-3)
+            .attribute("eps_mode", ["inside_sqrt", "outside_sqrt"][random.between(0, 1)])
+            .attribute("normalize_variance", round % 3 != 1)
+            .tolerance(1e-4)
+            .input(random.tensor(ElementType::F32, &shape))
+            .integers(&axes)
+    });
+}
+
+#[test]
+fn cumulative_sums() {
+    const TYPES: [ElementType; 5] =
+        [ElementType::F32, ElementType::I32, ElementType::I64, ElementType::U8, ElementType::I8];
+    many(87, 40, |random, round| {
+        let rank = random.between(1, 4);
+        let axis = random.between(0, 2 * rank - 1) as i64 - rank as i64;
+        let shape = random.shape(rank);
+        let data = random.tensor(TYPES[round % TYPES.len()], &shape);
+        Case::new("opset3", "CumSum")
+            .attribute("exclusive", random.between(0, 1) == 1)
+            .attribute("reverse", random.between(0, 1) == 1)
+            .input(data)
+            .constant(Tensor::from_slice(&[axis], []).unwrap())
+    });
+}
+
+#[test]
+fn integer_products_of_computed_operands() {
+    many(88, 24, |random, round| {
+        let (batch, rows, k, n) =
+            (random.between(1, 3), random.between(1, 40), random.between(1, 300), random.between(1, 70));
+        let (turn_a, turn_b) = (round % 2 == 1, round / 2 % 2 == 1);
+        let magnitude = [9, 1 << 20, 1 << 30][round % 3];
+        let a = integers(random, &if turn_a { [batch, k, rows] } else { [batch, rows, k] }, magnitude);
+        let repeats = if random.between(0, 1) == 0 { 1 } else { batch };
+        let b = integers(random, &if turn_b { [repeats, n, k] } else { [repeats, k, n] }, magnitude);
+        Case::new("opset1", "MatMul")
+            .attribute("transpose_a", turn_a)
+            .attribute("transpose_b", turn_b)
+            .input(a)
+            .input(b)
+    });
+}
+
 #[test]
 fn row_normalisations() {
     many(9, 24, |random, round| {
@@ -1266,11 +1340,12 @@ fn reductions_of_integers() {
         ("opset1", "ReduceMax"),
         ("opset1", "ReduceMin"),
         ("opset1", "ReduceProd"),
+        ("opset1", "ReduceMean"),
         ("opset4", "ReduceL1"),
         ("opset1", "ReduceLogicalAnd"),
         ("opset1", "ReduceLogicalOr"),
     ];
-    many(82, 42, |random, round| {
+    many(82, 48, |random, round| {
         let (opset, name) = names[round % names.len()];
         let element_type = if name.contains("Logical") { ElementType::Boolean } else { TYPES[random.between(0, 3)] };
         let shape = random.shape(3);

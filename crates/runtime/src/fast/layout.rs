@@ -18,23 +18,41 @@ pub(crate) fn around(shape: &Shape, axis: usize) -> Option<[usize; 3]> {
 /// A shape as `[outer, axes, inner]` around several axes, if they lie side by side but for axes of size 1. Axes that
 /// are named twice count once.
 pub(crate) fn around_all(shape: &Shape, axes: &[i64]) -> Option<[usize; 3]> {
+    match around_each(shape, axes)?[..] {
+        [sizes] => Some(sizes),
+        _ => None,
+    }
+}
+
+/// The steps in which several axes of a shape are reduced, those that lie side by side (but for axes of size 1) together and
+/// the innermost ones first: each as the `[outer, axes, inner]` of what the steps before it leave. There is at least one. Axes
+/// that are named twice count once.
+pub(crate) fn around_each(shape: &Shape, axes: &[i64]) -> Option<SmallVec<[[usize; 3]; 4]>> {
     let mut chosen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, shape.rank());
     for axis in axes {
         chosen[axis_of(*axis, shape.rank())?] = true;
     }
-    let mut sizes = [1usize; 3];
-    let mut part = 0;
-    for (size, chosen) in shape.iter().zip(&chosen) {
-        if *size == 1 {
-            continue;
+    // The sizes of the parts that are kept and reduced, in turns; the first and the last one are kept.
+    let mut parts: SmallVec<[usize; 8]> = SmallVec::from_slice(&[1]);
+    for (size, chosen) in shape.iter().zip(&chosen).filter(|(size, _)| **size != 1) {
+        if (parts.len() % 2 == 0) != *chosen {
+            parts.push(1);
         }
-        match (part, *chosen) {
-            (0, true) => part = 1,
-            (1, false) => part = 2,
-            (2, true) => return None,
-            _ => {}
-        }
-        sizes[part] = sizes[part].checked_mul(*size)?;
+        let part = parts.last_mut()?;
+        *part = part.checked_mul(*size)?;
     }
-    Some(sizes)
+    if parts.len() == 1 {
+        return Some(SmallVec::from_slice(&[[parts[0], 1, 1]]));
+    }
+    if parts.len() % 2 == 0 {
+        parts.push(1);
+    }
+    let mut steps = SmallVec::new();
+    let mut inner = 1usize;
+    for end in (2..parts.len()).rev().step_by(2) {
+        inner = inner.checked_mul(parts[end])?;
+        let outer = parts[..end - 1].iter().try_fold(1usize, |product, size| product.checked_mul(*size))?;
+        steps.push([outer, parts[end - 1], inner]);
+    }
+    Some(steps)
 }

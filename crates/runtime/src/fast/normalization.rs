@@ -4,6 +4,7 @@ use ovir_graph::Node;
 use ovir_kernels::blocked::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
 use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::movement::StridedCopy;
 use ovir_kernels::normalization::{Affine, Normalization, local_response_normalization, normalize};
 use ovir_ops::fused::{Fused, Stage};
 use ovir_ops::normalization::{
@@ -255,8 +256,49 @@ impl RowKernel {
     }
 }
 
+/// Rows whose elements do not lie side by side: how they are brought together and back.
+struct Scattered {
+    sizes: [usize; 3],
+    gather: StridedCopy,
+    scatter: StridedCopy,
+}
+
+impl Scattered {
+    /// The bytes of the rows.
+    fn bytes(&self) -> usize {
+        self.gather.count().saturating_mul(size_of::<f32>())
+    }
+}
+
+impl RowKernel {
+    /// The rows of axes that do not lie side by side.
+    fn scattered(&self, shape: &Shape) -> Option<Scattered> {
+        let (Axes::List(axes), None, None) = (&self.axes, self.scale, self.bias) else { return None };
+        let mut chosen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, shape.rank());
+        for axis in axes {
+            chosen[axis_of(*axis, shape.rank())?] = true;
+        }
+        let mut order: SmallVec<[usize; 8]> = (0..shape.rank()).collect();
+        order.sort_by_key(|axis| chosen[*axis]);
+        let turned: SmallVec<[usize; 8]> = order.iter().map(|axis| shape[*axis]).collect();
+        let kept = chosen.iter().filter(|chosen| !**chosen).count();
+        let product = |sizes: &[usize]| sizes.iter().product::<usize>();
+        let sizes = [product(&turned[..kept]), product(&turned[kept..]), 1];
+        let mut back: SmallVec<[usize; 8]> = SmallVec::from_elem(0, order.len());
+        order.iter().enumerate().for_each(|(place, axis)| back[*axis] = place);
+        let gather = StridedCopy::transpose(shape, &order).ok()?;
+        let scatter = StridedCopy::transpose(&turned, &back).ok()?;
+        sizes.iter().all(|size| *size > 0).then_some(Scattered { sizes, gather, scatter })
+    }
+}
+
 impl Kernel for RowKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        if let Some(data) = shapes.inputs.first()
+            && self.sizes(data).is_none()
+        {
+            return self.scattered(data).is_some();
+        }
         let Some(sizes) = shapes.inputs.first().and_then(|shape| self.sizes(shape)) else { return false };
         let is_row = |port: &usize| shapes.inputs.get(*port).is_some_and(|shape| shape.elements() == sizes[1]);
         sizes.iter().all(|size| *size > 0) && self.scale.iter().chain(&self.bias).all(is_row)
@@ -266,10 +308,18 @@ impl Kernel for RowKernel {
         shapes.outputs.iter().map(|s| s.elements() as u64 / 3).sum()
     }
 
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let scattered =
+            shapes.inputs.first().filter(|data| self.sizes(data).is_none()).map(|data| self.scattered(data));
+        scattered.flatten().map_or(0, |scattered| scattered.bytes().saturating_mul(2))
+    }
+
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
         let data = &io.inputs[0];
-        let sizes = self.sizes(data.shape()).ok_or_else(misfit)?;
+        let sizes = self.sizes(data.shape());
+        let scattered = if sizes.is_none() { self.scattered(data.shape()) } else { None };
+        let sizes = sizes.or(scattered.as_ref().map(|scattered| scattered.sizes)).ok_or_else(misfit)?;
         let columns = sizes[1];
         // x / sqrt(sum + e) is x / sqrt(mean + e / n) / sqrt(n).
         let factor = [(1.0 / (columns as f64).sqrt()) as f32];
@@ -285,6 +335,15 @@ impl Kernel for RowKernel {
             scale: if self.is_sum { Affine::PerChannel { values: &factor, groups: 1 } } else { affine(self.scale)? },
             bias: affine(self.bias)?,
         };
+        if let Some(scattered) = scattered {
+            let missing = || OpError::shape(Blame::Node, "the scratch is too short");
+            let (before, after) = io.scratch.split_at_mut_checked(scattered.bytes()).ok_or_else(missing)?;
+            let after = after.get_mut(..scattered.bytes()).ok_or_else(missing)?;
+            scattered.gather.run(size_of::<f32>(), data.bytes(), before).map_err(kernel_error)?;
+            let (rows, target) = (scratch_f32(before), scratch_f32(after));
+            normalize(self.isa, sizes, &normalization, rows, target).map_err(kernel_error)?;
+            return scattered.scatter.run(size_of::<f32>(), after, output.bytes_mut()).map_err(kernel_error);
+        }
         let target = output.slice_mut::<f32>()?;
         normalize(self.isa, sizes, &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
     }

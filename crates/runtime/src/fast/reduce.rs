@@ -1,19 +1,20 @@
-//! Reductions of f32, integers and truth values over constant axes that lie side by side.
+//! Reductions of f32, integers and truth values over constant axes. Axes that do not lie side by side are reduced one after
+//! the other, the innermost first.
 
+use ovir_kernels::KernelError;
 use ovir_kernels::isa::{self, Isa};
-use ovir_kernels::map::Integer;
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::reduce::{ReduceOp, reduce};
-use ovir_kernels::reduce_integers::{IntegerReduceOp, reduce_integers};
+use ovir_kernels::reduce_integers::{IntegerReduceOp, Summed, reduce_integers, reduce_mean_integers};
 use ovir_ops::reduction::{
     reduce_l1::ReduceL1, reduce_l2::ReduceL2, reduce_logical_and::ReduceLogicalAnd, reduce_logical_or::ReduceLogicalOr,
     reduce_max::ReduceMax, reduce_mean::ReduceMean, reduce_min::ReduceMin, reduce_prod::ReduceProd,
     reduce_sum::ReduceSum,
 };
 use ovir_ops::{Blame, OpError, OpResult, Operation};
-use ovir_tensor::{ElementType, NativeElement, SmallVec};
+use ovir_tensor::{ElementType, NativeElement, Shape, SmallVec, cast_mut};
 
-use super::layout::around_all;
+use super::layout::around_each;
 use super::parts::kernel_error;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
@@ -23,10 +24,14 @@ struct ReduceKernel {
     axes: SmallVec<[i64; 8]>,
 }
 
+/// Sizes of the steps of a reduction.
+type Steps = SmallVec<[[usize; 3]; 4]>;
+
 /// A reduction of integers or truth values.
 struct IntegerKernel {
     isa: Isa,
-    op: IntegerReduceOp,
+    /// `None` for the mean.
+    op: Option<IntegerReduceOp>,
     axes: SmallVec<[i64; 8]>,
     element_type: ElementType,
 }
@@ -41,7 +46,11 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let kernel: Box<dyn Kernel> = match element_type {
         F32 => Box::new(ReduceKernel { isa, op: reduce_op(operation)?, axes }),
         Boolean | I8 | U8 | I32 | I64 => {
-            Box::new(IntegerKernel { isa, op: integer_op(operation)?, axes, element_type })
+            let op = integer_op(operation);
+            if op.is_none() && operation.downcast_ref::<ReduceMean>().is_none() {
+                return None;
+            }
+            Box::new(IntegerKernel { isa, op, axes, element_type })
         }
         _ => return None,
     };
@@ -76,31 +85,81 @@ pub(crate) fn reduce_op(operation: &dyn Operation) -> Option<ReduceOp> {
     table.into_iter().find(|(found, _)| *found).map(|(_, op)| op)
 }
 
-/// Whether axes of the data lie side by side and are reduced to the output.
-fn fits(axes: &[i64], shapes: &StepShapes<'_>) -> bool {
-    let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return false };
-    // What a reduction of nothing gives is the reference's matter.
-    let fits = |[outer, axis, inner]: [usize; 3]| axis > 0 && outer.saturating_mul(inner) == output.elements();
-    around_all(data, axes).is_some_and(fits)
+/// The steps of a reduction, if they lead to the output and none reduces nothing: what that gives is the reference's matter.
+fn steps(axes: &[i64], data: &Shape, output: &Shape) -> Option<Steps> {
+    let steps = around_each(data, axes)?;
+    let [outer, _, inner] = *steps.last()?;
+    let fits = steps.iter().all(|[_, axis, _]| *axis > 0) && outer.checked_mul(inner)? == output.elements();
+    fits.then_some(steps)
+}
+
+/// The steps of a reduction of the shapes.
+fn steps_of(axes: &[i64], shapes: &StepShapes<'_>) -> Option<Steps> {
+    let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return None };
+    steps(axes, data, output)
+}
+
+/// The elements that all steps but the last one leave.
+fn between(steps: &[[usize; 3]]) -> usize {
+    let [before @ .., _] = steps else { return 0 };
+    before.iter().map(|[outer, _, inner]| outer.saturating_mul(*inner)).fold(0, usize::saturating_add)
+}
+
+/// Reduces step by step, through `scratch`.
+fn in_steps<T>(
+    steps: &[[usize; 3]],
+    data: &[T],
+    target: &mut [T],
+    scratch: &mut [T],
+    reduce: &impl Fn([usize; 3], &[T], &mut [T]) -> Result<(), KernelError>,
+) -> OpResult {
+    match steps {
+        [] => Ok(()),
+        [only] => reduce(*only, data, target).map_err(kernel_error),
+        [first, rest @ ..] => {
+            let left = first[0].saturating_mul(first[2]);
+            let missing = || OpError::shape(Blame::Node, "the scratch is too short");
+            let (kept, scratch) = scratch.split_at_mut_checked(left).ok_or_else(missing)?;
+            reduce(*first, data, kept).map_err(kernel_error)?;
+            in_steps(rest, kept, target, scratch, reduce)
+        }
+    }
+}
+
+fn misfit() -> OpError {
+    OpError::shape(Blame::Input(1), "the axes do not fit the data")
 }
 
 impl IntegerKernel {
-    fn apply<T: Integer + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
+    fn apply<T: Summed + NativeElement>(&self, io: StepIo<'_, '_>) -> OpResult {
         let ([data, ..], [output]) = (io.inputs, io.outputs) else { return Ok(()) };
-        let sizes = around_all(data.shape(), &self.axes);
-        let sizes = sizes.ok_or_else(|| OpError::shape(Blame::Input(1), "the axes do not lie side by side"))?;
-        reduce_integers(self.isa, self.op, sizes, data.slice::<T>()?, output.slice_mut::<T>()?).map_err(kernel_error)
+        let steps = steps(&self.axes, data.shape(), output.shape()).ok_or_else(misfit)?;
+        let (data, target) = (data.slice::<T>()?, output.slice_mut::<T>()?);
+        let Some(op) = self.op else {
+            return reduce_mean_integers(self.isa, steps[0], data, target).map_err(kernel_error);
+        };
+        let reduce =
+            |sizes: [usize; 3], data: &[T], target: &mut [T]| reduce_integers(self.isa, op, sizes, data, target);
+        in_steps(&steps, data, target, cast_mut(io.scratch), &reduce)
+    }
+
+    fn width(&self) -> usize {
+        self.element_type.byte_width().unwrap_or(8)
     }
 }
 
 impl Kernel for IntegerKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        fits(&self.axes, shapes)
+        // The mean of means that were cut is another one.
+        steps_of(&self.axes, shapes).is_some_and(|steps| self.op.is_some() || steps.len() == 1)
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        steps_of(&self.axes, shapes).map_or(0, |steps| between(&steps).saturating_mul(self.width()))
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let width = self.element_type.byte_width().unwrap_or(8);
-        shapes.inputs.first().map_or(0, |s| nanoseconds_for_bytes(s.elements().saturating_mul(width)))
+        shapes.inputs.first().map_or(0, |s| nanoseconds_for_bytes(s.elements().saturating_mul(self.width())))
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
@@ -115,7 +174,11 @@ impl Kernel for IntegerKernel {
 
 impl Kernel for ReduceKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        fits(&self.axes, shapes)
+        steps_of(&self.axes, shapes).is_some()
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        steps_of(&self.axes, shapes).map_or(0, |steps| between(&steps).saturating_mul(size_of::<f32>()))
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -123,10 +186,11 @@ impl Kernel for ReduceKernel {
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
-        let [output] = io.outputs else { return Ok(()) };
-        let data = &io.inputs[0];
-        let sizes = around_all(data.shape(), &self.axes);
-        let sizes = sizes.ok_or_else(|| OpError::shape(Blame::Input(1), "the axes do not lie side by side"))?;
-        reduce(self.isa, self.op, sizes, data.slice::<f32>()?, output.slice_mut::<f32>()?).map_err(kernel_error)
+        let ([data, ..], [output]) = (io.inputs, io.outputs) else { return Ok(()) };
+        let steps = steps(&self.axes, data.shape(), output.shape()).ok_or_else(misfit)?;
+        let (data, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        let reduce =
+            |sizes: [usize; 3], data: &[f32], target: &mut [f32]| reduce(self.isa, self.op, sizes, data, target);
+        in_steps(&steps, data, target, cast_mut(io.scratch), &reduce)
     }
 }
