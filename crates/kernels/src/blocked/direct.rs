@@ -4,8 +4,9 @@
 //! of output channels in registers. For each tap every position has a pointer into the input, or to zeros where the tap
 //! lies in the padding; the tile then walks the input channels.
 //!
-//! A kernel with a depth is a sum of kernels of planes: each tap along the depth adds the products of one input plane to what
-//! the output holds, and the last one that lies inside the input applies bias and activation. A plain input is copied with
+//! A kernel with a depth is a sum of kernels of planes. A tile takes all taps along the depth, if their weights stay in the
+//! second cache; else each of them adds the products of one input plane to what the output holds, and the last one that lies
+//! inside the input applies bias and activation. A plain input is copied with
 //! its channels inside of its depth, so that the taps along the depth are channels; or window by window, where windows do not
 //! overlap.
 
@@ -74,6 +75,9 @@ pub(super) const LONGEST_TASK: u64 = 2_500_000;
 
 /// The smallest second cache that is usual.
 const SECOND_CACHE_BYTES: usize = 512 << 10;
+
+/// The most bytes of the weights of a tile that reads all of them at once: they stay in the second cache beside what it reads.
+const WEIGHTS_BYTES: usize = 384 << 10;
 
 /// The bytes of the input that a band of positions reads: with the weights of a part and the lines that are stored, they stay in
 /// the second cache.
@@ -486,12 +490,15 @@ pub fn blocked_convolution(
     let task_flops = (geometry.flops() / TASKS).clamp(SHORTEST_TASK, longest) as usize;
     let run = (task_flops / tile_flops.max(1)).clamp(1, tiles);
     let run = tiles.div_ceil(tiles.div_ceil(run));
-    // Small planes are computed several at a time.
-    let planes = (task_flops / tile_flops.saturating_mul(tiles).max(1)).clamp(1, depth.output);
+    // What all parts read of a band of positions stays in the cache from one part to the next. With a depth a band has those of
+    // all planes.
+    let band = job.band(tiles, parts.count);
+    let run = if depth.output > 1 { run.min(band) } else { run };
+    let band = band.next_multiple_of(run);
+    // Small planes, and small parts of planes, are computed several at a time.
+    let planes = (task_flops / tile_flops.saturating_mul(run).max(1)).clamp(1, depth.output);
     let planes = depth.output.div_ceil(depth.output.div_ceil(planes));
     let layers = depth.output.div_ceil(planes);
-    // What all parts read of a band of positions stays in the cache from one part to the next.
-    let band = job.band(tiles, parts.count).next_multiple_of(run);
     let (bands, runs) = (tiles.div_ceil(band), band / run);
     let count = view.batch * groups * bands * parts.count * layers * runs;
     parallel_for(count, 1, nanoseconds_for_flops(geometry.flops()), |range| {
@@ -735,20 +742,23 @@ impl Job<'_> {
             group_lanes: group_lanes.as_ptr(),
             mixture: mixture.map_or(std::ptr::null(), std::ptr::from_ref),
         };
-        // The weights of a tap serve all planes before those of the next one are read.
-        for tap in 0..self.depth.taps {
+        let is_whole = mixture.is_none() && size_of::<f32>() * blocks * block_weights <= WEIGHTS_BYTES;
+        let together = if is_whole { self.depth.taps } else { 1 };
+        // Where weights are many, those of a tap serve all planes before those of the next one are read.
+        for first in (0..self.depth.taps).step_by(together) {
             for z in planes.clone() {
                 let inside = self.depth.inside(z);
+                let taps = inside.start.max(first)..inside.end.min(first + together);
                 let pass = match inside.is_empty() {
                     // Such a plane has no products at all.
-                    true if tap == 0 => Pass { z, tap, starts: true, ends: true, channels: 0, plane: 0 },
-                    false if inside.contains(&tap) => Pass {
+                    true if first == 0 => Pass { z, taps: 0..1, starts: true, ends: true, channels: 0, plane: 0 },
+                    false if !taps.is_empty() => Pass {
                         z,
-                        tap,
-                        starts: tap == inside.start,
-                        ends: tap + 1 == inside.end,
+                        starts: taps.start == inside.start,
+                        ends: taps.end == inside.end,
                         channels: self.inputs,
-                        plane: self.depth.place(z, tap),
+                        plane: self.depth.place(z, taps.start),
+                        taps,
                     },
                     _ => continue,
                 };
@@ -758,7 +768,7 @@ impl Job<'_> {
         }
     }
 
-    /// Adds the products of one tap along the depth to a span of positions of one output plane.
+    /// Adds the products of some taps along the depth to a span of positions of one output plane.
     ///
     /// # Safety
     /// As of [`Job::run`]; the part's pointers lead to what they are for.
@@ -768,13 +778,14 @@ impl Job<'_> {
         let limits = if pass.ends { finish.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) };
         let block_stride = self.depth.output * self.positions * BLOCK;
         let source = part.source + pass.plane * self.plane_step;
-        let weights = part.weights + pass.tap * part.plane_weights;
+        let weights = part.weights + pass.taps.start * part.plane_weights;
         let steps = part.plane_weights / BLOCK;
         let tiles = self.positions.div_ceil(tile);
         // The tiles of a task together ask for all weights of the next one.
         let next_step = (blocks * BLOCK).div_ceil(self.depth.output * tiles);
         let first_next = part.weights + blocks * part.block_weights;
-        let first_tile = (pass.tap * self.depth.output + pass.z) * tiles;
+        let first_tile = (pass.taps.start * self.depth.output + pass.z * pass.taps.len()) * tiles;
+        let steps_of_tile = pass.taps.len() * steps;
         let mut position = span.start;
         while position < span.end {
             let left = match self.ends_with_lines {
@@ -794,8 +805,8 @@ impl Job<'_> {
             });
             let of_run = 1 + of_run.count();
             let offset = part.target + (pass.z * self.positions + position) * BLOCK;
-            let next = first_next + (first_tile + position / tile) * steps * next_step;
-            let (next, next_step) = match next + of_run * steps * next_step <= self.weights.values.len() {
+            let next = first_next + (first_tile + position / tile * pass.taps.len()) * steps * next_step;
+            let (next, next_step) = match next + of_run * steps_of_tile * next_step <= self.weights.values.len() {
                 true => (self.weights.values[next..].as_ptr(), next_step),
                 false => (self.weights.values[weights..].as_ptr(), 0),
             };
@@ -815,6 +826,8 @@ impl Job<'_> {
                 channels: pass.channels,
                 first_lane: 0,
                 channel_step: self.channel_step,
+                planes: pass.taps.len(),
+                plane_step: self.depth.dilation * self.plane_step,
                 weights: self.weights.values[weights..].as_ptr(),
                 weights_block: part.block_weights,
                 is_half: part.is_half,
@@ -831,7 +844,7 @@ impl Job<'_> {
                 limits,
                 next,
                 next_step,
-                next_tile: steps * next_step,
+                next_tile: steps_of_tile * next_step,
             };
             // SAFETY: the tiles lie inside the output, and everything they read inside the slices that were checked.
             unsafe {
@@ -889,13 +902,15 @@ impl Job<'_> {
     /// read the weights once for each band (or once, where they stay beside it) than the input once for each part, what a band
     /// reads is small enough.
     fn band(&self, tiles: usize, parts: usize) -> usize {
-        let input = self.view.input[0] * self.view.input[1] * self.inputs * size_of::<f32>();
+        let input = self.depth.input * self.view.input[0] * self.view.input[1] * self.inputs * size_of::<f32>();
         let bands = input.div_ceil(BAND_BYTES).clamp(1, tiles);
         let weights = self.weights.bytes() / self.groups.max(1);
         // Weights that fit beside a band are read from afar once.
         let readings = if weights.saturating_add(BAND_BYTES) <= SECOND_CACHE_BYTES { 1 } else { bands };
-        let (by_band, by_part) = (readings.saturating_mul(weights), parts.saturating_mul(input));
-        let pays = self.depth.taps == 1 && self.depth.output == 1 && by_band.saturating_add(input) < by_part;
+        // Planes are too far apart to stay in the cache from one tap along the depth to the next.
+        let by_part = parts.saturating_mul(input).saturating_mul(self.depth.taps);
+        let by_band = readings.saturating_mul(weights);
+        let pays = by_band.saturating_add(input) < by_part;
         if pays { tiles.div_ceil(bands) } else { tiles }
     }
 
@@ -947,19 +962,18 @@ struct Part {
     mixture: *const Mixture,
 }
 
-/// One tap along the depth of an output plane.
-#[derive(Clone, Copy)]
+/// Some taps along the depth of an output plane, one at least.
 struct Pass {
     /// The output plane.
     z: usize,
-    tap: usize,
-    /// Whether it is the first one inside the input, which does not add to the output.
+    taps: Range<usize>,
+    /// Whether they have the first one inside the input, and so do not add to the output.
     starts: bool,
-    /// Whether it is the last one, which completes the sums.
+    /// Whether they have the last one, which completes the sums.
     ends: bool,
     /// The channels that there are products of.
     channels: usize,
-    /// The input plane.
+    /// The input plane of the first of them.
     plane: usize,
 }
 
@@ -976,6 +990,10 @@ pub(super) struct Call {
     pub(super) first_lane: usize,
     /// Elements from one run of `lanes` channels to the next.
     pub(super) channel_step: usize,
+    /// Planes whose products are summed, each with the weights that follow those of the plane before.
+    pub(super) planes: usize,
+    /// Elements from one of them to the next.
+    pub(super) plane_step: usize,
     pub(super) weights: *const f32,
     /// Elements from the weights of one output block, or of one straddling group, to those of the next.
     pub(super) weights_block: usize,
@@ -1088,6 +1106,17 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
 }
 
 impl Call {
+    /// The taps down all planes that read a line of the input for the output line `y`: their numbers, the planes, and the lines.
+    #[inline(always)]
+    fn lines(&self, y: usize) -> impl Iterator<Item = (usize, *const f32, usize)> {
+        let high = self.taps[0];
+        (0..self.planes * high).filter_map(move |ky| {
+            // One plane is the rule, which needs no division.
+            let (plane, tap) = if self.planes == 1 { (0, ky) } else { (ky / high, ky % high) };
+            Some((ky, self.input.wrapping_add(plane * self.plane_step), self.view.at(0, y, tap)?))
+        })
+    }
+
     /// Where the first position reads by the first tap, which lies inside of a blocked input.
     #[inline(always)]
     fn first_place(&self) -> *const f32 {
@@ -1149,7 +1178,9 @@ unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     let view = &call.view;
     let mut own = (call.weights, call.next);
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
-    for _ in 0..call.taps[0] {
+    let down = view.dilation[0] * view.input[1] * BLOCK;
+    let mut left = call.taps[0];
+    for _ in 0..call.planes * call.taps[0] {
         let mut place = line;
         for _ in 0..call.taps[1] {
             // SAFETY: the weights are those of the tap, and the positions that are read lie in the input.
@@ -1157,7 +1188,13 @@ unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
             own = next_tap(call, own);
             place = place.wrapping_add(view.dilation[1] * BLOCK);
         }
-        line = line.wrapping_add(view.dilation[0] * view.input[1] * BLOCK);
+        line = line.wrapping_add(down);
+        left -= 1;
+        if left == 0 {
+            // The first tap of the next plane.
+            line = line.wrapping_add(call.plane_step).wrapping_sub(call.taps[0] * down);
+            left = call.taps[0];
+        }
     }
     sums
 }
@@ -1191,11 +1228,10 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
         return unsafe { in_line_at_edges::<S, POSITIONS, VECTORS>(s, call, y, first) };
     }
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
-    for ky in 0..call.taps[0] {
-        let Some(row) = view.at(0, y, ky) else { continue };
+    for (ky, input, row) in call.lines(y) {
         let steps = ky * call.taps[1] * call.channels;
         let mut own = (call.weights.wrapping_add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
-        let mut place = call.input.wrapping_offset((row as isize * wide + first) * BLOCK as isize);
+        let mut place = input.wrapping_offset((row as isize * wide + first) * BLOCK as isize);
         macro_rules! taps {
             ($count:expr, $before:literal, $after:literal) => {
                 for _ in 0..$count {
@@ -1234,8 +1270,7 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
     let view = &call.view;
     let wide = view.input[1] as isize;
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
-    for ky in 0..call.taps[0] {
-        let Some(row) = view.at(0, y, ky) else { continue };
+    for (ky, input, row) in call.lines(y) {
         for kx in 0..call.taps[1] {
             let column = start + (kx * view.dilation[1]) as isize;
             let (before, after) = ((-column).max(0), (column + POSITIONS as isize - wide).max(0));
@@ -1243,7 +1278,7 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
                 continue;
             }
             let steps = (ky * call.taps[1] + kx) * call.channels;
-            let first = call.input.wrapping_offset((row as isize * wide + column) * BLOCK as isize);
+            let first = input.wrapping_offset((row as isize * wide + column) * BLOCK as isize);
             // SAFETY: the tap lies in the kernel, and the positions that are read lie in the line.
             unsafe {
                 let own = (call.weights.add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
@@ -1398,10 +1433,13 @@ unsafe fn accumulate<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
         // SAFETY: every tap of every position lies inside the input.
         return unsafe { interior::<S, POSITIONS, VECTORS, STEP>(s, call, &places.pointers, sums) };
     }
-    for tap in 0..call.taps[0] * call.taps[1] {
-        let down = (tap / call.taps[1] * call.view.dilation[0]) as isize;
-        let right = (tap % call.taps[1] * call.view.dilation[1]) as isize;
-        let offset = (down * call.view.input[1] as isize + right) * call.lanes as isize;
+    let taps = call.taps[0] * call.taps[1];
+    for tap in 0..call.planes * taps {
+        let (plane, place) = if call.planes == 1 { (0, tap) } else { (tap / taps, tap % taps) };
+        let down = (place / call.taps[1] * call.view.dilation[0]) as isize;
+        let right = (place % call.taps[1] * call.view.dilation[1]) as isize;
+        let in_plane = (down * call.view.input[1] as isize + right) * call.lanes as isize;
+        let offset = in_plane + (plane * call.plane_step) as isize;
         // SAFETY: the tap lies in the kernel, and each pointer leads to the channels of a position or to zeros.
         unsafe {
             let weights = call.weights.add(tap * call.channels * BLOCK);
@@ -1481,9 +1519,13 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
     let is_line = matches!(STEP, APART | 1 | 2) && call.lanes == 1 && call.channels == 1 && call.view.dilation[1] == 1;
     let (across, channels, run) =
         if is_line { (1, call.taps[1], call.taps[1]) } else { (call.taps[1], call.channels, call.lanes) };
-    for ky in 0..call.taps[0] {
+    for ky in 0..call.planes * call.taps[0] {
+        let line = match call.planes {
+            1 => ky * down,
+            _ => ky / call.taps[0] * call.plane_step + ky % call.taps[0] * down,
+        };
         for kx in 0..across {
-            let mut offset = ky * down + kx * right;
+            let mut offset = line + kx * right;
             let (mut channel, mut first) = (0, if STEP == STRADDLING { call.first_lane } else { 0 });
             while channel < channels {
                 let lanes = (run - first).min(channels - channel);

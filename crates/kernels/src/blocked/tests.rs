@@ -129,6 +129,21 @@ fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Opti
     }
 }
 
+/// Weights that are too many for a tile to read all taps along the depth at once, and inputs of which parts read bands.
+#[test]
+fn large_volumes() {
+    let mut random = Random::new(12);
+    for (inputs, outputs, size, kernel, stride, pad) in [
+        (136, 40, [3, 3, 4], [3, 3, 3], [1, 1, 1], [1, 1, 1]),
+        (160, 96, [5, 9, 13], [3, 1, 1], [1, 1, 1], [1, 0, 0]),
+        (128, 160, [7, 8, 9], [5, 1, 1], [2, 1, 1], [2, 0, 0]),
+        (96, 192, [4, 7, 17], [3, 3, 3], [1, 1, 2], [1, 1, 1]),
+    ] {
+        let geometry = ConvolutionGeometry::new(1, 1, inputs, outputs, size, kernel, stride, [1; 3], pad, pad).unwrap();
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]

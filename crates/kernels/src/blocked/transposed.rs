@@ -377,6 +377,8 @@ impl Job<'_> {
             channels: if is_reached { self.inputs } else { 0 },
             first_lane: 0,
             channel_step: from_deep * self.plane * BLOCK,
+            planes: 1,
+            plane_step: 0,
             weights: self.weights.values[weights..].as_ptr(),
             weights_block: steps * BLOCK,
             is_half: false,
