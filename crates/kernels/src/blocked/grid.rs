@@ -78,6 +78,7 @@ pub fn blocked_grid_sample(
 /// # Errors
 /// A slice has the wrong length, or there are points but no elements.
 pub fn grid_sample(
+    isa: Isa,
     rule: GridRule,
     shape: [usize; 4],
     points: usize,
@@ -87,6 +88,9 @@ pub fn grid_sample(
 ) -> Result<(), KernelError> {
     let [_, channels, height, width] = shape;
     check_exact("input", input.len(), product("input", &shape)?)?;
+    if rule.mode == GridMode::Bilinear && rule.padding != GridPadding::Reflection {
+        return bilinear(isa, rule, shape, points, input, grid, output);
+    }
     each_tile(rule, shape, points, grid, output, |image, first, places, _, output| {
         for plane in image * channels..(image + 1) * channels {
             let values = &input[plane * height * width..][..height * width];
@@ -100,24 +104,169 @@ pub fn grid_sample(
     })
 }
 
+/// Bilinear samples of a plain input, where what lies outside is zero or the outermost element.
+fn bilinear(
+    isa: Isa,
+    rule: GridRule,
+    shape: [usize; 4],
+    points: usize,
+    input: &[f32],
+    grid: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    let [batch, channels, height, width] = shape;
+    check_points(shape, points, grid, output)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let plane = height * width;
+    let tiles = points.div_ceil(TILE);
+    let work = (output.len() as u64).max(4 * (batch * points) as u64);
+    let shared = SharedMut::new(output);
+    parallel_for(batch * tiles, 4, work, |range| {
+        let mut lines = Lines::default();
+        for index in range {
+            let (image, first) = (index / tiles, index % tiles * TILE);
+            let count = TILE.min(points - first);
+            let grid = &grid[(image * points + first) * 2..][..count * 2];
+            dispatch(isa, FindLines { rule, sizes: [width, height], grid, lines: &mut lines });
+            for channel in image * channels..(image + 1) * channels {
+                let values = &input[channel * plane..][..plane];
+                let start = channel * points + first;
+                // SAFETY: these points of this channel are no other task's.
+                let target = unsafe { shared.slice(start..start + count) };
+                lines.sample(values, width, target);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// An error if the slices of points have the wrong length, or there are points but no elements, or too many of these.
+fn check_points(
+    [batch, channels, height, width]: [usize; 4],
+    points: usize,
+    grid: &[f32],
+    output: &[f32],
+) -> Result<(), KernelError> {
+    check_exact("grid", grid.len(), product("grid", &[batch, points, 2])?)?;
+    check_exact("output", output.len(), product("output", &[batch, channels, points])?)?;
+    let elements = height.saturating_mul(width);
+    if !output.is_empty() && (elements == 0 || i32::try_from(elements.saturating_mul(BLOCK)).is_err()) {
+        return Err(KernelError::invalid("input", "has no elements, or too many"));
+    }
+    Ok(())
+}
+
+/// The two elements along each axis, columns and then rows, between which each point of a tile lies. Those outside of the image
+/// have a place inside, and a mask without bits if they count as zero.
+struct Lines {
+    places: [[[i32; TILE]; 2]; 2],
+    masks: [[[u32; TILE]; 2]; 2],
+    weights: [[[f32; TILE]; 2]; 2],
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        let (places, weights) = ([[[0; TILE]; 2]; 2], [[[0.0; TILE]; 2]; 2]);
+        Self { places, masks: [[[0; TILE]; 2]; 2], weights }
+    }
+}
+
+impl Lines {
+    /// The values of the first points in a plane with lines of `width`.
+    #[inline]
+    fn sample(&self, values: &[f32], width: usize, target: &mut [f32]) {
+        for (point, target) in target.iter_mut().enumerate() {
+            let mut sum = 0.0;
+            for row in 0..2 {
+                let (line, mask) = (self.places[1][row][point] as usize * width, self.masks[1][row][point]);
+                let value = |column: usize| {
+                    let bits = values[line + self.places[0][column][point] as usize].to_bits();
+                    // What counts as zero does so even where it is no number.
+                    f32::from_bits(bits & mask & self.masks[0][column][point]) * self.weights[0][column][point]
+                };
+                sum += (value(0) + value(1)) * self.weights[1][row][point];
+            }
+            *target = sum;
+        }
+    }
+}
+
+/// Finds the lines of some points.
+struct FindLines<'a> {
+    rule: GridRule,
+    /// The sizes of the axes of columns and of rows.
+    sizes: [usize; 2],
+    /// x and y of each point, of at most [`TILE`].
+    grid: &'a [f32],
+    lines: &'a mut Lines,
+}
+
+impl Kernel for FindLines<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let FindLines { rule, sizes, grid, lines } = self;
+        let mut values = [[0.0; TILE]; 2];
+        for (point, place) in grid.as_chunks::<2>().0.iter().enumerate() {
+            (values[0][point], values[1][point]) = (place[0], place[1]);
+        }
+        let (zero, one) = (s.splat(0.0), s.splat(1.0));
+        for axis in 0..2 {
+            let size = sizes[axis];
+            let (length, last) = (s.splat(size as f32), s.splat((size - 1) as f32));
+            for first in (0..TILE).step_by(S::LANES) {
+                // SAFETY: the lanes from the first one on lie in all arrays.
+                let value = s.add(unsafe { s.load(values[axis].as_ptr().add(first)) }, one);
+                // A half is exact, as dividing by two is.
+                let half = s.splat(0.5);
+                let x = match rule.align_corners {
+                    true => s.mul(s.mul(value, last), half),
+                    false => s.mul(s.sub(s.mul(value, length), one), half),
+                };
+                let lower = s.floor(x);
+                let fraction = s.sub(x, lower);
+                for (element, at, weight) in [(0, lower, s.sub(one, fraction)), (1, s.add(lower, one), fraction)] {
+                    let place = s.min(s.max(at, zero), last);
+                    // Infinities are inside of nothing, and so take no part; what is no number spreads by its weight.
+                    let is_inside = s.eq(place, at);
+                    let (mask, weight) = match rule.padding {
+                        GridPadding::Zeros => {
+                            let weight = s.select(s.is_nan(x), weight, s.select(is_inside, weight, zero));
+                            (s.select(is_inside, s.from_bits(s.splat_i(-1)), zero), weight)
+                        }
+                        _ => (s.from_bits(s.splat_i(-1)), weight),
+                    };
+                    // No number would stand anywhere.
+                    let place = s.to_i(s.select(s.is_nan(place), zero, place));
+                    // SAFETY: as above.
+                    unsafe {
+                        s.store(lines.places[axis][element].as_mut_ptr().add(first).cast(), s.from_bits(place));
+                        s.store(lines.masks[axis][element].as_mut_ptr().add(first).cast(), mask);
+                        s.store(lines.weights[axis][element].as_mut_ptr().add(first), weight);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Finds the places of some points of an image at a time, which the body gets with the image, the first point and room for
 /// their values in a block.
 fn each_tile(
     rule: GridRule,
-    [batch, channels, height, width]: [usize; 4],
+    shape: [usize; 4],
     points: usize,
     grid: &[f32],
     output: &mut [f32],
     body: impl Fn(usize, usize, &[Place], &mut [f32; TILE * BLOCK], &SharedMut<'_, f32>) + Sync,
 ) -> Result<(), KernelError> {
-    check_exact("grid", grid.len(), product("grid", &[batch, points, 2])?)?;
-    check_exact("output", output.len(), product("output", &[batch, channels, points])?)?;
+    check_points(shape, points, grid, output)?;
     if output.is_empty() {
         return Ok(());
     }
-    if height * width == 0 || i32::try_from(height.saturating_mul(width).saturating_mul(BLOCK)).is_err() {
-        return Err(KernelError::invalid("input", "has no elements, or too many"));
-    }
+    let [batch, _, height, width] = shape;
     let tiles = points.div_ceil(TILE);
     let work = (output.len() as u64).max(8 * (batch * points) as u64);
     let shared = SharedMut::new(output);
@@ -421,13 +570,15 @@ mod tests {
                         assert_close(&run(), &expected, 30, &format!("{isa} {rule:?}"));
                         assert_eq!(run(), in_pool(2, run));
                     }
-                    let run = || {
-                        let mut output = vec![f32::NAN; expected.len()];
-                        grid_sample(rule, SHAPE, points, &plain, &grid, &mut output).unwrap();
-                        output
-                    };
-                    assert_close(&run(), &expected, 30, &format!("plain {rule:?}"));
-                    assert_eq!(run(), in_pool(2, run));
+                    for isa in Isa::available() {
+                        let run = || {
+                            let mut output = vec![f32::NAN; expected.len()];
+                            grid_sample(isa, rule, SHAPE, points, &plain, &grid, &mut output).unwrap();
+                            output
+                        };
+                        assert_close(&run(), &expected, 30, &format!("plain {isa} {rule:?}"));
+                        assert_eq!(run(), in_pool(2, run));
+                    }
                 }
             }
         }
@@ -449,14 +600,28 @@ mod tests {
         }
         assert!(run(rule, [1, 1, 0, 1], &grid).is_err());
         assert!(run(rule, [2, 1, 3, 1], &grid).is_err());
-        for padding in [GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection] {
+        let cases = [GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection];
+        for (isa, padding) in Isa::available().flat_map(|isa| cases.map(|padding| (isa, padding))) {
             let mut found = [f32::NAN; 4];
             let rule = GridRule { padding, ..rule };
-            grid_sample(rule, [1, 1, 3, 1], 4, &[1.0; 3], &grid, &mut found).unwrap();
+            grid_sample(isa, rule, [1, 1, 3, 1], 4, &[1.0; 3], &grid, &mut found).unwrap();
             assert_eq!(found[3], 1.0);
-            assert!(grid_sample(rule, [1, 1, 0, 1], 4, &[], &grid, &mut found).is_err());
-            assert!(grid_sample(rule, [1, 1, 3, 1], 4, &[1.0; 2], &grid, &mut found).is_err());
-            assert!(grid_sample(rule, [1, 1, 3, 1], 3, &[1.0; 3], &grid, &mut found).is_err());
+            if padding == GridPadding::Zeros {
+                assert_eq!(found[2], 0.0);
+                assert!(found[1].is_nan());
+            }
+            assert!(grid_sample(isa, rule, [1, 1, 0, 1], 4, &[], &grid, &mut found).is_err());
+            assert!(grid_sample(isa, rule, [1, 1, 3, 1], 4, &[1.0; 2], &grid, &mut found).is_err());
+            assert!(grid_sample(isa, rule, [1, 1, 3, 1], 3, &[1.0; 3], &grid, &mut found).is_err());
+        }
+        // What lies outside is zero, also beside what is no number.
+        let rule = GridRule { padding: GridPadding::Zeros, align_corners: true, mode: GridMode::Bilinear };
+        let values = [f32::INFINITY, 2.0, 4.0];
+        for isa in Isa::available() {
+            let mut found = [f32::NAN; 3];
+            let grid = [1.5, 0.0, 3.0, 0.0, f32::INFINITY, 0.0];
+            grid_sample(isa, rule, [1, 1, 1, 3], 3, &values, &grid, &mut found).unwrap();
+            assert_eq!(found, [2.0, 0.0, 0.0]);
         }
     }
 }

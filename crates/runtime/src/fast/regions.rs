@@ -169,7 +169,7 @@ impl Kernel for GridKernel {
         let (shape, target) = ([batch, channels, height, width], output.slice_mut::<f32>()?);
         match self.is_blocked {
             true => blocked_grid_sample(self.isa, self.rule, shape, high * wide, values, places, target),
-            false => grid_sample(self.rule, shape, high * wide, values, places, target),
+            false => grid_sample(self.isa, self.rule, shape, high * wide, values, places, target),
         }
         .map_err(kernel_error)
     }
