@@ -2,6 +2,10 @@
 
 use crate::isa::Isa;
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::stream::prefetch_near;
+
+/// How many elements before their turn those of a column are asked for: a page.
+const AHEAD: usize = 1024;
 
 /// The most rows these loops take.
 pub(crate) const MOST_ROWS: usize = 4;
@@ -121,19 +125,20 @@ impl<const ROWS: usize> Kernel for Dots<ROWS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let mut column = 0;
         // Sums of four columns and more than two rows want many registers.
-        while (ROWS <= 2 || S::LANES == 16) && column + 4 <= self.0.n {
-            let sums = self.columns::<S, 4>(s, [column, column + 1, column + 2, column + 3]);
+        let quarter = if ROWS <= 2 || S::LANES == 16 { self.0.n / 4 } else { 0 };
+        // Each of four columns begins where the one before it ended: streams that never jump are read ahead of by the processor.
+        for column in 0..quarter {
+            let sums = self.columns::<S, 4>(s, [0, 1, 2, 3].map(|index| index * quarter + column));
             for row in 0..ROWS {
                 let sums = s.reduce_add_four(sums[row]);
                 for index in 0..4 {
                     // SAFETY: the row of C has the columns.
-                    unsafe { *self.0.c.add(row * self.0.c_row + column + index) += sums[index] };
+                    unsafe { *self.0.c.add(row * self.0.c_row + index * quarter + column) += sums[index] };
                 }
             }
-            column += 4;
         }
+        let mut column = 4 * quarter;
         while column < self.0.n {
             let columns = (self.0.n - column).min(2);
             let sums = self.columns::<S, 2>(s, [column, column + columns - 1]);
@@ -165,6 +170,7 @@ impl<const ROWS: usize> Dots<ROWS> {
             unsafe {
                 let mut right = [s.splat(0.0); COLUMNS];
                 for index in 0..COLUMNS {
+                    prefetch_near(lines[index].wrapping_add(step + AHEAD));
                     right[index] = s.load_first(lines[index].add(step), count);
                 }
                 for row in 0..ROWS {
