@@ -11,6 +11,7 @@ mod drop_indices;
 mod fold_pads;
 mod fold_scales;
 mod fold_shapes;
+mod fold_slices;
 mod fuse_attention;
 mod fuse_elementwise;
 mod fuse_epilogue;
@@ -80,6 +81,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "sink_transposes", run: sink_transposes::run },
     // Before the epilogues, which hide convolutions in fused layers.
     Pass { name: "fold_pads", run: fold_pads::run },
+    // After the Pads, whose zeros it may take away again.
+    Pass { name: "fold_slices", run: fold_slices::run },
     // Before the epilogues, which take the biases that it leaves.
     Pass { name: "fold_scales", run: fold_scales::run },
     // After the indices are gone, which MaxPool could not keep, and before the epilogues, which take the halves.

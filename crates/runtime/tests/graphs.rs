@@ -30,6 +30,8 @@ mod random;
 mod rows;
 #[path = "graphs/scales.rs"]
 mod scales;
+#[path = "graphs/slices.rs"]
+mod slices;
 #[path = "graphs/stored.rs"]
 mod stored;
 #[path = "graphs/text.rs"]
