@@ -113,7 +113,7 @@ fn affine_of(validated: &Validated, uses: &Uses, id: NodeId) -> Option<Affine> {
 }
 
 /// The computed and the constant operand of a sum or a product.
-fn constant_operand(node: &Node, uses: &Uses) -> Option<(Source, Source)> {
+pub(crate) fn constant_operand(node: &Node, uses: &Uses) -> Option<(Source, Source)> {
     let [a, b] = node.inputs[..] else { return None };
     match (uses.is_constant(a.node), uses.is_constant(b.node)) {
         (false, true) => Some((a, b)),
@@ -123,7 +123,7 @@ fn constant_operand(node: &Node, uses: &Uses) -> Option<(Source, Source)> {
 }
 
 /// The values that a constant has for each channel of `data`, whose shape it does not change.
-fn channel_values(validated: &Validated, factor: Source, data: Source, channels: usize) -> Option<Vec<f32>> {
+pub(crate) fn channel_values(validated: &Validated, factor: Source, data: Source, channels: usize) -> Option<Vec<f32>> {
     let inference = validated.inference();
     let (rank, shape) = (inference.get(data).shape.rank()?, inference.get(factor).shape.to_shape()?);
     let values = constant(validated, factor)?;
@@ -182,7 +182,7 @@ fn convolution_before(
 }
 
 /// The elements of a constant that is stored as floats.
-fn constant_len(validated: &Validated, source: Source) -> Option<usize> {
+pub(crate) fn constant_len(validated: &Validated, source: Source) -> Option<usize> {
     let model = validated.model();
     let node = model.node(source.node);
     let stored = if node.is("Convert") { model.node(node.inputs.first()?.node) } else { node };

@@ -8,6 +8,7 @@ mod chain;
 mod count_booleans;
 mod drop_identities;
 mod drop_indices;
+mod fold_affine;
 mod fold_pads;
 mod fold_scales;
 mod fold_shapes;
@@ -85,6 +86,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "fold_slices", run: fold_slices::run },
     // Before the epilogues, which take the biases that it leaves.
     Pass { name: "fold_scales", run: fold_scales::run },
+    // After the scales, of which it takes those that are left, and before the epilogues, which take the biases that it leaves.
+    Pass { name: "fold_affine", run: fold_affine::run },
     // After the indices are gone, which MaxPool could not keep, and before the epilogues, which take the halves.
     Pass { name: "split_quantizers", run: split_quantizers::run },
     // Before the epilogues, which take the activations that it brings.

@@ -132,3 +132,49 @@ fn others_stay_beside() {
     text.layer("Result", "", &[end], "");
     check(&text, &[1, 16, 8, 8], "others");
 }
+
+#[test]
+fn what_is_done_to_the_data_goes_into_the_convolution() {
+    let unpadded =
+        PLANE.replace("pads_begin=\"1,1\"", "pads_begin=\"0,0\"").replace("pads_end=\"1,1\"", "pads_end=\"0,0\"");
+    for (attributes, has_bias, is_sum_first, count) in [
+        (&unpadded[..], true, false, 2),
+        (&unpadded, false, false, 2),
+        (&unpadded, true, true, 2),
+        // Zeros around the data would have to be shifted too: only the factor goes into the filters.
+        (PLANE, true, true, 2),
+        (PLANE, true, false, 2),
+    ] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,24,?,?");
+        let mut value = text.unary("Tanh", x);
+        let shift = text.floats(&[1, 24, 1, 1], |i| (i % 7) as f32 / 3.0 - 1.0);
+        if is_sum_first {
+            value = text.binary("Add", value, shift);
+        }
+        value = text.times(value, &[24, 1, 1]);
+        if !is_sum_first {
+            value = text.binary("Add", shift, value);
+        }
+        let weights = text.floats(&[20, 24, 3, 3], |i| (i * 31 % 67) as f32 / 33.0 - 1.0);
+        value = text.layer("Convolution", attributes, &[value, weights], "FP32");
+        if has_bias {
+            let bias = text.floats(&[1, 20, 1, 1], |i| i as f32 / 10.0 - 1.0);
+            value = text.binary("Add", value, bias);
+        }
+        let end = text.unary("ReLU", value);
+        text.layer("Result", "", &[end], "");
+        let what = format!("{attributes} {has_bias} {is_sum_first}");
+        assert_eq!(check(&text, &[2, 24, 9, 11], &what).len(), count, "{what}");
+    }
+    // A value that somebody else reads stays as it is.
+    let mut text = Text::default();
+    let x = text.parameter("f32", "1,24,7,7");
+    let value = text.unary("Tanh", x);
+    let value = text.times(value, &[24, 1, 1]);
+    let weights = text.floats(&[24, 24, 3, 3], |i| (i * 31 % 67) as f32 / 33.0 - 1.0);
+    let product = text.layer("Convolution", PLANE, &[value, weights], "FP32");
+    let end = text.binary("Add", product, value);
+    text.layer("Result", "", &[end], "");
+    check(&text, &[1, 24, 7, 7], "read twice");
+}
