@@ -103,6 +103,7 @@ impl Kernel for Area<'_> {
                         match rows.len() - row {
                             // SAFETY: the geometry was checked against all three slices, and areas share no element of C.
                             $($rows => unsafe { tile.run::<S, $rows>(s, c, target, c_row, columns, start > 0) },)*
+                            // SAFETY: as above.
                             _ => unsafe { tile.run::<S, ROWS>(s, c, target, c_row, columns, start > 0) },
                         }
                     };

@@ -35,7 +35,7 @@ pub(crate) fn around_each(shape: &Shape, axes: &[i64]) -> Option<SmallVec<[[usiz
     // The sizes of the parts that are kept and reduced, in turns; the first and the last one are kept.
     let mut parts: SmallVec<[usize; 8]> = SmallVec::from_slice(&[1]);
     for (size, chosen) in shape.iter().zip(&chosen).filter(|(size, _)| **size != 1) {
-        if (parts.len() % 2 == 0) != *chosen {
+        if parts.len().is_multiple_of(2) != *chosen {
             parts.push(1);
         }
         let part = parts.last_mut()?;
@@ -44,7 +44,7 @@ pub(crate) fn around_each(shape: &Shape, axes: &[i64]) -> Option<SmallVec<[[usiz
     if parts.len() == 1 {
         return Some(SmallVec::from_slice(&[[parts[0], 1, 1]]));
     }
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         parts.push(1);
     }
     let mut steps = SmallVec::new();
