@@ -114,6 +114,31 @@ mod tests {
     }
 
     #[test]
+    fn wide_rows() {
+        let (width, rows) = (37, 5);
+        let table: Vec<f32> = (0..rows * width).map(|i| ((i * 29) % 101) as f32 / 8.0 - 6.0).collect();
+        let (indices, offsets) = ([4i64, 0, 2, 2, 1, 3], [0i64, 3, 4]);
+        let weights = [0.5f32, -1.0, 2.0, 0.25, 1.5, 3.0];
+        let ends = [3usize, 4, 6];
+        let mut expected = Vec::new();
+        for (start, end) in offsets.iter().zip(ends) {
+            for column in 0..width {
+                let value = |position: usize| table[indices[position] as usize * width + column] * weights[position];
+                expected.push((*start as usize..end).map(value).sum::<f32>());
+            }
+        }
+        let inputs = [
+            tensor(&table, [rows, width]),
+            tensor(&indices, [6]),
+            tensor(&offsets, [3]),
+            tensor(&[0i64], []),
+            tensor(&weights, [6]),
+        ];
+        let output = Case::new("EmbeddingBagOffsets", "opset15").run(&inputs).unwrap();
+        assert_eq!(output[0], tensor(&expected, [3, width]));
+    }
+
+    #[test]
     fn means_divide() {
         let case = Case::new("EmbeddingBagOffsets", "opset15").attribute("reduction", "mean");
         let table = tensor(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [3, 2]);
