@@ -135,6 +135,43 @@ fn stored(validated: &Validated, source: Source) -> Option<&Tensor> {
     if node.is("Convert") { model.node(node.inputs.first()?.node) } else { node }.tensor()
 }
 
+/// Layers that are put behind those of a model, which is to be sorted then.
+pub(crate) struct Added {
+    first: usize,
+    new: Vec<Node>,
+}
+
+impl Added {
+    /// None yet.
+    pub fn new(model: &Model) -> Added {
+        Added { first: model.nodes.len(), new: Vec::new() }
+    }
+
+    /// Adds a layer, and gives its first output.
+    pub fn add(&mut self, node: Node) -> Source {
+        self.new.push(node);
+        Source { node: NodeId((self.first + self.new.len()) as u32 - 1), port: 0 }
+    }
+
+    /// Adds a constant of integers along one axis; `None` if it cannot be made.
+    pub fn integers(&mut self, name: String, values: &[i64]) -> Option<Source> {
+        Some(self.add(Node::constant(name, Tensor::from_slice(values, [values.len()]).ok()?)))
+    }
+
+    /// Puts the layers behind those of the model, and `last` in the place of the layer `id`, with its outputs.
+    pub fn put(self, model: &mut Model, id: NodeId, mut last: Node) {
+        let old = &model.nodes[id.index()];
+        last.outputs.clone_from(&old.outputs);
+        last.location.clone_from(&old.location);
+        if let Some(location) = &mut last.location {
+            // Its ports declare what the old layer reads.
+            (location.inputs, location.outputs) = Default::default();
+        }
+        model.nodes.extend(self.new);
+        model.nodes[id.index()] = last;
+    }
+}
+
 /// Removes layers that nobody reads any more.
 pub(crate) fn remove(model: &mut Model, removed: &HashSet<NodeId>) {
     if removed.is_empty() {

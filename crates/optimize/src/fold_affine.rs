@@ -13,7 +13,7 @@ use ovir_ops::common::window::AutoPad;
 use ovir_ops::convolution::convolution::Convolution;
 use ovir_tensor::{ElementType, Shape, Tensor};
 
-use crate::chain::{Uses, constant};
+use crate::chain::{Added, Uses, constant};
 use crate::fold_scales::{channel_values, constant_len, constant_operand};
 use crate::trace::Trace;
 
@@ -102,12 +102,7 @@ impl Folded {
         let (filters, channels) = (old.inputs[1], self.scale.len());
         let shape = validated.inference().get(filters).shape.to_shape()?;
         let (outputs, taps) = (*shape.first()?, shape.iter().skip(2).product::<usize>().max(1));
-        let mut new: Vec<Node> = Vec::new();
-        let first = changed.nodes.len();
-        let mut add = |node: Node| {
-            new.push(node);
-            Source { node: NodeId((first + new.len()) as u32 - 1), port: 0 }
-        };
+        let mut added = Added::new(changed);
         let along =
             |count: usize| -> Shape { (0..shape.rank()).map(|axis| if axis == 1 { count } else { 1 }).collect() };
         let fixed = |name: String, values: &[f64]| {
@@ -117,10 +112,10 @@ impl Folded {
         let mut last = old.clone();
         last.inputs[0] = self.data;
         if self.scale.iter().any(|scale| *scale != 1.0) {
-            let scale = add(fixed(format!("{name}/scale"), &self.scale)?);
+            let scale = added.add(fixed(format!("{name}/scale"), &self.scale)?);
             let multiply = Arc::new(Multiply { attributes: BroadcastAttributes::default() });
             let inputs = vec![filters, scale];
-            last.inputs[1] = add(Node::new(format!("{name}/filters"), "Multiply", VERSION, multiply, inputs, 1));
+            last.inputs[1] = added.add(Node::new(format!("{name}/filters"), "Multiply", VERSION, multiply, inputs, 1));
         }
         let mut bias = None;
         if self.shift.iter().any(|shift| *shift != 0.0) {
@@ -139,20 +134,19 @@ impl Folded {
             bias = Some(match own {
                 Some((reader, other, own)) => {
                     let sums: Vec<f64> = values.iter().zip(own).map(|(a, b)| a + f64::from(b)).collect();
-                    let sums = add(fixed(format!("{name}/bias"), &sums)?);
+                    let sums = added.add(fixed(format!("{name}/bias"), &sums)?);
                     Bias::Own(reader, other, sums)
                 }
-                None => Bias::New(add(fixed(format!("{name}/bias"), &values)?)),
+                None => Bias::New(added.add(fixed(format!("{name}/bias"), &values)?)),
             });
         }
         match bias {
             Some(Bias::New(bias)) => {
                 last.friendly_name = format!("{name}/product");
                 last.outputs = vec![ovir_graph::Output::default()];
-                let inputs = vec![add(last), bias];
+                let inputs = vec![added.add(last), bias];
                 let sum = Arc::new(Add { attributes: BroadcastAttributes::default() });
                 last = Node::new(name.as_str(), "Add", VERSION, sum, inputs, 1);
-                last.outputs.clone_from(&old.outputs);
             }
             Some(Bias::Own(reader, other, sums)) => {
                 let inputs = &mut changed.nodes[reader.index()].inputs;
@@ -160,8 +154,7 @@ impl Folded {
             }
             None => {}
         }
-        changed.nodes.extend(new);
-        changed.nodes[id.index()] = last;
+        added.put(changed, id, last);
         Some(())
     }
 }

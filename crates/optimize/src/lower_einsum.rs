@@ -14,9 +14,9 @@ use ovir_ops::matrix::matmul::{MatMul, MatMulAttributes};
 use ovir_ops::movement::transpose::Transpose;
 use ovir_ops::shape::reshape::{Reshape, ReshapeAttributes};
 use ovir_ops::shape::unsqueeze::Unsqueeze;
-use ovir_tensor::{ElementType, Tensor};
+use ovir_tensor::ElementType;
 
-use crate::chain::Uses;
+use crate::chain::{Added, Uses};
 use crate::trace::Trace;
 
 const VERSION: OpVersion = OpVersion::new(1, (1, 16), (2, 2), (1, 1));
@@ -100,8 +100,7 @@ fn replace_elementwise(changed: &mut Model, id: NodeId, aligned: &[Aligned; 2]) 
     }
     let multiply = Arc::new(Multiply { attributes: BroadcastAttributes::default() });
     let last = Node::new(name.as_str(), "Multiply", VERSION, multiply, inputs, 1);
-    let new = added.new;
-    put(changed, id, &old, new, last);
+    added.put(changed, id, last);
     Some(())
 }
 
@@ -111,39 +110,6 @@ fn letters(subscript: &Subscript) -> Option<Vec<u8>> {
     let letters = subscript.0.iter().map(letter).collect::<Option<Vec<u8>>>()?;
     let is_single = |(at, letter): (usize, &u8)| !letters[..at].contains(letter);
     letters.iter().enumerate().all(is_single).then_some(letters)
-}
-
-/// Layers that are put behind those of a model.
-struct Added {
-    first: usize,
-    new: Vec<Node>,
-}
-
-impl Added {
-    fn new(model: &Model) -> Added {
-        Added { first: model.nodes.len(), new: Vec::new() }
-    }
-
-    fn add(&mut self, node: Node) -> Source {
-        self.new.push(node);
-        Source { node: NodeId((self.first + self.new.len()) as u32 - 1), port: 0 }
-    }
-
-    fn integers(&mut self, name: String, values: &[i64]) -> Option<Source> {
-        Some(self.add(Node::constant(name, Tensor::from_slice(values, [values.len()]).ok()?)))
-    }
-}
-
-/// Puts a layer in the place of another, and new ones behind all.
-fn put(changed: &mut Model, id: NodeId, old: &Node, new: Vec<Node>, mut last: Node) {
-    last.outputs.clone_from(&old.outputs);
-    last.location.clone_from(&old.location);
-    if let Some(location) = &mut last.location {
-        // Its ports declare what the contraction reads.
-        (location.inputs, location.outputs) = Default::default();
-    }
-    changed.nodes.extend(new);
-    changed.nodes[id.index()] = last;
 }
 
 /// A contraction as a product.
@@ -248,8 +214,7 @@ fn replace(changed: &mut Model, id: NodeId, product: &Product) -> Option<()> {
         let pattern = layers.integers(format!("{name}/sizes"), &kept().chain(sizes).collect::<Vec<i64>>())?;
         last = reshape(name.clone(), value, pattern);
     }
-    let new = layers.new;
-    put(changed, id, &old, new, last);
+    layers.put(changed, id, last);
     Some(())
 }
 

@@ -10,8 +10,9 @@ use ovir_ops::OpVersion;
 use ovir_ops::common::reduction::ReductionAttributes;
 use ovir_ops::matrix::einsum::{Einsum, EinsumAttributes, Label, Subscript};
 use ovir_ops::reduction::reduce_sum::ReduceSum;
-use ovir_tensor::{ElementType, Tensor};
+use ovir_tensor::ElementType;
 
+use crate::chain::Added;
 use crate::trace::Trace;
 
 const EINSUM: OpVersion = OpVersion::new(7, (7, 16), (1, usize::MAX), (1, 1));
@@ -91,12 +92,7 @@ impl Sizes {
 fn split(changed: &mut Model, id: NodeId, einsum: &Einsum, sizes: &Sizes) -> Option<()> {
     let old = changed.nodes[id.index()].clone();
     let name = &old.friendly_name;
-    let first = changed.nodes.len();
-    let mut new: Vec<Node> = Vec::new();
-    let mut add = |node: Node| {
-        new.push(node);
-        Source { node: NodeId((first + new.len()) as u32 - 1), port: 0 }
-    };
+    let mut added = Added::new(changed);
     let mut operands: Vec<(Source, Subscript)> = Vec::new();
     for (input, (source, labels)) in old.inputs.iter().zip(&einsum.inputs).enumerate() {
         let (places, mut source, mut labels) = (lonely(einsum, input), *source, labels.clone());
@@ -107,11 +103,10 @@ fn split(changed: &mut Model, id: NodeId, einsum: &Einsum, sizes: &Sizes) -> Opt
                 false => *place as i64,
             };
             let axes: Vec<i64> = places.iter().map(from_end).collect();
-            let axes = Tensor::from_slice(&axes, [axes.len()]).ok()?;
-            let axes = add(Node::constant(format!("{name}/axes{input}"), axes));
+            let axes = added.integers(format!("{name}/axes{input}"), &axes)?;
             let attributes = ReductionAttributes { keep_dims: false };
             let (sum, inputs) = (Arc::new(ReduceSum { attributes }), vec![source, axes]);
-            source = add(Node::new(format!("{name}/sum{input}"), "ReduceSum", REDUCE_SUM, sum, inputs, 1));
+            source = added.add(Node::new(format!("{name}/sum{input}"), "ReduceSum", REDUCE_SUM, sum, inputs, 1));
             let mut place = 0..;
             labels.0.retain(|_| !place.next().is_some_and(|place| places.contains(&place)));
         }
@@ -125,18 +120,11 @@ fn split(changed: &mut Model, id: NodeId, einsum: &Einsum, sizes: &Sizes) -> Opt
         let (first, of_first) = operands.remove(a);
         let part = format!("{name}/part{}", operands.len());
         let node = contraction(part, vec![first, second], vec![of_first, of_second], labels.clone());
-        operands.push((add(node), labels));
+        operands.push((added.add(node), labels));
     }
     let (inputs, labels) = operands.into_iter().unzip();
-    let mut last = contraction(name.clone(), inputs, labels, einsum.output.clone());
-    last.outputs.clone_from(&old.outputs);
-    last.location.clone_from(&old.location);
-    if let Some(location) = &mut last.location {
-        // Its ports declare what the contraction of all reads.
-        (location.inputs, location.outputs) = Default::default();
-    }
-    changed.nodes.extend(new);
-    changed.nodes[id.index()] = last;
+    let last = contraction(name.clone(), inputs, labels, einsum.output.clone());
+    added.put(changed, id, last);
     Some(())
 }
 
