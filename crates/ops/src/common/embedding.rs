@@ -2,8 +2,9 @@
 
 use ovir_tensor::{Dim, ElementClass, ElementType, PartialShape, Shape, dispatch};
 
-use super::accumulate::Accumulate;
+use super::accumulate::{Accumulate, Sum};
 use super::elementwise::unsupported;
+use super::memory::filled;
 use crate::{Blame, EvaluateContext, InferContext, OpError, OpResult};
 
 crate::attribute_enum! {
@@ -16,9 +17,6 @@ crate::attribute_enum! {
         Mean = "mean",
     }
 }
-
-/// Columns that are summed together.
-const COLUMNS: usize = 16;
 
 /// Which rows belong to which bag.
 pub(crate) struct Bags {
@@ -88,6 +86,7 @@ pub(crate) fn evaluate_bags(context: &mut EvaluateContext<'_>, bags: &Bags) -> O
     dispatch!(element_type, T in [numeric] => {
         let (source, target) = (table.slice::<T>()?, output.slice_mut::<T>()?);
         let weights = weights.map(|w| w.slice::<T>()).transpose()?;
+        let mut sums = filled::<<T as Accumulate>::Sum>(width)?;
         for (bag, range) in bags.ranges.iter().enumerate() {
             let target = &mut target[bag * width..][..width];
             if range.is_empty() {
@@ -97,36 +96,31 @@ pub(crate) fn evaluate_bags(context: &mut EvaluateContext<'_>, bags: &Bags) -> O
                 }
                 continue;
             }
-            // Few columns at a time, so that their sums stay in registers.
-            for (part, target) in target.chunks_mut(COLUMNS).enumerate() {
-                let mut sums = [<T as Accumulate>::Sum::default(); COLUMNS];
-                for position in range.clone() {
-                    let row = &source[indices[position] as usize * width + part * COLUMNS..][..target.len()];
-                    let weight = weights.map(|w| w[position]);
-                    match <&[T; COLUMNS]>::try_from(row) {
-                        Ok(row) => add_row::<T>(&mut sums, row, weight),
-                        Err(_) => add_row::<T>(&mut sums, row, weight),
-                    }
-                }
-                for (t, sum) in target.iter_mut().zip(&sums) {
-                    *t = match bags.reduction {
-                        Reduction::Sum => T::narrow(*sum),
-                        Reduction::Mean => T::mean(*sum, range.len()),
-                    };
-                }
+            sums.fill(Default::default());
+            for position in range.clone() {
+                let row = &source[indices[position] as usize * width..][..width];
+                add_row::<T>(&mut sums, row, weights.map(|w| w[position]));
+            }
+            for (t, sum) in target.iter_mut().zip(&sums) {
+                *t = match bags.reduction {
+                    Reduction::Sum => T::narrow(*sum),
+                    Reduction::Mean => T::mean(*sum, range.len()),
+                };
             }
         }
         Ok(())
     } else { Err(unsupported(element_type)) })
 }
 
-#[inline(always)]
 fn add_row<T: Accumulate>(sums: &mut [T::Sum], row: &[T], weight: Option<T>) {
-    let pairs = sums.iter_mut().zip(row);
-    match weight.map(T::widen) {
-        Some(weight) => pairs.for_each(|(sum, value)| *sum += value.widen() * weight),
-        None => pairs.for_each(|(sum, value)| *sum += value.widen()),
+    for (sum, value) in sums.iter_mut().zip(row) {
+        let value: T::Sum = value.widen();
+        add(sum, weight.map_or(value, |w| value * w.widen()));
     }
+}
+
+fn add<S: Sum>(sum: &mut S, value: S) {
+    *sum += value;
 }
 
 fn row_of(index: i64, rows: usize, port: usize, position: usize) -> OpResult<usize> {
