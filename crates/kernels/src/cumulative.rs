@@ -117,28 +117,26 @@ impl<T: Cumulative> Kernel for Rows<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
-        let Rows { axis, rule: CumulativeRule { exclusive, reverse }, input, target } = self;
+        let Rows { axis, rule, input, target } = self;
         if input.len() == ROWS * axis {
-            // The sums of one row wait for each other, those of several rows do not.
-            let mut sums = [T::Sum::default(); ROWS];
-            for step in 0..axis {
-                let at = if reverse { axis - 1 - step } else { step };
-                for row in 0..ROWS {
-                    let (before, after) = (sums[row], T::plus(sums[row], input[row * axis + at]));
-                    target[row * axis + at] = T::of(if exclusive { before } else { after });
-                    sums[row] = after;
-                }
-            }
-            return;
+            return sum_rows::<T, ROWS>(axis, rule, input, target);
         }
         for (input, target) in input.chunks_exact(axis).zip(target.chunks_exact_mut(axis)) {
-            let mut sum = T::Sum::default();
-            for step in 0..axis {
-                let at = if reverse { axis - 1 - step } else { step };
-                let (before, after) = (sum, T::plus(sum, input[at]));
-                target[at] = T::of(if exclusive { before } else { after });
-                sum = after;
-            }
+            sum_rows::<T, 1>(axis, rule, input, target);
+        }
+    }
+}
+
+/// The sums of some rows: those of one row wait for each other, those of several do not.
+#[inline(always)]
+fn sum_rows<T: Cumulative, const COUNT: usize>(axis: usize, rule: CumulativeRule, input: &[T], target: &mut [T]) {
+    let mut sums = [T::Sum::default(); COUNT];
+    for step in 0..axis {
+        let at = if rule.reverse { axis - 1 - step } else { step };
+        for row in 0..COUNT {
+            let (before, after) = (sums[row], T::plus(sums[row], input[row * axis + at]));
+            target[row * axis + at] = T::of(if rule.exclusive { before } else { after });
+            sums[row] = after;
         }
     }
 }

@@ -3,22 +3,14 @@
 //! Such layers are what batch normalisation behind an activation leaves. A shift does not pass zeros that are padded, which
 //! it would have to shift too.
 
-use std::sync::Arc;
-
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
-use ovir_ops::OpVersion;
-use ovir_ops::arithmetic::{add::Add, multiply::Multiply};
-use ovir_ops::common::broadcast::BroadcastAttributes;
 use ovir_ops::common::window::AutoPad;
 use ovir_ops::convolution::convolution::Convolution;
 use ovir_tensor::{ElementType, Shape, Tensor};
 
 use crate::chain::{Added, Uses, constant};
-use crate::fold_scales::{channel_values, constant_len, constant_operand};
+use crate::fold_scales::{add, channel_values, constant_len, constant_operand, multiply};
 use crate::trace::Trace;
-
-/// Version 1 of functions of two values.
-const VERSION: OpVersion = OpVersion::new(1, (1, 16), (2, 2), (1, 1));
 
 /// Folds all such layers; `None` if there is none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
@@ -57,7 +49,7 @@ impl Folded {
         let facts = validated.inference().get(data);
         let channels = facts.shape.dims().and_then(|dims| dims.get(1)?.get());
         let channels = channels.filter(|_| facts.element_type == ElementType::F32).ok_or("is not one of f32")?;
-        if constant_len(validated, filters).is_none() || uses.of(id).is_empty() {
+        if constant_len(validated, filters).is_none() {
             return Err("has filters that are computed or quantised");
         }
         let attributes = &convolution.attributes;
@@ -88,7 +80,7 @@ impl Folded {
         if model.node(data.node).type_name.contains("Convolution") {
             return Err("reads a convolution that takes the scale and the shift itself");
         }
-        if folded.scale.iter().chain(&folded.shift).any(|value| !value.is_finite()) {
+        if folded.scale.iter().chain(&folded.shift).any(|value| !(*value as f32).is_finite()) {
             return Err("reads what is scaled beyond all numbers");
         }
         folded.data = data;
@@ -113,9 +105,7 @@ impl Folded {
         last.inputs[0] = self.data;
         if self.scale.iter().any(|scale| *scale != 1.0) {
             let scale = added.add(fixed(format!("{name}/scale"), &self.scale)?);
-            let multiply = Arc::new(Multiply { attributes: BroadcastAttributes::default() });
-            let inputs = vec![filters, scale];
-            last.inputs[1] = added.add(Node::new(format!("{name}/filters"), "Multiply", VERSION, multiply, inputs, 1));
+            last.inputs[1] = added.add(multiply(&format!("{name}/filters"), vec![filters, scale]));
         }
         let mut bias = None;
         if self.shift.iter().any(|shift| *shift != 0.0) {
@@ -144,9 +134,7 @@ impl Folded {
             Some(Bias::New(bias)) => {
                 last.friendly_name = format!("{name}/product");
                 last.outputs = vec![ovir_graph::Output::default()];
-                let inputs = vec![added.add(last), bias];
-                let sum = Arc::new(Add { attributes: BroadcastAttributes::default() });
-                last = Node::new(name.as_str(), "Add", VERSION, sum, inputs, 1);
+                last = add(name, vec![added.add(last), bias]);
             }
             Some(Bias::Own(reader, other, sums)) => {
                 let inputs = &mut changed.nodes[reader.index()].inputs;

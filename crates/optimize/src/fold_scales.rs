@@ -279,10 +279,10 @@ fn along_channels(affine: &Affine) -> Shape {
     (0..affine.rank).map(|axis| if axis == 1 { affine.scale.len() } else { 1 }).collect()
 }
 
-fn multiply(name: &str, inputs: Vec<Source>) -> Node {
+pub(crate) fn multiply(name: &str, inputs: Vec<Source>) -> Node {
     Node::new(name, "Multiply", VERSION, Arc::new(Multiply { attributes: BroadcastAttributes::default() }), inputs, 1)
 }
 
-fn add(name: &str, inputs: Vec<Source>) -> Node {
+pub(crate) fn add(name: &str, inputs: Vec<Source>) -> Node {
     Node::new(name, "Add", VERSION, Arc::new(Add { attributes: BroadcastAttributes::default() }), inputs, 1)
 }

@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::OpVersion;
-use ovir_ops::arithmetic::multiply::Multiply;
-use ovir_ops::common::broadcast::BroadcastAttributes;
 use ovir_ops::matrix::einsum::{Einsum, Label, Subscript};
 use ovir_ops::matrix::matmul::{MatMul, MatMulAttributes};
 use ovir_ops::movement::transpose::Transpose;
@@ -17,6 +15,7 @@ use ovir_ops::shape::unsqueeze::Unsqueeze;
 use ovir_tensor::ElementType;
 
 use crate::chain::{Added, Uses};
+use crate::fold_scales::multiply;
 use crate::trace::Trace;
 
 const VERSION: OpVersion = OpVersion::new(1, (1, 16), (2, 2), (1, 1));
@@ -98,9 +97,7 @@ fn replace_elementwise(changed: &mut Model, id: NodeId, aligned: &[Aligned; 2]) 
         }
         inputs.push(source);
     }
-    let multiply = Arc::new(Multiply { attributes: BroadcastAttributes::default() });
-    let last = Node::new(name.as_str(), "Multiply", VERSION, multiply, inputs, 1);
-    added.put(changed, id, last);
+    added.put(changed, id, multiply(name, inputs));
     Some(())
 }
 

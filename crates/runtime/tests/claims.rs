@@ -624,17 +624,17 @@ fn reductions() {
     });
 }
 
-/// Some of the axes, at least one.
+/// Axes of which the first two do not lie side by side.
 fn some_axes(random: &mut Random, rank: usize) -> Vec<i64> {
-    let chosen = random.between(1, (1 << rank) - 1);
-    (0..rank).filter(|axis| chosen >> axis & 1 == 1).map(|axis| axis as i64).collect()
+    let more = random.between(0, 3);
+    (0..rank).filter(|axis| [true, false, true, more & 1 == 1, more & 2 == 2][*axis]).map(|axis| axis as i64).collect()
 }
 
 #[test]
 fn reductions_of_any_axes() {
     let names = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"];
     many(85, 70, |random, round| {
-        let shape: Vec<usize> = (0..random.between(3, 5)).map(|_| random.between(1, 6)).collect();
+        let shape: Vec<usize> = (0..random.between(3, 5)).map(|_| random.between(2, 6)).collect();
         let axes = some_axes(random, shape.len());
         let name = names[round % names.len()];
         let opset = if matches!(name, "ReduceL1" | "ReduceL2") { "opset4" } else { "opset1" };
@@ -651,7 +651,7 @@ fn reductions_of_any_axes() {
 #[test]
 fn normalisations_over_any_axes() {
     many(86, 24, |random, round| {
-        let shape: Vec<usize> = (0..random.between(3, 5)).map(|_| random.between(1, 6)).collect();
+        let shape: Vec<usize> = (0..random.between(3, 5)).map(|_| random.between(2, 6)).collect();
         let axes = some_axes(random, shape.len());
         Case::new("opset6", "MVN")
             .attribute("eps", 1e-3)

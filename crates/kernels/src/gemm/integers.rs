@@ -77,13 +77,11 @@ impl Kernel for Area<'_> {
         let width = VECTORS * S::LANES;
         // Few rows do not repay a copy.
         let in_place = b_column == 1 && columns == width && rows.len() <= 2 * ROWS;
-        let mut packed = [0; STEPS * VECTORS * MOST_LANES];
+        let mut packed = (!in_place).then_some([0; STEPS * VECTORS * MOST_LANES]);
         // Without a step the result is zero.
         for start in (0..k.max(1)).step_by(STEPS) {
             let steps = STEPS.min(k - start);
-            let (right, right_step) = if in_place {
-                (b.get(start * b_row + first..).unwrap_or_default(), b_row)
-            } else {
+            let (right, right_step) = if let Some(packed) = &mut packed {
                 for (step, line) in packed.chunks_exact_mut(width).take(steps).enumerate() {
                     let from = &b[(start + step) * b_row + first * b_column..];
                     if b_column == 1 {
@@ -93,6 +91,8 @@ impl Kernel for Area<'_> {
                     }
                 }
                 (&packed[..], width)
+            } else {
+                (b.get(start * b_row + first..).unwrap_or_default(), b_row)
             };
             for row in (0..rows.len()).step_by(ROWS) {
                 let left = a.get((rows.start + row) * a_row + start * a_column..).unwrap_or_default();

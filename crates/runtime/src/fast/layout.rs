@@ -15,6 +15,15 @@ pub(crate) fn around(shape: &Shape, axis: usize) -> Option<[usize; 3]> {
     Some([product(shape.get(..axis)?), *shape.get(axis)?, product(shape.get(axis + 1..)?)])
 }
 
+/// For each axis of a rank whether it is one of those given, which count from either end.
+pub(crate) fn chosen(rank: usize, axes: &[i64]) -> Option<SmallVec<[bool; 8]>> {
+    let mut chosen = SmallVec::from_elem(false, rank);
+    for axis in axes {
+        chosen[axis_of(*axis, rank)?] = true;
+    }
+    Some(chosen)
+}
+
 /// A shape as `[outer, axes, inner]` around several axes, if they lie side by side but for axes of size 1. Axes that
 /// are named twice count once.
 pub(crate) fn around_all(shape: &Shape, axes: &[i64]) -> Option<[usize; 3]> {
@@ -28,10 +37,7 @@ pub(crate) fn around_all(shape: &Shape, axes: &[i64]) -> Option<[usize; 3]> {
 /// the innermost ones first: each as the `[outer, axes, inner]` of what the steps before it leave. There is at least one. Axes
 /// that are named twice count once.
 pub(crate) fn around_each(shape: &Shape, axes: &[i64]) -> Option<SmallVec<[[usize; 3]; 4]>> {
-    let mut chosen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, shape.rank());
-    for axis in axes {
-        chosen[axis_of(*axis, shape.rank())?] = true;
-    }
+    let chosen = chosen(shape.rank(), axes)?;
     // The sizes of the parts that are kept and reduced, in turns; the first and the last one are kept.
     let mut parts: SmallVec<[usize; 8]> = SmallVec::from_slice(&[1]);
     for (size, chosen) in shape.iter().zip(&chosen).filter(|(size, _)| **size != 1) {

@@ -18,7 +18,7 @@ use ovir_ops::reduction::reduce_mean::ReduceMean;
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
-use super::layout::{around_all, axis_of};
+use super::layout::{around_all, axis_of, chosen};
 use super::parts::{floats, kernel_error, scratch_f32};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 use crate::layout::sizes;
@@ -274,10 +274,7 @@ impl RowKernel {
     /// The rows of axes that do not lie side by side.
     fn scattered(&self, shape: &Shape) -> Option<Scattered> {
         let (Axes::List(axes), None, None) = (&self.axes, self.scale, self.bias) else { return None };
-        let mut chosen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, shape.rank());
-        for axis in axes {
-            chosen[axis_of(*axis, shape.rank())?] = true;
-        }
+        let chosen = chosen(shape.rank(), axes)?;
         let mut order: SmallVec<[usize; 8]> = (0..shape.rank()).collect();
         order.sort_by_key(|axis| chosen[*axis]);
         let turned: SmallVec<[usize; 8]> = order.iter().map(|axis| shape[*axis]).collect();
@@ -294,12 +291,8 @@ impl RowKernel {
 
 impl Kernel for RowKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        if let Some(data) = shapes.inputs.first()
-            && self.sizes(data).is_none()
-        {
-            return self.scattered(data).is_some();
-        }
-        let Some(sizes) = shapes.inputs.first().and_then(|shape| self.sizes(shape)) else { return false };
+        let Some(data) = shapes.inputs.first() else { return false };
+        let Some(sizes) = self.sizes(data) else { return self.scattered(data).is_some() };
         let is_row = |port: &usize| shapes.inputs.get(*port).is_some_and(|shape| shape.elements() == sizes[1]);
         sizes.iter().all(|size| *size > 0) && self.scale.iter().chain(&self.bias).all(is_row)
     }
