@@ -132,7 +132,7 @@ fn cuts(validated: &Validated, node: &Node, dims: &[Dim]) -> Option<Vec<[i64; 2]
         };
         let end = match (*stop, size) {
             (stop, _) if stop >= i64::from(i32::MAX) => 0,
-            (stop @ ..0, _) => -stop,
+            (stop @ ..0, _) => stop.checked_neg()?,
             (stop, Some(size)) => (size - stop).max(0),
             _ => return None,
         };
@@ -171,11 +171,12 @@ fn narrowed(
         let (Some(before), Some(after)) = (narrowed.pads_begin.get_mut(axis), narrowed.pads_end.get_mut(axis)) else {
             return Err("cuts what is no padding");
         };
-        (*before, *after) = (*before - begin.saturating_mul(*stride), *after - end.saturating_mul(*stride));
+        *before = before.saturating_sub(begin.saturating_mul(*stride));
+        *after = after.saturating_sub(end.saturating_mul(*stride));
         let taps = kernel.get(axis).and_then(|dim| dim.get()).ok_or("has a filter of unknown size")? as i64;
         // An axis of unknown size may be shorter than what is cut of it, unless the padding that stays makes up for the taps.
         let is_enough = data.get(axis + 2).is_some_and(|dim| dim.get().is_some())
-            || *before + *after >= dilation.saturating_mul(taps - 1);
+            || before.saturating_add(*after) >= dilation.saturating_mul(taps - 1);
         if *before < 0 || *after < 0 || !is_enough {
             return Err("cuts more than the padding");
         }

@@ -18,6 +18,9 @@ use crate::trace::Trace;
 const EINSUM: OpVersion = OpVersion::new(7, (7, 16), (1, usize::MAX), (1, 1));
 const REDUCE_SUM: OpVersion = OpVersion::new(1, (1, 16), (2, 2), (1, 1));
 
+/// The most tensors whose pairs are looked at.
+const MOST: usize = 16;
+
 /// What stands for a size that is not known where ways are compared.
 const GUESS: f64 = 64.0;
 
@@ -31,6 +34,10 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         let is_f32 = |source: &Source| validated.inference().get(*source).element_type == ElementType::F32;
         if !node.inputs.iter().all(is_f32) {
             trace.declined(node, || "is not one of f32".to_owned());
+            continue;
+        }
+        if einsum.inputs.len() > MOST {
+            trace.declined(node, || format!("contracts more than {MOST} tensors"));
             continue;
         }
         let sizes = Sizes::new(validated, node, einsum);

@@ -120,7 +120,7 @@ struct Tile<'a> {
     left: &'a [i32],
     a_row: usize,
     a_column: usize,
-    /// Vectors of two for each step.
+    /// Two vectors for each step.
     right: &'a [i32],
     right_step: usize,
     steps: usize,
