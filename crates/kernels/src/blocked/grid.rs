@@ -10,6 +10,9 @@ use crate::tile::{SIDE, transpose};
 /// Points whose places are found at a time.
 const TILE: usize = 64;
 
+/// The longest axis all of whose places are numbers of f32.
+const EXACT: usize = 1 << 24;
+
 /// How values between elements are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GridMode {
@@ -88,7 +91,8 @@ pub fn grid_sample(
 ) -> Result<(), KernelError> {
     let [_, channels, height, width] = shape;
     check_exact("input", input.len(), product("input", &shape)?)?;
-    if rule.mode == GridMode::Bilinear && rule.padding != GridPadding::Reflection {
+    let is_exact = height.max(width) <= EXACT;
+    if rule.mode == GridMode::Bilinear && rule.padding != GridPadding::Reflection && is_exact {
         return bilinear(isa, rule, shape, points, input, grid, output);
     }
     each_tile(rule, shape, points, grid, output, |image, first, places, _, output| {
