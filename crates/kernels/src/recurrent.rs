@@ -1,14 +1,18 @@
 //! LSTM, GRU and plain recurrent sequences in f32 with the usual activations (sigmoid for gates, tanh for candidates, no
 //! clip).
 //!
-//! The products of all inputs are one matrix multiplication; each step then multiplies the hidden state and combines
-//! the gates in one pass.
+//! The products of all inputs are one matrix multiplication for each direction; each step then multiplies the hidden states and
+//! combines the gates in one pass. Directions, and groups of many sequences, are shared among threads.
+
+use std::ops::Range;
+use std::sync::OnceLock;
 
 use crate::epilogue::{Channelwise, Epilogue};
-use crate::error::{KernelError, check_exact, check_len, product, span};
+use crate::error::{KernelError, check_exact, check_len, product};
 use crate::gemm::{PackedB, Value, gemm_packed_b, gemm_packed_b_scratch_len};
 use crate::isa::Isa;
 use crate::math::{sigmoid, tanh};
+use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for, sharers};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// The kind of cell.
@@ -86,42 +90,72 @@ impl PackedCell {
     }
 }
 
-/// The sizes of one sequence.
+/// The sizes of sequences of equal length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequenceGeometry {
     /// Sequences.
     pub batch: usize,
     /// Steps of the longest.
     pub steps: usize,
-    /// Elements from one sequence of `x` to the next; a step's values follow each other.
-    pub x_batch: usize,
-    /// Elements from one sequence of `y` to the next; a step's values follow each other.
-    pub y_batch: usize,
-    /// Whether steps run from each sequence's last to its first.
+    /// Whether the first direction goes from each sequence's last step to its first. A second one always does.
     pub reverse: bool,
 }
 
-/// Elements of scratch that [`recurrent_sequence`] needs.
-#[must_use]
-pub fn recurrent_sequence_scratch_len(isa: Isa, geometry: &SequenceGeometry, cell: &PackedCell) -> usize {
-    let rows = cell.kind.gates().saturating_mul(cell.hidden);
-    let products = geometry.batch.saturating_mul(geometry.steps).saturating_mul(rows);
-    let step = geometry.batch.saturating_mul(rows).saturating_add(geometry.batch.saturating_mul(2 * cell.hidden));
-    let packing = gemm_packed_b_scratch_len(isa, geometry.steps, cell.input, cell.input)
-        .max(gemm_packed_b_scratch_len(isa, geometry.batch, cell.hidden, cell.hidden));
-    products.saturating_add(step).saturating_add(packing)
+/// The fewest sequences that go through their steps together: the rows of a tile of the products.
+const GROUP: usize = 14;
+
+/// The work of one step, in nanoseconds of one core, from which on many threads share its products rather than sequences.
+const LONG_STEP_NANOSECONDS: u64 = 40_000;
+
+/// How sequences are grouped. Groups and directions do not depend on each other.
+struct Groups {
+    /// Directions.
+    directions: usize,
+    /// Groups of sequences.
+    count: usize,
+    /// Sequences of a group; the last one may have fewer.
+    rows: usize,
 }
 
-/// Runs a cell over sequences `x` (each `[steps, input]`), writing every hidden state to `y` (each `[steps, hidden]`,
-/// zero beyond a sequence's end). `h` and `c` `[batch, hidden]` hold the initial states and receive the last; `c` is
-/// empty for all but LSTM. `lengths` has the number of steps of each sequence; all of them where it is `None`.
+impl Groups {
+    fn new(batch: usize, directions: usize) -> Self {
+        let rows = batch.div_ceil((batch / GROUP).max(1)).max(1);
+        Self { directions, count: batch.div_ceil(rows), rows }
+    }
+
+    fn units(&self) -> usize {
+        self.directions * self.count
+    }
+}
+
+/// Elements of scratch that the steps of a group need.
+fn group_scratch_len(isa: Isa, rows: usize, cell: &PackedCell) -> usize {
+    let states = rows.saturating_mul(cell.kind.gates().saturating_add(2).saturating_mul(cell.hidden));
+    states.saturating_add(gemm_packed_b_scratch_len(isa, rows, cell.hidden, cell.hidden))
+}
+
+/// Elements of scratch that [`recurrent_sequences`] needs.
+#[must_use]
+pub fn recurrent_sequences_scratch_len(isa: Isa, geometry: &SequenceGeometry, cells: &[PackedCell]) -> usize {
+    let Some(cell) = cells.first() else { return 0 };
+    let groups = Groups::new(geometry.batch, cells.len());
+    let all = geometry.batch.saturating_mul(geometry.steps);
+    let products = all.saturating_mul(cell.kind.gates().saturating_mul(cell.hidden)).saturating_mul(cells.len());
+    let packing = gemm_packed_b_scratch_len(isa, all, cell.input, cell.input);
+    products.saturating_add(packing.max(groups.units().saturating_mul(group_scratch_len(isa, groups.rows, cell))))
+}
+
+/// Runs cells over sequences `x` `[batch, steps, input]`, one cell for each direction, writing every hidden state to `y`
+/// `[batch, directions, steps, hidden]` (zero beyond a sequence's end). `h` and `c` `[directions, batch, hidden]` hold the
+/// initial states and receive the last; `c` is empty for all but LSTM. `lengths` has the number of steps of each sequence;
+/// all of them where it is `None`.
 ///
 /// # Errors
-/// A slice does not fit, or a length exceeds the steps.
-pub fn recurrent_sequence(
+/// A slice does not fit, cells of several kinds or sizes, or a length that exceeds the steps.
+pub fn recurrent_sequences(
     isa: Isa,
     geometry: &SequenceGeometry,
-    cell: &PackedCell,
+    cells: &[PackedCell],
     x: &[f32],
     lengths: Option<&[usize]>,
     y: &mut [f32],
@@ -129,18 +163,21 @@ pub fn recurrent_sequence(
     c: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    let SequenceGeometry { batch, steps, x_batch, y_batch, .. } = *geometry;
-    let (input, hidden) = (cell.input, cell.hidden);
-    let rows = cell.kind.gates() * hidden;
-    check_len("x", x.len(), span("x", &[(batch, x_batch), (steps, input), (input, 1)])?)?;
-    check_len("y", y.len(), span("y", &[(batch, y_batch), (steps, hidden), (hidden, 1)])?)?;
-    check_exact("h", h.len(), product("h", &[batch, hidden])?)?;
-    check_exact("c", c.len(), if cell.kind == CellKind::Lstm { batch * hidden } else { 0 })?;
-    product("scratch", &[batch, steps, rows])?;
-    check_len("scratch", scratch.len(), recurrent_sequence_scratch_len(isa, geometry, cell))?;
-    if batch > 1 && y_batch < steps * hidden {
-        return Err(KernelError::invalid("y_batch", "sequences of the result overlap"));
+    let SequenceGeometry { batch, steps, reverse } = *geometry;
+    let (Some(cell), directions) = (cells.first(), cells.len()) else {
+        return Err(KernelError::invalid("cells", "at least one is needed"));
+    };
+    let (input, hidden, rows) = (cell.input, cell.hidden, cell.kind.gates() * cell.hidden);
+    if cells.iter().any(|other| (other.kind, other.input, other.hidden) != (cell.kind, input, hidden)) {
+        return Err(KernelError::invalid("cells", "their kinds or sizes differ"));
     }
+    check_exact("x", x.len(), product("x", &[batch, steps, input])?)?;
+    check_exact("y", y.len(), product("y", &[batch, directions, steps, hidden])?)?;
+    let states = product("h", &[directions, batch, hidden])?;
+    check_exact("h", h.len(), states)?;
+    check_exact("c", c.len(), if cell.kind == CellKind::Lstm { states } else { 0 })?;
+    let all = product("scratch", &[batch, steps, rows])?;
+    check_len("scratch", scratch.len(), recurrent_sequences_scratch_len(isa, geometry, cells))?;
     if let Some(lengths) = lengths {
         check_exact("lengths", lengths.len(), batch)?;
         if lengths.iter().any(|&length| length > steps) {
@@ -150,64 +187,133 @@ pub fn recurrent_sequence(
     if batch == 0 || steps == 0 || hidden == 0 {
         return Ok(());
     }
-    let (products, rest) = scratch.split_at_mut(batch * steps * rows);
-    let (states, rest) = rest.split_at_mut(batch * rows);
-    let (reset, packing) = rest.split_at_mut(batch * 2 * hidden);
-    let bias = Epilogue { bias: Channelwise::PerColumn(&cell.bias[..rows]), ..Epilogue::default() };
-    for sequence in 0..batch {
-        let from = x.get(sequence * x_batch..).unwrap_or(&[]);
-        let to = &mut products[sequence * steps * rows..];
-        gemm_packed_b(isa, steps, from, input, &cell.w, to, rows, &bias, packing)?;
+    let (products, rest) = scratch.split_at_mut(all * directions);
+    for (cell, products) in cells.iter().zip(products.chunks_exact_mut(all)) {
+        let bias = Epilogue { bias: Channelwise::PerColumn(&cell.bias[..rows]), ..Epilogue::default() };
+        gemm_packed_b(isa, batch * steps, x, input, &cell.w, products, rows, &bias, rest)?;
     }
-    let length = |sequence: usize| lengths.map_or(steps, |lengths| lengths[sequence]);
-    for sequence in 0..batch {
-        let start = sequence * y_batch;
-        y[start + length(sequence) * hidden..start + steps * hidden].fill(0.0);
-    }
-    let longest = (0..batch).map(length).max().unwrap_or(0);
-    for step in 0..longest {
-        let (columns, plain) = (cell.r.n(), Epilogue::default());
-        gemm_packed_b(isa, batch, h, hidden, &cell.r, states, columns, &plain, packing)?;
-        let place = |sequence: usize| {
-            let length = length(sequence);
-            (step < length).then(|| if geometry.reverse { length - 1 - step } else { step })
+    let groups = Groups::new(batch, directions);
+    let scratch_len = group_scratch_len(isa, groups.rows, cell);
+    let [y, h, c, rest] = [y, h, c, rest].map(SharedMut::new);
+    let failed = OnceLock::new();
+    let run = |unit: usize| {
+        let (direction, group) = (unit / groups.count, unit % groups.count);
+        let sequences = group * groups.rows..batch.min((group + 1) * groups.rows);
+        let held = (direction * batch + sequences.start) * hidden..(direction * batch + sequences.end) * hidden;
+        let call = Group {
+            isa,
+            cell: &cells[direction],
+            steps,
+            reverse: reverse || direction == 1,
+            products: &products[direction * all..][sequences.start * steps * rows..sequences.end * steps * rows],
+            lengths: lengths.map(|lengths| &lengths[sequences.clone()]),
+            y: &y,
+            y_first: (sequences.start * directions + direction) * steps * hidden,
+            y_sequence: directions * steps * hidden,
+            // SAFETY: units differ in their direction or in their sequences, so that their states and their scratch memory
+            // are disjoint; the lengths of both were checked above.
+            h: unsafe { h.slice(held.clone()) },
+            // SAFETY: as above; there are no such states but for LSTM.
+            c: if c.len() == 0 { &mut [] } else { unsafe { c.slice(held) } },
+            // SAFETY: as above.
+            scratch: unsafe { rest.slice(unit * scratch_len..(unit + 1) * scratch_len) },
         };
-        if let Some(r_hidden) = &cell.r_hidden {
-            let (resets, hiddens) = reset.split_at_mut(batch * hidden);
+        if let Err(error) = call.run() {
+            // Whichever comes first tells as much as the others.
+            let _ = failed.set(error);
+        }
+    };
+    let step = nanoseconds_for_flops(2 * (groups.rows * hidden * rows) as u64);
+    if groups.units() < sharers() && step >= LONG_STEP_NANOSECONDS {
+        (0..groups.units()).for_each(run);
+    } else {
+        let work = step.saturating_mul((groups.units() * steps) as u64);
+        parallel_for(groups.units(), 1, work, |units| units.for_each(&run));
+    }
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+/// Sequences of one direction that go through their steps together.
+struct Group<'a> {
+    isa: Isa,
+    cell: &'a PackedCell,
+    steps: usize,
+    reverse: bool,
+    /// The products of the inputs, `[sequences, steps, gates * hidden]`.
+    products: &'a [f32],
+    lengths: Option<&'a [usize]>,
+    /// All hidden states.
+    y: &'a SharedMut<'a, f32>,
+    /// Where those of the first sequence begin.
+    y_first: usize,
+    /// Elements from one sequence's to the next one's.
+    y_sequence: usize,
+    h: &'a mut [f32],
+    c: &'a mut [f32],
+    scratch: &'a mut [f32],
+}
+
+impl Group<'_> {
+    fn run(self) -> Result<(), KernelError> {
+        let Group { isa, cell, steps, reverse, products, lengths, y, y_first, y_sequence, h, c, scratch } = self;
+        let hidden = cell.hidden;
+        let (rows, batch) = (cell.kind.gates() * hidden, h.len() / hidden);
+        let (states, rest) = scratch.split_at_mut(batch * rows);
+        let (reset, packing) = rest.split_at_mut(batch * 2 * hidden);
+        let length = |sequence: usize| lengths.map_or(steps, |lengths| lengths[sequence]);
+        let target = |sequence: usize, steps: Range<usize>| {
+            let first = y_first + sequence * y_sequence;
+            // SAFETY: the steps lie in those of the sequence, which this group alone writes, one range at a time.
+            unsafe { y.slice(first + steps.start * hidden..first + steps.end * hidden) }
+        };
+        for sequence in 0..batch {
+            target(sequence, length(sequence)..steps).fill(0.0);
+        }
+        let longest = (0..batch).map(length).max().unwrap_or(0);
+        for step in 0..longest {
+            let (columns, plain) = (cell.r.n(), Epilogue::default());
+            gemm_packed_b(isa, batch, h, hidden, &cell.r, states, columns, &plain, packing)?;
+            let place = |sequence: usize| {
+                let length = length(sequence);
+                (step < length).then(|| if reverse { length - 1 - step } else { step })
+            };
+            if let Some(r_hidden) = &cell.r_hidden {
+                let (resets, hiddens) = reset.split_at_mut(batch * hidden);
+                for sequence in 0..batch {
+                    let Some(at) = place(sequence) else { continue };
+                    let inputs = &products[(sequence * steps + at) * rows..][..rows];
+                    let call = Reset {
+                        input: &inputs[hidden..2 * hidden],
+                        state: &states[sequence * 2 * hidden + hidden..][..hidden],
+                        h: &h[sequence * hidden..][..hidden],
+                        output: &mut resets[sequence * hidden..][..hidden],
+                    };
+                    dispatch(isa, call);
+                }
+                gemm_packed_b(isa, batch, resets, hidden, r_hidden, hiddens, hidden, &plain, packing)?;
+            }
             for sequence in 0..batch {
                 let Some(at) = place(sequence) else { continue };
-                let inputs = &products[(sequence * steps + at) * rows..][..rows];
-                let call = Reset {
-                    input: &inputs[hidden..2 * hidden],
-                    state: &states[sequence * 2 * hidden + hidden..][..hidden],
-                    h: &h[sequence * hidden..][..hidden],
-                    output: &mut resets[sequence * hidden..][..hidden],
+                let range = sequence * hidden..(sequence + 1) * hidden;
+                let call = Combine {
+                    kind: cell.kind,
+                    hidden,
+                    inputs: &products[(sequence * steps + at) * rows..][..rows],
+                    states: &states[sequence * columns..][..columns],
+                    candidates: match cell.kind {
+                        CellKind::Lstm | CellKind::Rnn | CellKind::RnnRelu => &[],
+                        CellKind::Gru => &reset[(batch + sequence) * hidden..][..hidden],
+                        CellKind::GruLinearBeforeReset => &cell.bias[rows..],
+                    },
+                    y: target(sequence, at..at + 1),
+                    h: &mut h[range.clone()],
+                    c: c.get_mut(range).unwrap_or(&mut []),
                 };
                 dispatch(isa, call);
             }
-            gemm_packed_b(isa, batch, resets, hidden, r_hidden, hiddens, hidden, &plain, packing)?;
         }
-        for sequence in 0..batch {
-            let Some(at) = place(sequence) else { continue };
-            let range = sequence * hidden..(sequence + 1) * hidden;
-            let call = Combine {
-                kind: cell.kind,
-                hidden,
-                inputs: &products[(sequence * steps + at) * rows..][..rows],
-                states: &states[sequence * columns..][..columns],
-                candidates: match cell.kind {
-                    CellKind::Lstm | CellKind::Rnn | CellKind::RnnRelu => &[],
-                    CellKind::Gru => &reset[(batch + sequence) * hidden..][..hidden],
-                    CellKind::GruLinearBeforeReset => &cell.bias[rows..],
-                },
-                y: &mut y[sequence * y_batch + at * hidden..][..hidden],
-                h: &mut h[range.clone()],
-                c: c.get_mut(range).unwrap_or(&mut []),
-            };
-            dispatch(isa, call);
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The reset state of a plain GRU.
@@ -300,15 +406,15 @@ mod tests {
     use super::*;
     use crate::testing::{Random, assert_close};
 
-    fn check(kind: CellKind, batch: usize, steps: usize, input: usize, hidden: usize, reverse: bool) {
-        let mut random = Random::new((batch * 7 + steps) as u64);
+    /// Hidden states of one direction, then its last states, by the definition.
+    fn defined(
+        (kind, input, hidden): (CellKind, usize, usize),
+        [w, r, bias, x, h0, c0]: [&[f32]; 6],
+        (steps, lengths, reverse): (usize, &[usize], bool),
+    ) -> [Vec<f64>; 3] {
         let gates = kind.gates();
-        let (w, r) = (random.values(gates * hidden * input), random.values(gates * hidden * hidden));
-        let (bias, x) = (random.values(kind.biases() * hidden), random.values(batch * steps * input));
-        let (h0, c0) = (random.values(batch * hidden), random.values(batch * hidden));
-        let lengths: Vec<usize> = (0..batch).map(|sequence| steps.saturating_sub(sequence)).collect();
-        let (mut y, mut h_last, mut c_last) = (vec![0.0f64; batch * steps * hidden], vec![], vec![]);
-        for b in 0..batch {
+        let (mut y, mut h_last, mut c_last) = (vec![0.0f64; lengths.len() * steps * hidden], vec![], vec![]);
+        for b in 0..lengths.len() {
             let mut h: Vec<f64> = h0[b * hidden..][..hidden].iter().map(|&x| f64::from(x)).collect();
             let mut c: Vec<f64> = c0[b * hidden..][..hidden].iter().map(|&x| f64::from(x)).collect();
             for step in 0..lengths[b] {
@@ -317,9 +423,9 @@ mod tests {
                     (0..n).map(|i| f64::from(m[row * n + i]) * v(i)).sum()
                 };
                 let wx = |row: usize| {
-                    dot(&w, row, &|i| f64::from(x[(b * steps + t) * input + i]), input) + f64::from(bias[row])
+                    dot(w, row, &|i| f64::from(x[(b * steps + t) * input + i]), input) + f64::from(bias[row])
                 };
-                let rh = |row: usize| dot(&r, row, &|i| h[i], hidden);
+                let rh = |row: usize| dot(r, row, &|i| h[i], hidden);
                 let sg = |x: f64| 1.0 / (1.0 + (-x).exp());
                 let mut next = vec![0.0; hidden];
                 let resets = if gates == 1 { 0 } else { hidden };
@@ -333,7 +439,7 @@ mod tests {
                             sg(g(3)) * c[j].tanh()
                         }
                         CellKind::Gru => {
-                            let state = dot(&r, 2 * hidden + j, &|i| reset[i] * h[i], hidden);
+                            let state = dot(r, 2 * hidden + j, &|i| reset[i] * h[i], hidden);
                             (1.0 - update) * (wx(2 * hidden + j) + state).tanh() + update * h[j]
                         }
                         CellKind::GruLinearBeforeReset => {
@@ -350,30 +456,101 @@ mod tests {
             h_last.extend(h);
             c_last.extend(c);
         }
-        for isa in Isa::available() {
-            let cell = PackedCell::pack(isa, kind, input, hidden, &w, &r, &bias).unwrap();
-            let geometry = SequenceGeometry { batch, steps, x_batch: steps * input, y_batch: steps * hidden, reverse };
-            let mut result = vec![f32::NAN; y.len()];
-            let (mut h, mut c) = (h0.clone(), if kind == CellKind::Lstm { c0.clone() } else { vec![] });
-            let mut scratch = vec![f32::NAN; recurrent_sequence_scratch_len(isa, &geometry, &cell)];
-            recurrent_sequence(isa, &geometry, &cell, &x, Some(&lengths), &mut result, &mut h, &mut c, &mut scratch)
-                .unwrap();
-            assert_close(&result, &y, 20, "y");
-            assert_close(&h, &h_last, 20, "h");
-            if kind == CellKind::Lstm {
-                assert_close(&c, &c_last, 20, "c");
+        [y, h_last, c_last]
+    }
+
+    /// `directions` tells of each whether it is reversed.
+    fn check(kind: CellKind, batch: usize, steps: usize, input: usize, hidden: usize, directions: &[bool]) {
+        let mut random = Random::new((batch * 7 + steps) as u64);
+        let gates = kind.gates();
+        let x = random.values(batch * steps * input);
+        let lengths: Vec<usize> = (0..batch).map(|sequence| steps.saturating_sub(sequence % 5)).collect();
+        let weights: Vec<[Vec<f32>; 3]> = directions
+            .iter()
+            .map(|_| {
+                let w = random.values(gates * hidden * input);
+                [w, random.values(gates * hidden * hidden), random.values(kind.biases() * hidden)]
+            })
+            .collect();
+        let states = directions.len() * batch * hidden;
+        let (h0, c0) = (random.values(states), random.values(states));
+        let mut y = vec![0.0; batch * directions.len() * steps * hidden];
+        let (mut h_last, mut c_last) = (vec![], vec![]);
+        for (at, ([w, r, bias], reverse)) in weights.iter().zip(directions).enumerate() {
+            let held = at * batch * hidden..(at + 1) * batch * hidden;
+            let values = [w, r, bias, &x, &h0[held.clone()], &c0[held]];
+            let [one, h, c] = defined((kind, input, hidden), values, (steps, &lengths, *reverse));
+            let len = (steps * hidden).max(1);
+            for (sequence, values) in one.chunks(len).enumerate() {
+                y[(sequence * directions.len() + at) * len..][..values.len()].copy_from_slice(values);
             }
+            h_last.extend(h);
+            c_last.extend(c);
+        }
+        for isa in Isa::available() {
+            let pack = |[w, r, bias]: &[Vec<f32>; 3]| PackedCell::pack(isa, kind, input, hidden, w, r, bias).unwrap();
+            let cells: Vec<PackedCell> = weights.iter().map(pack).collect();
+            let geometry = SequenceGeometry { batch, steps, reverse: directions[0] };
+            let run = || {
+                let mut result = vec![f32::NAN; y.len()];
+                let (mut h, mut c) = (h0.clone(), if kind == CellKind::Lstm { c0.clone() } else { vec![] });
+                let mut scratch = vec![f32::NAN; recurrent_sequences_scratch_len(isa, &geometry, &cells)];
+                let lengths = Some(&lengths[..]);
+                recurrent_sequences(isa, &geometry, &cells, &x, lengths, &mut result, &mut h, &mut c, &mut scratch)
+                    .unwrap();
+                [result, h, c]
+            };
+            let results = run();
+            assert_close(&results[0], &y, 20, "y");
+            assert_close(&results[1], &h_last, 20, "h");
+            if kind == CellKind::Lstm {
+                assert_close(&results[2], &c_last, 20, "c");
+            }
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+            let bits = |values: &Vec<f32>| values.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+            assert_eq!(pool.install(run).each_ref().map(bits), results.each_ref().map(bits), "bits of three threads");
         }
     }
 
     #[test]
     fn cells_agree_with_their_definitions() {
         for kind in [CellKind::Lstm, CellKind::Gru, CellKind::GruLinearBeforeReset, CellKind::Rnn, CellKind::RnnRelu] {
-            check(kind, 1, 5, 3, 4, false);
-            check(kind, 3, 6, 10, 21, true);
-            check(kind, 2, 1, 1, 1, false);
-            check(kind, 0, 2, 3, 3, false);
-            check(kind, 2, 0, 3, 3, false);
+            check(kind, 1, 5, 3, 4, &[false]);
+            check(kind, 3, 6, 10, 21, &[true]);
+            check(kind, 2, 1, 1, 1, &[false, true]);
+            check(kind, 0, 2, 3, 3, &[false]);
+            check(kind, 2, 0, 3, 3, &[false, true]);
         }
+    }
+
+    #[test]
+    fn directions_and_groups_of_sequences_are_shared() {
+        for kind in [CellKind::Lstm, CellKind::Gru, CellKind::GruLinearBeforeReset] {
+            check(kind, 2 * GROUP + 1, 7, 9, 40, &[false, true]);
+            check(kind, 3 * GROUP - 1, 3, 5, 70, &[true]);
+            check(kind, 1, 8, 20, 64, &[false, true]);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        let isa = Isa::available().next().unwrap();
+        let cell = |hidden: usize| {
+            let ones = vec![1.0; 4 * hidden * 2.max(hidden)];
+            let (w, r, bias) = (&ones[..8 * hidden], &ones[..4 * hidden * hidden], &ones[..4 * hidden]);
+            PackedCell::pack(isa, CellKind::Lstm, 2, hidden, w, r, bias).unwrap()
+        };
+        let geometry = SequenceGeometry { batch: 1, steps: 2, reverse: false };
+        let run = |cells: &[PackedCell], lengths: &[usize], y: usize| {
+            let mut scratch = vec![0.0; recurrent_sequences_scratch_len(isa, &geometry, cells)];
+            let (mut y, mut h, mut c) = (vec![0.0; y], vec![0.0; 3 * cells.len()], vec![0.0; 3 * cells.len()]);
+            recurrent_sequences(isa, &geometry, cells, &[0.0; 4], Some(lengths), &mut y, &mut h, &mut c, &mut scratch)
+                .map_err(|error| error.argument)
+        };
+        assert_eq!(run(&[cell(3)], &[2], 6), Ok(()));
+        assert_eq!(run(&[], &[2], 6), Err("cells"));
+        assert_eq!(run(&[cell(3), cell(2)], &[2], 12), Err("cells"));
+        assert_eq!(run(&[cell(3)], &[3], 6), Err("lengths"));
+        assert_eq!(run(&[cell(3), cell(3)], &[2], 6), Err("y"));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
 use ovir_kernels::recurrent::{
-    CellKind as PackedKind, PackedCell, SequenceGeometry, recurrent_sequence, recurrent_sequence_scratch_len,
+    CellKind as PackedKind, PackedCell, SequenceGeometry, recurrent_sequences, recurrent_sequences_scratch_len,
 };
 use ovir_ops::common::recurrent::{Activation, Cell, CellKind, Direction};
 use ovir_ops::sequence::{
@@ -123,13 +123,7 @@ pub(crate) fn claim_cell(context: &mut ClaimContext<'_>) -> Option<Claim> {
 impl CellKernel {
     fn geometry(&self, x: &Shape) -> Option<SequenceGeometry> {
         let [batch, input] = x[..] else { return None };
-        (input == self.input && batch > 0).then_some(SequenceGeometry {
-            batch,
-            steps: 1,
-            x_batch: input,
-            y_batch: self.hidden,
-            reverse: false,
-        })
+        (input == self.input && batch > 0).then_some(SequenceGeometry { batch, steps: 1, reverse: false })
     }
 }
 
@@ -149,7 +143,7 @@ impl Kernel for CellKernel {
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
         let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x)) else { return 0 };
-        let len = recurrent_sequence_scratch_len(self.isa, &geometry, &self.cell);
+        let len = recurrent_sequences_scratch_len(self.isa, &geometry, std::slice::from_ref(&*self.cell));
         4 * (len + geometry.batch * self.hidden)
     }
 
@@ -175,27 +169,21 @@ impl Kernel for CellKernel {
             [] => &mut [],
         };
         let x = x.slice::<f32>()?;
-        recurrent_sequence(self.isa, &geometry, &self.cell, x, None, y, h, c, scratch).map_err(kernel_error)
+        let cell = std::slice::from_ref(&*self.cell);
+        recurrent_sequences(self.isa, &geometry, cell, x, None, y, h, c, scratch).map_err(kernel_error)
     }
 }
 
 impl SequenceKernel {
-    /// The geometry of one direction.
-    fn geometry(&self, x: &Shape, direction: usize) -> Option<SequenceGeometry> {
+    fn geometry(&self, x: &Shape) -> Option<SequenceGeometry> {
         let [batch, steps, input] = x[..] else { return None };
-        let directions = self.direction.count();
-        (input == self.input && batch > 0 && steps > 0).then(|| SequenceGeometry {
-            batch,
-            steps,
-            x_batch: steps * input,
-            y_batch: directions * steps * self.hidden,
-            reverse: self.direction.is_reverse(direction),
-        })
+        let reverse = self.direction.is_reverse(0);
+        (input == self.input && batch > 0 && steps > 0).then_some(SequenceGeometry { batch, steps, reverse })
     }
 
-    /// The elements of both states of one direction.
+    /// The elements of one state of all directions.
     fn state_len(&self, batch: usize) -> usize {
-        2 * batch * self.hidden
+        self.cells.len() * batch * self.hidden
     }
 
     /// The lengths of the sequences; `None` where all are whole.
@@ -216,16 +204,13 @@ impl SequenceKernel {
     }
 }
 
-/// Copies the states of one direction out of `[batch, directions, hidden]`, or back into it.
-fn copy_states(
-    batch: usize,
-    (directions, direction): (usize, usize),
-    hidden: usize,
-    mut copy: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
-) {
-    for at in 0..batch {
-        let outside = (at * directions + direction) * hidden;
-        copy(outside..outside + hidden, at * hidden..(at + 1) * hidden);
+/// Exchanges the first two axes of states.
+fn exchange(from: &[f32], [rows, columns, hidden]: [usize; 3], to: &mut [f32]) {
+    for row in 0..rows {
+        for column in 0..columns {
+            let (source, target) = ((row * columns + column) * hidden, (column * rows + row) * hidden);
+            to[target..target + hidden].copy_from_slice(&from[source..source + hidden]);
+        }
     }
 }
 
@@ -236,7 +221,7 @@ impl Kernel for SequenceKernel {
 
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let Some(x) = shapes.inputs.first() else { return false };
-        let Some(geometry) = self.geometry(x, 0) else { return false };
+        let Some(geometry) = self.geometry(x) else { return false };
         let states = self.direction.count() * geometry.batch * self.hidden;
         let outputs = if self.is_lstm { 3 } else { 2 };
         shapes.outputs.len() == outputs
@@ -247,13 +232,13 @@ impl Kernel for SequenceKernel {
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x, 0)) else { return 0 };
-        let lens = self.cells.iter().map(|cell| recurrent_sequence_scratch_len(self.isa, &geometry, cell));
-        4 * (lens.max().unwrap_or(0) + self.state_len(geometry.batch))
+        let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x)) else { return 0 };
+        let len = recurrent_sequences_scratch_len(self.isa, &geometry, &self.cells);
+        4 * (len + 2 * self.state_len(geometry.batch))
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x, 0)) else { return 0 };
+        let Some(geometry) = shapes.inputs.first().and_then(|x| self.geometry(x)) else { return 0 };
         let weights = self.cells.len() * 4 * self.hidden * (self.hidden + self.input);
         nanoseconds_for_flops(2 * (geometry.batch * geometry.steps) as u64 * weights as u64)
     }
@@ -261,33 +246,23 @@ impl Kernel for SequenceKernel {
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let x = &io.inputs[0];
         let misfit = || OpError::shape(Blame::Input(0), "the kernel does not fit the data");
-        let directions = self.cells.len();
         let states = if self.is_lstm { 2 } else { 1 };
         let (first, last) = io.outputs.split_at_mut(1);
         let y = first[0].slice_mut::<f32>()?;
-        for (at, cell) in self.cells.iter().enumerate() {
-            let geometry = self.geometry(x.shape(), at).ok_or_else(misfit)?;
-            let lengths = self.lengths(&io.inputs[1 + states], geometry.steps)?;
-            let (batch, hidden) = (geometry.batch, self.hidden);
-            let (held, scratch) = scratch_f32(io.scratch).split_at_mut(self.state_len(batch));
-            let (h, c) = held.split_at_mut(batch * hidden);
-            let c = if self.is_lstm { c } else { &mut [] };
-            let place = (directions, at);
-            let initial = io.inputs[1].slice::<f32>()?;
-            copy_states(batch, place, hidden, |from, to| h[to].copy_from_slice(&initial[from]));
-            if self.is_lstm {
-                let initial = io.inputs[2].slice::<f32>()?;
-                copy_states(batch, place, hidden, |from, to| c[to].copy_from_slice(&initial[from]));
-            }
-            let target = &mut y[at * geometry.steps * hidden..];
-            let x = x.slice::<f32>()?;
-            recurrent_sequence(self.isa, &geometry, cell, x, lengths.as_deref(), target, h, c, scratch)
-                .map_err(kernel_error)?;
-            let finals: [&[f32]; 2] = [h, c];
-            for (output, state) in last.iter_mut().zip(finals) {
-                let target = output.slice_mut::<f32>()?;
-                copy_states(batch, place, hidden, |to, from| target[to].copy_from_slice(&state[from]));
-            }
+        let geometry = self.geometry(x.shape()).ok_or_else(misfit)?;
+        let lengths = self.lengths(&io.inputs[1 + states], geometry.steps)?;
+        let (batch, directions, len) = (geometry.batch, self.cells.len(), self.state_len(geometry.batch));
+        let (h, rest) = scratch_f32(io.scratch).split_at_mut(len);
+        let (c, scratch) = rest.split_at_mut(if self.is_lstm { len } else { 0 });
+        for (initial, state) in io.inputs[1..].iter().zip([&mut *h, &mut *c]).take(states) {
+            exchange(initial.slice::<f32>()?, [batch, directions, self.hidden], state);
+        }
+        let x = x.slice::<f32>()?;
+        recurrent_sequences(self.isa, &geometry, &self.cells, x, lengths.as_deref(), y, h, c, scratch)
+            .map_err(kernel_error)?;
+        let finals: [&[f32]; 2] = [h, c];
+        for (output, state) in last.iter_mut().zip(finals) {
+            exchange(state, [directions, batch, self.hidden], output.slice_mut::<f32>()?);
         }
         Ok(())
     }
