@@ -153,6 +153,7 @@ pub(crate) fn write_plain(
 /// Chooses layouts and inserts reorders; `None` if every value stays plain.
 pub(crate) fn lower(model: &Model, inference: &Inference, is_static: &[bool]) -> Option<Lowered> {
     let mut chosen = candidates(model, inference, is_static);
+    drop_losing_followers(model, inference, &mut chosen);
     drop_losing_regions(model, inference, &mut chosen);
     chosen.iter().any(Option::is_some).then(|| insert_reorders(model, inference, &chosen))
 }
@@ -202,6 +203,50 @@ fn is_blocked(chosen: &[Option<Candidate>], source: Source) -> bool {
 fn wanted(chosen: &[Option<Candidate>], node: NodeId, port: usize) -> Layout {
     let candidate = chosen.get(node.index()).and_then(Option::as_ref);
     candidate.and_then(|candidate| candidate.inputs.get(port)).copied().unwrap_or_default()
+}
+
+/// A layer that gains nothing by blocks, and for which more elements must be reordered on blocks than without them, stays
+/// plain: such as one of many that read one value on blocks beside a plain value of their own.
+fn drop_losing_followers(model: &Model, inference: &Inference, chosen: &mut [Option<Candidate>]) {
+    let mut readers: HashMap<Source, Vec<(NodeId, usize)>> = HashMap::new();
+    for (id, node) in model.iter() {
+        for (port, source) in node.inputs.iter().enumerate() {
+            readers.entry(*source).or_default().push((id, port));
+        }
+    }
+    let elements = |source: Source| nominal_elements(&inference.get(source).shape);
+    for (index, node) in model.nodes.iter().enumerate().rev() {
+        let id = NodeId(index as u32);
+        if !chosen[index].as_ref().is_some_and(|found| found.gain <= 0.0 && found.output == Layout::Blocked) {
+            continue;
+        }
+        let is_read_as = |source: Source, layout: Layout| {
+            let mut others = readers.get(&source).into_iter().flatten().filter(|(reader, _)| *reader != id);
+            others.any(|(reader, port)| wanted(chosen, *reader, *port) == layout)
+        };
+        let (mut on_blocks, mut plain) = (0.0, 0.0);
+        for (port, source) in node.inputs.iter().enumerate() {
+            if wanted(chosen, id, port) == Layout::Plain || node.inputs[..port].contains(source) {
+                continue;
+            }
+            if !is_blocked(chosen, *source) && !is_read_as(*source, Layout::Blocked) {
+                on_blocks += elements(*source);
+            } else if is_blocked(chosen, *source) && !is_read_as(*source, Layout::Plain) {
+                plain += elements(*source);
+            }
+        }
+        if on_blocks == 0.0 {
+            continue;
+        }
+        for port in 0..node.outputs.len() {
+            let output = Source { node: id, port: port as u32 };
+            on_blocks += if is_read_as(output, Layout::Plain) { elements(output) } else { 0.0 };
+            plain += if is_read_as(output, Layout::Blocked) { elements(output) } else { 0.0 };
+        }
+        if plain < on_blocks {
+            chosen[index] = None;
+        }
+    }
 }
 
 /// Connected layers are one region; a region whose reorders cost more than it gains stays plain.

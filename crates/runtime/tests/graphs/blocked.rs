@@ -292,6 +292,35 @@ fn a_region_that_loses_stays_plain() {
     assert_eq!(entries.len(), 1);
 }
 
+/// Shifted copies of one map that are multiplied with another one, as correlations of two images do it: the map is
+/// reordered once, rather than each of the copies and each of the products.
+#[test]
+fn many_readers_beside_plain_values() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "1,3,32,32");
+    let other = text.parameter("f32", "1,32,40,40");
+    let stem = text.convolution(x, &[32, 3, 3, 3], PLANE);
+    let map = text.convolution(stem, &[32, 32, 3, 3], PLANE);
+    let map = text.unary("ReLU", map);
+    let mut products = Vec::new();
+    for shift in 0..9i64 {
+        let parts = [[0, shift, shift / 2], [1, shift + 32, shift / 2 + 32], [1, 1, 1], [0, 2, 3]];
+        let parts = parts.map(|part| text.integers(&part));
+        let shifted = text.layer("Slice", "", &[other, parts[0], parts[1], parts[2], parts[3]], "FP32");
+        let product = text.binary("Multiply", map, shifted);
+        let axes = text.integers(&[1]);
+        products.push(text.layer("ReduceMean", "keep_dims=\"true\"", &[product, axes], "FP32"));
+    }
+    let end = text.layer("Concat", "axis=\"1\"", &products, "FP32");
+    text.layer("Result", "", &[end], "");
+    let inputs = [image(&[1, 3, 32, 32]), image(&[1, 32, 40, 40])];
+    let (expected, _) = text.run(&inputs, true);
+    let (actual, entries) = text.run(&inputs, false);
+    compare(&expected, &actual, "a correlation");
+    assert_eq!(entries.iter().filter(|entry| entry.type_name == "Reorder").count(), 1);
+    assert!(entries.iter().all(|entry| entry.is_kernel));
+}
+
 /// The blocks of networks for faces and hands: few channels, slopes behind sums, channels added to a shortcut, and planes
 /// padded on one side only.
 #[test]
