@@ -387,6 +387,12 @@ pub fn integers_of_view(view: ovir_tensor::TensorView<'_>) -> Option<SmallVec<[i
     read!(I64 => i64, I32 => i32, I16 => i16, I8 => i8, U64 => u64, U32 => u32, U16 => u16, U8 => u8, Boolean => u8)
 }
 
+/// The integers of the input that is `at` in a list of those behind input 0.
+pub(crate) fn integers_at(parameters: &[ovir_tensor::TensorView<'_>], at: usize) -> OpResult<SmallVec<[i64; 8]>> {
+    let read = parameters.get(at).copied().and_then(integers_of_view);
+    read.ok_or_else(|| OpError::value(Blame::Input(at + 1), "must hold integers that i64 holds"))
+}
+
 /// The numbers that an integer type can hold, as far as i64 can.
 pub(crate) fn integer_range(element_type: ElementType) -> (i64, i64) {
     match element_type {

@@ -810,6 +810,77 @@ fn movements() {
 }
 
 #[test]
+fn slices() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::I64, ElementType::F16, ElementType::U8];
+    many(47, 80, |random, round| {
+        let rank = random.between(1, 5);
+        let shape = random.shape(rank);
+        let element_type = TYPES[random.between(0, 3)];
+        let data = random.tensor(element_type, &shape);
+        let count = random.between(1, rank);
+        let mut bounds = |low: i64, high: i64| -> Vec<i64> {
+            (0..count).map(|_| low + random.between(0, (high - low) as usize) as i64).collect()
+        };
+        let (start, stop) = (bounds(-9, 12), bounds(-9, 40));
+        let steps: Vec<i64> = bounds(0, 7).into_iter().map(|step| [1, 1, 1, 2, 3, -1, -2, 1][step as usize]).collect();
+        let mask: Vec<String> = bounds(0, 1).iter().map(i64::to_string).collect();
+        let tensor = |values: &[i64]| Tensor::from_slice(values, [values.len()]).unwrap();
+        let parts = [tensor(&start), tensor(&stop), tensor(&steps)];
+        let is_slice = round % 2 == 0;
+        let case = if is_slice {
+            Case::new("opset8", "Slice")
+        } else {
+            // New axes and axes of one element only now and then, since the latter may lie outside.
+            let given = |now: bool| if now { mask.join(",") } else { "0".to_string() };
+            Case::new("opset1", "StridedSlice")
+                .attribute("begin_mask", given(round % 3 == 0))
+                .attribute("end_mask", given(round % 5 == 0))
+                .attribute("new_axis_mask", given(round % 7 == 0))
+                .attribute("shrink_axis_mask", given(round % 9 == 0))
+        };
+        let is_constant = round % 4 < 2;
+        let case = parts.into_iter().fold(case.input(data), |case, part| match is_constant {
+            true => case.constant(part),
+            false => case.input(part),
+        });
+        let axes: Vec<i64> =
+            (0..count as i64).map(|axis| if axis % 2 == 0 { axis } else { axis - rank as i64 }).collect();
+        if is_slice && round % 8 != 0 { case.integers(&axes) } else { case }
+    });
+}
+
+#[test]
+fn repeated_elements() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::I64, ElementType::F16, ElementType::Boolean];
+    many(48, 60, |random, round| {
+        let rank = random.between(1, 4);
+        let target = random.shape(rank);
+        let shape = thinned(random, &target);
+        let element_type = TYPES[random.between(0, 3)];
+        let data = random.tensor(element_type, &shape);
+        let sizes: Vec<i64> = target.iter().map(|size| *size as i64).collect();
+        let repeats: Vec<i64> = (0..random.between(1, rank + 1)).map(|_| random.between(0, 3) as i64).collect();
+        let tensor = |values: &[i64]| Tensor::from_slice(values, [values.len()]).unwrap();
+        let is_constant = round % 4 < 2;
+        let add = |case: Case, values: &[i64]| match is_constant {
+            true => case.integers(values),
+            false => case.input(tensor(values)),
+        };
+        match round % 6 {
+            0 | 3 => add(Case::new("opset1", "Tile").input(data), &repeats),
+            1 => add(Case::new("opset3", "Broadcast").attribute("mode", "numpy").input(data), &sizes),
+            2 => add(Case::new("opset3", "Broadcast").attribute("mode", "bidirectional").input(data), &sizes),
+            _ => {
+                let mut all = vec![2];
+                all.extend(&sizes);
+                let axes: Vec<i64> = (1 + rank - shape.len()..=rank).map(|axis| axis as i64).collect();
+                add(Case::new("opset3", "Broadcast").attribute("mode", "explicit").input(data), &all).integers(&axes)
+            }
+        }
+    });
+}
+
+#[test]
 fn pads() {
     many(21, 48, |random, round| {
         let rank = random.between(1, 4);

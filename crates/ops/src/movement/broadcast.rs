@@ -14,11 +14,11 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, SmallVec, Value};
+use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, SmallVec, TensorView, Value};
 
 use crate::common::broadcast::numpy_mismatch;
 use crate::common::movement::{Strided, View, evaluate_view, exact_shape, propagate_view};
-use crate::infer::normalize_axis;
+use crate::infer::{integers_at, normalize_axis};
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -101,21 +101,9 @@ impl Operation for Broadcast {
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        let input = context.input(0)?.shape();
-        let data = PartialShape::from(input);
-        let target = PartialShape::from_dims(dims_of(context.integers(1)?.into_iter().map(Value::known))?);
-        let mapping = match self.attributes.mode {
-            BroadcastMode::Explicit => Some(context.integers(2)?),
-            _ => None,
-        };
-        let shape = match self.attributes.mode {
-            BroadcastMode::Bidirectional => {
-                data.broadcast(&target).map_err(|(i, j)| numpy_mismatch(&data, &target, i, j, (0, 1)))?
-            }
-            _ => self.one_way(&data, &target, mapping.as_deref())?,
-        };
-        let shape = exact_shape(&shape)?;
-        evaluate_view(context, 0, &self.view(input, shape, mapping.as_deref())?)
+        let mapping = if self.is_explicit() { Some(context.integers(2)?) } else { None };
+        let view = self.broadcast(context.input(0)?.shape(), context.integers(1)?, mapping.as_deref())?;
+        evaluate_view(context, 0, &view)
     }
 
     fn attributes(&self) -> Vec<(&'static str, String)> {
@@ -124,6 +112,28 @@ impl Operation for Broadcast {
 }
 
 impl Broadcast {
+    /// The output as its elements lie in data of shape `input`. `parameters` are the target shape and, where
+    /// [`Broadcast::is_explicit`], the axes.
+    ///
+    /// # Errors
+    /// Parameters that are no integers, or that do not fit the data.
+    pub fn view_of(&self, input: &Shape, parameters: &[TensorView<'_>]) -> OpResult<View> {
+        let mapping = if self.is_explicit() { Some(integers_at(parameters, 1)?) } else { None };
+        self.broadcast(input, integers_at(parameters, 0)?, mapping.as_deref())
+    }
+
+    fn broadcast(&self, input: &Shape, target: SmallVec<[i64; 8]>, mapping: Option<&[i64]>) -> OpResult<View> {
+        let data = PartialShape::from(input);
+        let target = PartialShape::from_dims(dims_of(target.into_iter().map(Value::known))?);
+        let shape = match self.attributes.mode {
+            BroadcastMode::Bidirectional => {
+                data.broadcast(&target).map_err(|(i, j)| numpy_mismatch(&data, &target, i, j, (0, 1)))?
+            }
+            _ => self.one_way(&data, &target, mapping)?,
+        };
+        self.view(input, exact_shape(&shape)?, mapping)
+    }
+
     /// The output shape where the data is broadcast to the target, not the other way round.
     fn one_way(&self, data: &PartialShape, target: &PartialShape, mapping: Option<&[i64]>) -> OpResult<PartialShape> {
         let (Some(from), Some(to)) = (data.dims(), target.dims()) else { return Ok(target.clone()) };

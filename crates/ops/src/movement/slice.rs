@@ -56,6 +56,18 @@ impl Operation for Slice {
     }
 }
 
+impl Slice {
+    /// The output as its elements lie in data of shape `input`. `parameters` are start, stop, step and, perhaps, axes.
+    ///
+    /// # Errors
+    /// Parameters that are no integers, or that do not fit each other or the data.
+    pub fn view(&self, input: &Shape, parameters: &[TensorView<'_>]) -> OpResult<View> {
+        let parameters = Parameters::of_views(parameters)
+            .ok_or_else(|| OpError::value(Blame::Node, "start, stop, step and axes must be integers of i64"))?;
+        parameters.view(input, 1)
+    }
+}
+
 fn build(_context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
     Arc::new(Slice)
 }

@@ -19,10 +19,11 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, SmallVec, Value};
+use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, SmallVec, TensorView, Value};
 
 use crate::common::movement::{Strided, View, evaluate_view, propagate_view};
 use crate::common::slicing::{select, slice_dim};
+use crate::infer::integers_at;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -75,10 +76,7 @@ impl Operation for StridedSlice {
     }
 
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
-        let parameters = Parameters::read(context)?;
-        let input = context.input(0)?.shape();
-        let view = view(&self.steps(&parameters, input.rank())?, input)?;
-        let view = view.ok_or_else(|| OpError::value(Blame::Node, "the slices are not known"))?;
+        let view = self.view_of(context.input(0)?.shape(), Parameters::read(context)?)?;
         evaluate_view(context, 0, &view)
     }
 
@@ -119,26 +117,42 @@ impl Parameters {
     }
 
     fn read(context: &EvaluateContext<'_>) -> OpResult<Parameters> {
-        let values = |port: usize| -> OpResult<SmallVec<[Value; 8]>> {
-            Ok(context.integers(port)?.into_iter().map(Value::known).collect())
-        };
-        let begin = values(1)?;
-        let end = values(2)?;
-        let stride = match context.input_count() > 3 {
-            true => values(3)?,
-            false => SmallVec::from_elem(Value::known(1), begin.len()),
-        };
+        let stride = if context.input_count() > 3 { Some(context.integers(3)?) } else { None };
+        Self::of_integers(context.integers(1)?, context.integers(2)?, stride)
+    }
+
+    fn of_integers(
+        begin: SmallVec<[i64; 8]>,
+        end: SmallVec<[i64; 8]>,
+        stride: Option<SmallVec<[i64; 8]>>,
+    ) -> OpResult<Parameters> {
+        let stride = stride.unwrap_or_else(|| SmallVec::from_elem(1, begin.len()));
         for (port, length) in [(2, end.len()), (3, stride.len())] {
             if length != begin.len() {
                 let message = format!("{length} elements are here and {} in begin; they must be equal", begin.len());
                 return Err(OpError::shape(Blame::Input(port), message));
             }
         }
-        Ok(Parameters { begin, end, stride })
+        let known = |values: SmallVec<[i64; 8]>| values.into_iter().map(Value::known).collect();
+        Ok(Parameters { begin: known(begin), end: known(end), stride: known(stride) })
     }
 }
 
 impl StridedSlice {
+    /// The output as its elements lie in data of shape `input`. `parameters` are begin, end and, perhaps, strides.
+    ///
+    /// # Errors
+    /// Parameters that are no integers, or that do not fit each other or the data.
+    pub fn view(&self, input: &Shape, parameters: &[TensorView<'_>]) -> OpResult<View> {
+        let stride = if parameters.len() > 2 { Some(integers_at(parameters, 2)?) } else { None };
+        self.view_of(input, Parameters::of_integers(integers_at(parameters, 0)?, integers_at(parameters, 1)?, stride)?)
+    }
+
+    fn view_of(&self, input: &Shape, parameters: Parameters) -> OpResult<View> {
+        let view = view(&self.steps(&parameters, input.rank())?, input)?;
+        view.ok_or_else(|| OpError::value(Blame::Node, "the slices are not known"))
+    }
+
     fn output_shape(&self, context: &InferContext<'_>) -> OpResult<PartialShape> {
         let mut count = Dim::DYNAMIC;
         for port in 1..context.input_count() {

@@ -13,9 +13,10 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, SmallVec, Value};
+use ovir_tensor::{Dim, ElementClass, PartialShape, Shape, SmallVec, TensorView, Value};
 
 use crate::common::movement::{Strided, View, evaluate_view, propagate_view};
+use crate::infer::integers_at;
 use crate::{
     Blame, BuildContext, Category, EvaluateContext, InferContext, OpDef, OpError, OpResult, OpVersion, Operation,
 };
@@ -68,6 +69,16 @@ impl Operation for Tile {
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let view = view(context.input(0)?.shape(), &context.integers(1)?)?;
         evaluate_view(context, 0, &view)
+    }
+}
+
+impl Tile {
+    /// The output as its elements lie in data of shape `input`. `parameters` are the repeats.
+    ///
+    /// # Errors
+    /// Repeats that are no integers, or negative.
+    pub fn view(&self, input: &Shape, parameters: &[TensorView<'_>]) -> OpResult<View> {
+        view(input, &integers_at(parameters, 0)?)
     }
 }
 

@@ -1,20 +1,26 @@
-//! Movements of elements: Transpose, Concat, Split, VariadicSplit, Gather, Pad, DepthToSpace, SpaceToDepth,
-//! ShuffleChannels, ReorgYolo and Einsum that transposes, for every type whose elements have bytes of their own.
+//! Movements of elements: Transpose, Slice, StridedSlice, Broadcast, Tile, Concat, Split, VariadicSplit, Gather, Pad,
+//! DepthToSpace, SpaceToDepth, ShuffleChannels, ReorgYolo and Einsum that transposes, for every type whose elements have bytes
+//! of their own.
 
 use std::sync::Arc;
 
 use ovir_kernels::movement::{self as kernels, Index, StridedCopy, concat_part, first_outside, gather, split_part};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
+use ovir_ops::common::movement::View;
 use ovir_ops::detection::reorg_yolo::ReorgYolo;
 use ovir_ops::matrix::einsum::Einsum;
 use ovir_ops::movement::{
+    broadcast::Broadcast,
     concat::Concat,
     depth_to_space::DepthToSpace,
     gather::{Gather, GatherGeometry, out_of_range},
     pad::{Pad, PadMode},
     shuffle_channels::ShuffleChannels,
+    slice::Slice,
     space_to_depth::SpaceToDepth,
     split::Split,
+    strided_slice::StridedSlice,
+    tile::Tile,
     transpose::Transpose,
     variadic_split::VariadicSplit,
 };
@@ -33,6 +39,12 @@ struct TransposeKernel {
 
 /// DepthToSpace, SpaceToDepth, ReorgYolo and ShuffleChannels.
 struct ViewKernel {
+    operation: Arc<dyn Operation>,
+    width: usize,
+}
+
+/// Slice, StridedSlice, Broadcast and Tile, whose bounds, shapes and repeats are read when they run.
+struct GivenViewKernel {
     operation: Arc<dyn Operation>,
     width: usize,
 }
@@ -78,6 +90,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         Box::new(TransposeKernel { order, width })
     } else if is_view(operation) {
         Box::new(ViewKernel { operation: Arc::clone(&context.node.operation), width })
+    } else if takes_view(operation) {
+        Box::new(GivenViewKernel { operation: Arc::clone(&context.node.operation), width })
     } else if let Some(concat) = operation.downcast_ref::<Concat>() {
         let same = context.inputs.iter().all(|facts| facts.element_type == element_type);
         same.then_some(())?;
@@ -116,6 +130,26 @@ fn is_view(operation: &dyn Operation) -> bool {
         || operation.downcast_ref::<ShuffleChannels>().is_some()
 }
 
+fn takes_view(operation: &dyn Operation) -> bool {
+    operation.downcast_ref::<Slice>().is_some()
+        || operation.downcast_ref::<StridedSlice>().is_some()
+        || operation.downcast_ref::<Broadcast>().is_some()
+        || operation.downcast_ref::<Tile>().is_some()
+}
+
+/// The output of a layer that [`takes_view`], as its elements lie in the data.
+fn given_view(operation: &dyn Operation, data: &Shape, parameters: &[TensorView<'_>]) -> OpResult<View> {
+    if let Some(found) = operation.downcast_ref::<Slice>() {
+        found.view(data, parameters)
+    } else if let Some(found) = operation.downcast_ref::<StridedSlice>() {
+        found.view(data, parameters)
+    } else if let Some(found) = operation.downcast_ref::<Broadcast>() {
+        found.view_of(data, parameters)
+    } else {
+        operation.downcast_ref::<Tile>().ok_or_else(misfit)?.view(data, parameters)
+    }
+}
+
 fn output_nanoseconds(shapes: &StepShapes<'_>, width: usize) -> u64 {
     let elements: usize = shapes.outputs.iter().map(|s| s.elements()).sum();
     nanoseconds_for_bytes(elements.saturating_mul(2 * width))
@@ -144,14 +178,7 @@ impl ViewKernel {
             let group = usize::try_from(found.attributes.group).ok()?;
             data[axis].is_multiple_of(group).then(|| found.view(data, axis))?
         };
-        let mut axes: SmallVec<[(usize, isize, isize); 16]> = SmallVec::new();
-        let mut stride = 1isize;
-        for (size, step) in view.walk.iter().zip(&view.from.strides).rev() {
-            axes.push((*size, *step, stride));
-            stride = stride.checked_mul(isize::try_from(*size).ok()?)?;
-        }
-        axes.reverse();
-        StridedCopy::new(&axes, view.from.offset, 0, data.elements(), output.elements()).ok()
+        StridedCopy::gather_strided(&view.walk, &view.from.strides, view.from.offset, data.elements()).ok()
     }
 }
 
@@ -168,6 +195,31 @@ impl Kernel for ViewKernel {
         let ([data], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
         let copy = self.copy(data.shape(), output.shape()).ok_or_else(misfit)?;
         copy.run(self.width, data.bytes(), output.bytes_mut()).map_err(kernel_error)
+    }
+}
+
+impl Kernel for GivenViewKernel {
+    fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
+        true
+    }
+
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.inputs.len() > 1 && shapes.outputs.len() == 1
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        output_nanoseconds(shapes, self.width)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data, parameters @ ..], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let view = given_view(&*self.operation, data.shape(), parameters)?;
+        if view.shape != *output.shape() {
+            return Err(misfit());
+        }
+        let copy =
+            StridedCopy::gather_strided(&view.walk, &view.from.strides, view.from.offset, data.shape().elements());
+        copy.and_then(|copy| copy.run(self.width, data.bytes(), output.bytes_mut())).map_err(kernel_error)
     }
 }
 
