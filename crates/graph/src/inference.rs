@@ -418,7 +418,7 @@ fn empty_tensors(outputs: &[ValueFacts]) -> Option<SmallVec<[Tensor; 2]>> {
 }
 
 /// The tensor of a known value, made from its bounds if need be.
-fn known_tensor(facts: &ValueFacts) -> Option<Tensor> {
+pub fn known_tensor(facts: &ValueFacts) -> Option<Tensor> {
     match (&facts.constant, &facts.bounds) {
         (Some(tensor), _) => tensor.aligned().ok(),
         (None, Some(bounds)) => tensor_of_bounds(facts.element_type, bounds),

@@ -17,7 +17,7 @@ mod values;
 
 pub use blockers::{Blocker, Effect, HardCoded, blockers};
 pub use build::{BuildOptions, Built, build};
-pub use inference::{Given, Inference, Reuse, body_facts, infer_layer, infer_model, infer_model_into};
+pub use inference::{Given, Inference, Reuse, body_facts, infer_layer, infer_model, infer_model_into, known_tensor};
 pub use locate::diagnose;
 pub use model::{DeclaredPort, Location, Model, Node, NodeId, Output, PortLocation, Preprocessing, Source, Unresolved};
 pub use order::topological;

@@ -44,6 +44,35 @@ fn shapes_follow_values_that_change() {
     assert_eq!(infer(&mut request, &[data(&[0.0, 1.0]), target([1, 1])]).unwrap().shape()[..], [1, 1]);
 }
 
+/// Positions that are resized to the size of the image, which is known though the number of images is not: what is left of
+/// it when the model runs is the sum.
+#[test]
+fn what_follows_from_known_sizes_is_computed_once() {
+    for declared in ["2,3,6,10", "?,3,6,10"] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", declared);
+        let table = text.floats(&[1, 3, 4, 4], |i| (i * 7 % 11) as f32 - 5.0);
+        let shape = text.layer("ShapeOf", "output_type=\"i64\"", &[x], "I64");
+        let (places, axis) = (text.integers(&[2, 3]), text.constant("i64", &[], &0i64.to_le_bytes()));
+        let sizes = text.layer("Gather", "batch_dims=\"0\"", &[shape, places, axis], "I64");
+        let two = text.integers(&[2]);
+        let halves = text.layer("Divide", "auto_broadcast=\"numpy\"", &[sizes, two], "I64");
+        let sizes = text.layer("Multiply", "auto_broadcast=\"numpy\"", &[halves, two], "I64");
+        let (scales, axes) = (text.floats(&[2], |_| 1.0), text.integers(&[2, 3]));
+        let mode = "mode=\"cubic\" shape_calculation_mode=\"sizes\" nearest_mode=\"floor\" cube_coeff=\"-0.75\"";
+        let resized = text.layer("Interpolate", mode, &[table, sizes, scales, axes], "FP32");
+        let end = text.layer("Add", "auto_broadcast=\"numpy\"", &[x, resized], "FP32");
+        text.layer("Result", "", &[end], "");
+        let data: Vec<f32> = (0..360).map(|i| i as f32 / 100.0).collect();
+        let inputs = [Tensor::from_slice(&data, [2, 3, 6, 10]).unwrap()];
+        let expected = text.unoptimised(&inputs);
+        let (actual, entries) = text.run(&inputs, false);
+        super::text::compare(&expected, &actual, declared);
+        let kinds: Vec<&str> = entries.iter().map(|entry| &*entry.type_name).collect();
+        assert_eq!(kinds, ["Add"], "{declared}");
+    }
+}
+
 #[test]
 fn lengths_follow_values_that_change() {
     let mut text = Text::default();
