@@ -5,6 +5,7 @@
 //! [`panel_width`] columns. Constant operands are packed into that form once; others are packed panel by panel into a
 //! buffer on the stack while they are used.
 
+mod batch;
 mod block;
 mod compressed;
 mod integers;
@@ -12,6 +13,7 @@ mod micro;
 mod packed;
 mod small;
 
+pub use batch::{matmul_packed_b, matmul_packed_b_scratch_len};
 pub(crate) use block::{Block, Left, PanelSource, Unpacked, plan_tasks};
 pub use compressed::{Codes, CompressedB, CompressedMatrix};
 pub use integers::matmul_i32;

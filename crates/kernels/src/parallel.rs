@@ -7,6 +7,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 #[cfg(feature = "threads")]
 use crate::team::{Place, place};
@@ -70,6 +71,26 @@ pub fn parallel_for(count: usize, grain: usize, work_nanoseconds: u64, body: imp
     for chunk in 0..chunks {
         run(chunk);
     }
+}
+
+/// As [`parallel_for`], for a body that may fail: all chunks run, and one of the failures is told.
+///
+/// # Errors
+/// What `body` failed with, if it did.
+pub(crate) fn try_parallel_for<E: Send + Sync>(
+    count: usize,
+    grain: usize,
+    work_nanoseconds: u64,
+    body: impl Fn(Range<usize>) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let failed = OnceLock::new();
+    parallel_for(count, grain, work_nanoseconds, |range| {
+        if let Err(error) = body(range) {
+            // Another one was told already.
+            let _ = failed.set(error);
+        }
+    });
+    failed.into_inner().map_or(Ok(()), Err)
 }
 
 /// Calls `body(index, chunk)` for each `chunk_len`-long piece of `data` (the last may be shorter), in parallel where
@@ -258,6 +279,14 @@ mod tests {
             });
             assert_eq!(seen, vec![1; count]);
         }
+    }
+
+    #[test]
+    fn failures_are_told() {
+        let run = |fails: usize| {
+            try_parallel_for(20, 3, u64::MAX, |range| if range.contains(&fails) { Err(range.start) } else { Ok(()) })
+        };
+        assert_eq!([run(7), run(20)], [Err(6), Ok(())]);
     }
 
     #[cfg(feature = "threads")]

@@ -5,14 +5,13 @@
 //! combines the gates in one pass. Directions, and groups of many sequences, are shared among threads.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use crate::epilogue::{Channelwise, Epilogue};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::gemm::{PackedB, Value, gemm_packed_b, gemm_packed_b_scratch_len};
 use crate::isa::Isa;
 use crate::math::{sigmoid, tanh};
-use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for, sharers};
+use crate::parallel::{SharedMut, nanoseconds_for_flops, sharers, try_parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// The kind of cell.
@@ -195,7 +194,6 @@ pub fn recurrent_sequences(
     let groups = Groups::new(batch, directions);
     let scratch_len = group_scratch_len(isa, groups.rows, cell);
     let [y, h, c, rest] = [y, h, c, rest].map(SharedMut::new);
-    let failed = OnceLock::new();
     let run = |unit: usize| {
         let (direction, group) = (unit / groups.count, unit % groups.count);
         let sequences = group * groups.rows..batch.min((group + 1) * groups.rows);
@@ -218,19 +216,14 @@ pub fn recurrent_sequences(
             // SAFETY: as above.
             scratch: unsafe { rest.slice(unit * scratch_len..(unit + 1) * scratch_len) },
         };
-        if let Err(error) = call.run() {
-            // Whichever comes first tells as much as the others.
-            let _ = failed.set(error);
-        }
+        call.run()
     };
     let step = nanoseconds_for_flops(2 * (groups.rows * hidden * rows) as u64);
     if groups.units() < sharers() && step >= LONG_STEP_NANOSECONDS {
-        (0..groups.units()).for_each(run);
-    } else {
-        let work = step.saturating_mul((groups.units() * steps) as u64);
-        parallel_for(groups.units(), 1, work, |units| units.for_each(&run));
+        return (0..groups.units()).try_for_each(run);
     }
-    failed.into_inner().map_or(Ok(()), Err)
+    let work = step.saturating_mul((groups.units() * steps) as u64);
+    try_parallel_for(groups.units(), 1, work, |mut units| units.try_for_each(&run))
 }
 
 /// Sequences of one direction that go through their steps together.
@@ -404,7 +397,7 @@ fn mix<S: Simd>(s: S, update: S::F, candidate: S::F, state: S::F) -> S::F {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Random, assert_close};
+    use crate::testing::{Random, assert_close, in_pool};
 
     /// Hidden states of one direction, then its last states, by the definition.
     fn defined(
@@ -506,9 +499,8 @@ mod tests {
             if kind == CellKind::Lstm {
                 assert_close(&results[2], &c_last, 20, "c");
             }
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
             let bits = |values: &Vec<f32>| values.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
-            assert_eq!(pool.install(run).each_ref().map(bits), results.each_ref().map(bits), "bits of three threads");
+            assert_eq!(in_pool(3, run).each_ref().map(bits), results.each_ref().map(bits), "bits of three threads");
         }
     }
 

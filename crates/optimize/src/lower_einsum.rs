@@ -1,4 +1,5 @@
-//! Writes contractions of data with a constant as products of matrices, and those that sum nothing as products of elements.
+//! Writes contractions of data with a constant as products of matrices, each with the same one or with its own, and those that
+//! sum nothing as products of elements.
 //!
 //! Converters keep `tf.einsum` and `torch.einsum` of attention layers with their weights as Einsum. As a MatMul the constant
 //! is packed once, and the product takes the bias and the activation behind it.
@@ -35,6 +36,13 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
             }
             continue;
         }
+        if let Some(aligned) = batch(validated, &uses, node, einsum) {
+            if replace_batch(&mut changed, id, &aligned).is_some() {
+                trace.applied(node, || "becomes a batch of products with constants".to_owned());
+                has_changed = true;
+            }
+            continue;
+        }
         let product = match product(validated, &uses, node, einsum) {
             Ok(product) => product,
             Err(reason) => {
@@ -50,54 +58,105 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     (has_changed && changed.sort()).then_some(changed)
 }
 
-/// How an operand meets the axes of a product of elements.
+/// How an operand meets axes that are given.
 struct Aligned {
     source: Source,
-    /// The order of its axes, unless they stand in that of the output.
+    /// The order of its axes, unless they stand in that of the others.
     order: Option<Vec<i64>>,
-    /// The axes of the output that it lacks.
+    /// The axes that it lacks.
     missing: Vec<i64>,
+}
+
+impl Aligned {
+    /// An operand of f32 with its letters, all of which stand among the others.
+    fn new(validated: &Validated, source: Source, letters: &[u8], all: &[u8]) -> Option<Aligned> {
+        let is_f32 = validated.inference().get(source).element_type == ElementType::F32;
+        let places: Option<Vec<usize>> =
+            letters.iter().map(|letter| all.iter().position(|other| other == letter)).collect();
+        let places = places.filter(|_| is_f32)?;
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|axis| places[*axis]);
+        let order = (!order.is_sorted()).then(|| order.into_iter().map(|axis| axis as i64).collect());
+        let missing = (0..all.len()).filter(|place| !places.contains(place)).map(|place| place as i64).collect();
+        Some(Aligned { source, order, missing })
+    }
+
+    /// The operand with all axes.
+    fn add(&self, added: &mut Added, name: &str, input: usize) -> Option<Source> {
+        let mut source = self.source;
+        if let Some(order) = &self.order {
+            let order = added.integers(format!("{name}/order{input}"), order)?;
+            source = added.add(transpose(format!("{name}/turned{input}"), source, order));
+        }
+        if !self.missing.is_empty() {
+            let axes = added.integers(format!("{name}/axes{input}"), &self.missing)?;
+            let (unsqueeze, inputs) = (Arc::new(Unsqueeze), vec![source, axes]);
+            source = added.add(Node::new(format!("{name}/data{input}"), "Unsqueeze", VERSION, unsqueeze, inputs, 1));
+        }
+        Some(source)
+    }
 }
 
 /// The operands of a contraction that sums nothing, if a layer is one.
 fn elementwise(validated: &Validated, node: &Node, einsum: &Einsum) -> Option<[Aligned; 2]> {
     let ([first, second], [of_first, of_second]) = (&node.inputs[..], &einsum.inputs[..]) else { return None };
     let output = letters(&einsum.output)?;
-    let align = |source: Source, labels: &Subscript| {
-        let labels = letters(labels)?;
-        let is_f32 = validated.inference().get(source).element_type == ElementType::F32;
-        let places: Option<Vec<usize>> =
-            labels.iter().map(|letter| output.iter().position(|other| other == letter)).collect();
-        let places = places.filter(|_| is_f32)?;
-        let mut order: Vec<usize> = (0..places.len()).collect();
-        order.sort_by_key(|axis| places[*axis]);
-        let order = (!order.is_sorted()).then(|| order.into_iter().map(|axis| axis as i64).collect());
-        let missing = (0..output.len()).filter(|place| !places.contains(place)).map(|place| place as i64).collect();
-        Some(Aligned { source, order, missing })
-    };
+    let align = |source: Source, labels: &Subscript| Aligned::new(validated, source, &letters(labels)?, &output);
     Some([align(*first, of_first)?, align(*second, of_second)?])
 }
 
 /// Puts a product of elements in the place of a layer; `None` if it cannot be written.
 fn replace_elementwise(changed: &mut Model, id: NodeId, aligned: &[Aligned; 2]) -> Option<()> {
-    let old = changed.nodes[id.index()].clone();
-    let name = &old.friendly_name;
+    let name = changed.nodes[id.index()].friendly_name.clone();
     let mut added = Added::new(changed);
-    let mut inputs = Vec::new();
-    for (input, operand) in aligned.iter().enumerate() {
-        let mut source = operand.source;
-        if let Some(order) = &operand.order {
-            let order = added.integers(format!("{name}/order{input}"), order)?;
-            source = added.add(transpose(format!("{name}/turned{input}"), source, order));
-        }
-        if !operand.missing.is_empty() {
-            let axes = added.integers(format!("{name}/axes{input}"), &operand.missing)?;
-            let (unsqueeze, inputs) = (Arc::new(Unsqueeze), vec![source, axes]);
-            source = added.add(Node::new(format!("{name}/data{input}"), "Unsqueeze", VERSION, unsqueeze, inputs, 1));
-        }
-        inputs.push(source);
+    let inputs = vec![aligned[0].add(&mut added, &name, 0)?, aligned[1].add(&mut added, &name, 1)?];
+    added.put(changed, id, multiply(&name, inputs));
+    Some(())
+}
+
+/// The data and the constant of a contraction that is a batch of products, each with a matrix of its own, if a layer is one:
+/// experts that all see the same rows, or rows of their own.
+fn batch(validated: &Validated, uses: &Uses, node: &Node, einsum: &Einsum) -> Option<[Aligned; 2]> {
+    let ([first, second], [of_first, of_second]) = (&node.inputs[..], &einsum.inputs[..]) else { return None };
+    let ((data, of_data), (constant, of_constant)) = match [first, second].map(|source| uses.is_constant(source.node)) {
+        [false, true] => ((*first, of_first), (*second, of_second)),
+        [true, false] => ((*second, of_second), (*first, of_first)),
+        _ => return None,
+    };
+    let (of_data, of_constant, output) = (letters(of_data)?, letters(of_constant)?, letters(&einsum.output)?);
+    let [outer @ .., rows, columns] = &output[..] else { return None };
+    let (in_data, in_constant) = (|letter: &u8| of_data.contains(letter), |letter: &u8| of_constant.contains(letter));
+    let mut all_summed = of_data.iter().enumerate().filter(|(_, letter)| !output.contains(letter));
+    let (Some((place, summed)), None) = (all_summed.next(), all_summed.next()) else { return None };
+    let is_product = in_data(rows)
+        && !in_constant(rows)
+        && in_constant(columns)
+        && !in_data(columns)
+        && in_constant(summed)
+        && of_constant.iter().all(|letter| letter == summed || output.contains(letter))
+        && outer.iter().any(in_constant)
+        && outer.iter().all(|letter| in_data(letter) || in_constant(letter));
+    // A size of 1 is repeated, which a product does not do with what it sums over.
+    let inference = validated.inference();
+    let of_place = inference.get(data).shape.dims()?.get(place)?.get()?;
+    let in_matrix = of_constant.iter().position(|letter| letter == summed)?;
+    let is_same = inference.get(constant).shape.to_shape()?.get(in_matrix) == Some(&of_place);
+    if !is_product || !is_same {
+        return None;
     }
-    added.put(changed, id, multiply(name, inputs));
+    let all = |last: [u8; 2]| -> Vec<u8> { outer.iter().copied().chain(last).collect() };
+    let data = Aligned::new(validated, data, &of_data, &all([*rows, *summed]))?;
+    let constant = Aligned::new(validated, constant, &of_constant, &all([*summed, *columns]))?;
+    Some([data, constant])
+}
+
+/// Puts a batch of products in the place of a layer; `None` if it cannot be written.
+fn replace_batch(changed: &mut Model, id: NodeId, aligned: &[Aligned; 2]) -> Option<()> {
+    let name = changed.nodes[id.index()].friendly_name.clone();
+    let mut added = Added::new(changed);
+    let inputs = vec![aligned[0].add(&mut added, &name, 0)?, aligned[1].add(&mut added, &name, 1)?];
+    let attributes = MatMulAttributes { transpose_a: false, transpose_b: false };
+    added.put(changed, id, Node::new(name, "MatMul", VERSION, Arc::new(MatMul { attributes }), inputs, 1));
     Some(())
 }
 

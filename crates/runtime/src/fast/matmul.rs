@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ovir_kernels::epilogue::{Channelwise, Epilogue, Residual};
 use ovir_kernels::gemm::{
     CompressedB, CompressedMatrix, MatMulGeometry, PackedB, gemm_compressed_b, gemm_packed_b,
-    gemm_packed_b_scratch_len, matmul, matmul_scratch_len,
+    gemm_packed_b_scratch_len, matmul, matmul_packed_b, matmul_packed_b_scratch_len, matmul_scratch_len,
 };
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
@@ -48,6 +48,17 @@ enum Operand {
     Bf16(Arc<Bf16Weights>),
 }
 
+/// Products with constant right operands, several matrices of them.
+struct PackedProducts {
+    isa: Isa,
+    weights: Arc<Vec<PackedB>>,
+    /// The shape of the constant.
+    shape: Shape,
+    transpose_b: bool,
+    epilogue: EpilogueParts,
+    data_port: usize,
+}
+
 /// A product of two computed operands.
 struct Product {
     isa: Isa,
@@ -82,6 +93,16 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
             Operand::Dynamic(weights) => super::dynamic::product(weights, ports.0, epilogue),
             Operand::Bf16(weights) => super::bf16::product(weights, ports.0, epilogue),
         };
+        return Some(Claim { kernel, packed_inputs });
+    }
+    if has_rows
+        && let Some((weights, shape)) = constant_matrices(context, ports.1, &attributes)
+        && let Some(epilogue) = columns.and_then(|columns| parts.epilogue(context, columns))
+    {
+        let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[ports.1]);
+        packed_inputs.extend(parts.packed_ports(&epilogue));
+        let (transpose_b, data_port) = (attributes.transpose_b, ports.0);
+        let kernel = Box::new(PackedProducts { isa, weights, shape, transpose_b, epilogue, data_port });
         return Some(Claim { kernel, packed_inputs });
     }
     let epilogue = match columns {
@@ -149,6 +170,32 @@ fn constant_operand(
         PackedB::pack(isa::detect(), k, n, tensor.aligned().ok()?.slice::<f32>().ok()?, strides[0], strides[1]).ok()
     })?;
     Some((Operand::Plain(Weights::Wide(packed)), n))
+}
+
+/// A constant right operand of several matrices, each packed, and its shape. Those that are stored in few bits stay so, and
+/// those whose data are rounded have no such form.
+fn constant_matrices(
+    context: &mut ClaimContext<'_>,
+    port: usize,
+    attributes: &MatMulAttributes,
+) -> Option<(Arc<Vec<PackedB>>, Shape)> {
+    let shape = context.inputs.get(port)?.shape.to_shape()?;
+    let [batch @ .., rows, columns] = &shape[..] else { return None };
+    let (k, n) = if attributes.transpose_b { (*columns, *rows) } else { (*rows, *columns) };
+    let is_stored = (context.stored)(port).is_some_and(|stored| stored.is_large());
+    let several = batch.iter().any(|size| *size > 1) && shape.elements() > 0;
+    if !several || is_stored || attributes.transpose_a || context.precision != InferencePrecision::F32 {
+        return None;
+    }
+    let [row_stride, column_stride] = if attributes.transpose_b { [1, k] } else { [n, 1] };
+    let tensor = (context.constant)(port)?;
+    let key = context.key(port, &tensor);
+    let packed = context.packed.get(key, format!("matmuls {k}x{n} {}", attributes.transpose_b), || {
+        let tensor = tensor.aligned().ok()?;
+        let matrices = tensor.slice::<f32>().ok()?.chunks_exact(k * n);
+        matrices.map(|values| PackedB::pack(isa::detect(), k, n, values, row_stride, column_stride).ok()).collect()
+    })?;
+    Some((packed, shape))
 }
 
 /// A stored matrix of so many rows and columns, whose values lie so far apart along both, packed in the form of this name.
@@ -267,6 +314,53 @@ impl Kernel for PackedProduct {
     }
 }
 
+impl PackedProducts {
+    /// The geometry, in which the right operand's strides count matrices.
+    fn geometry(&self, data: &[usize], output: &[usize]) -> Option<MatMulGeometry> {
+        let mut geometry = geometry([false, self.transpose_b], data, &self.shape, output)?;
+        let matrix = geometry.k * geometry.n;
+        let fits = self.weights.iter().all(|packed| (packed.k(), packed.n()) == (geometry.k, geometry.n));
+        geometry.b_batch = geometry.b_batch.map(|stride| stride.checked_div(matrix).unwrap_or(0));
+        fits.then_some(geometry)
+    }
+
+    fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<MatMulGeometry> {
+        self.geometry(shapes.inputs.get(self.data_port)?, shapes.outputs.first()?)
+    }
+}
+
+impl Kernel for PackedProducts {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        self.of_shapes(shapes).is_some() && same_residual(&self.epilogue, shapes)
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        self.of_shapes(shapes).map_or(0, |geometry| 4 * matmul_packed_b_scratch_len(self.isa, &geometry))
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        self.of_shapes(shapes).map_or(0, |geometry| work_nanoseconds(&geometry))
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let residual = residual(&self.epilogue, &io)?;
+        let data = &io.inputs[self.data_port];
+        let [output] = io.outputs else { return Ok(()) };
+        let geometry = self.geometry(data.shape(), output.shape());
+        let geometry = geometry.ok_or_else(|| OpError::shape(Blame::Node, "the product has too many batch axes"))?;
+        let epilogue = as_epilogue(&self.epilogue, residual, geometry.n);
+        let (data, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        matmul_packed_b(self.isa, &geometry, data, &self.weights, target, &epilogue, scratch_f32(io.scratch))
+            .map_err(kernel_error)
+    }
+}
+
+/// What a batch of products takes on one thread.
+fn work_nanoseconds(geometry: &MatMulGeometry) -> u64 {
+    let batch: usize = geometry.batch.iter().product();
+    nanoseconds_for_flops(2 * batch as u64 * geometry.m as u64 * geometry.n as u64 * geometry.k as u64)
+}
+
 /// The geometry of a product of shapes, if it has at most four batch axes that matter.
 pub(super) fn geometry(
     [transpose_a, transpose_b]: [bool; 2],
@@ -326,10 +420,7 @@ impl Kernel for Product {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        self.of_shapes(shapes).map_or(0, |g| {
-            let batch: usize = g.batch.iter().product();
-            nanoseconds_for_flops(2 * batch as u64 * g.m as u64 * g.n as u64 * g.k as u64)
-        })
+        self.of_shapes(shapes).map_or(0, |geometry| work_nanoseconds(&geometry))
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {

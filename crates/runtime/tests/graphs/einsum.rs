@@ -54,10 +54,26 @@ fn contractions_with_constants_are_products() {
 }
 
 #[test]
+fn contractions_with_many_constants_are_batches_of_products() {
+    for (equation, data, constant, is_first) in [
+        ("btd,edf->betf", &[2, 7, 12][..], &[3, 12, 20][..], false),
+        ("betf,efd->betd", &[2, 3, 7, 20], &[3, 20, 12], false),
+        ("bij,bjk->bik", &[2, 3, 7], &[2, 7, 5], false),
+        ("gfe,tgf->gte", &[4, 8, 6], &[4, 8, 6], true),
+        ("tgf,gfe->gte", &[5, 4, 8], &[4, 8, 6], false),
+    ] {
+        let data = if is_first { &[5, 4, 8][..] } else { data };
+        let declared: Vec<String> = data.iter().map(usize::to_string).collect();
+        let kinds = ran(equation, &declared.join(","), data, constant, is_first);
+        assert!(kinds.iter().any(|kind| kind == "MatMul"), "{equation} {kinds:?}");
+        assert!(!kinds.iter().any(|kind| kind == "Einsum"), "{equation} {kinds:?}");
+    }
+}
+
+#[test]
 fn other_contractions_stay() {
     for (equation, data, constant) in [
-        ("bij,bjk->bik", &[2, 3, 7][..], &[2, 7, 5][..]),
-        ("bij,jk->bki", &[2, 3, 7], &[7, 5]),
+        ("bij,jk->bki", &[2, 3, 7][..], &[7, 5][..]),
         ("bij,jk->bi", &[2, 3, 7], &[7, 5]),
         ("bij,jk->bik", &[2, 3, 7], &[1, 5]),
         ("bii,ik->bk", &[2, 3, 3], &[3, 5]),
