@@ -27,6 +27,7 @@
 //! | [`deformable`] | convolution with bent windows |
 //! | [`position_sensitive`] | means of regions whose parts have channels of their own |
 //! | [`fourier`] | discrete Fourier transforms |
+//! | [`embedding`] | sums of rows of a table |
 //! | [`top_k`] | the best elements along an axis |
 //! | [`color`] | images of luma and chroma as red, green and blue |
 //! | [`movement`] | transposition, slices, tiles, concatenation, gathering and padding by byte width |
@@ -41,6 +42,7 @@ pub mod convolution;
 pub mod cumulative;
 pub mod deformable;
 pub mod elementwise;
+pub mod embedding;
 pub mod epilogue;
 pub mod error;
 pub mod fourier;
