@@ -28,6 +28,7 @@
 //! | [`position_sensitive`] | means of regions whose parts have channels of their own |
 //! | [`fourier`] | discrete Fourier transforms |
 //! | [`embedding`] | sums of rows of a table |
+//! | [`random`] | random numbers |
 //! | [`top_k`] | the best elements along an axis |
 //! | [`color`] | images of luma and chroma as red, green and blue |
 //! | [`movement`] | transposition, slices, tiles, concatenation, gathering and padding by byte width |
@@ -56,6 +57,7 @@ pub mod parallel;
 pub mod pooling;
 pub mod position_sensitive;
 pub mod quantized;
+pub mod random;
 pub mod recurrent;
 pub mod reduce;
 pub mod reduce_integers;

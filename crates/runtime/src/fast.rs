@@ -31,6 +31,7 @@ mod parts;
 mod pooling;
 mod position_sensitive;
 mod quantized;
+mod random;
 mod recode;
 mod recurrent;
 mod reduce;
@@ -253,6 +254,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     indexed::claim,
     convert::claim,
     embedding::claim,
+    random::claim,
     select::claim,
     attention::claim,
     rotary::claim,
