@@ -20,7 +20,7 @@
 //! | [`epilogue`] | bias, residual and activation fused into the two above |
 //! | [`unary`], [`elementwise`], [`chain`] | functions of one operand, of two with broadcasting, and chains of both |
 //! | [`map`], [`bits`] | conversions, functions of integers, functions of bits |
-//! | [`softmax`], [`reduce`], [`reduce_integers`], [`cumulative`], [`normalization`] | what runs along an axis |
+//! | [`softmax`], [`reduce`], [`reduce_integers`], [`cumulative`], [`normalization`], [`local_response`] | what runs along an axis |
 //! | [`pooling`], [`adaptive`], [`interpolate`], [`resample`] | windows, parts and resizing over plain planes |
 //! | [`attention`], [`recurrent`] | fused attention; LSTM and GRU sequences |
 //! | [`scatter`] | updates of elements, rows and blocks, in place or into a copy |
@@ -50,6 +50,7 @@ pub mod fourier;
 pub mod gemm;
 pub mod interpolate;
 pub mod isa;
+pub mod local_response;
 pub mod map;
 pub mod movement;
 pub mod normalization;

@@ -759,6 +759,22 @@ fn channel_normalisations() {
     });
 }
 
+#[test]
+fn local_responses_over_any_axes() {
+    many(31, 30, |random, round| {
+        let rank = random.between(1, 5);
+        let shape = random.shape(rank);
+        let axes = some_axes(random, rank);
+        Case::new("opset1", "LRN")
+            .attribute("alpha", 0.7)
+            .attribute("beta", [0.75, 1.0, 0.5][round % 3])
+            .attribute("bias", 1.0)
+            .attribute("size", random.between(1, 8))
+            .input(random.tensor(ElementType::F32, &shape))
+            .integers(&axes)
+    });
+}
+
 /// Rising numbers up to a limit.
 fn rising(random: &mut Random, count: usize, most: usize) -> Vec<i64> {
     let mut numbers: Vec<i64> = (0..count).map(|_| random.between(0, most) as i64).collect();
