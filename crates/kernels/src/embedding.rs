@@ -53,8 +53,8 @@ pub struct Embedding<'a, I> {
 }
 
 impl<I: Copy + Sync + Into<i64>> Embedding<'_, I> {
-    /// Writes a row of `output`, `[count, columns]`, for each bag of rows of `table`, `[rows, columns]`. Sums are made in f64
-    /// in the order of the positions, and rounded once.
+    /// Writes a row of `output`, `[count, columns]`, for each bag of rows of `table`, `[rows, columns]`. Sums are made in
+    /// f64 in the order of the positions, and rounded once.
     ///
     /// # Errors
     /// A slice does not fit, an index names no row, or the bags are not what [`Bags`] says of them.

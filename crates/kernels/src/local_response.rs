@@ -65,8 +65,8 @@ impl Boxes {
     }
 }
 
-/// Writes `x / (bias + scale * sum of squares in the box around x)^beta` for each element of `input`. A sum over a box is one
-/// along each axis after the other, the innermost first; nothing lies beyond the borders of the tensor.
+/// Writes `x / (bias + scale * sum of squares in the box around x)^beta` for each element of `input`. A sum over a box is
+/// one along each axis after the other, the innermost first; nothing lies beyond the borders of the tensor.
 ///
 /// # Errors
 /// A slice does not fit the tensor, or scratch is too short.

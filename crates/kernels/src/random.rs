@@ -163,7 +163,7 @@ impl Uniform for i64 {
 #[inline(always)]
 fn high_product(a: u64, b: u64) -> u64 {
     let ([a_low, a_high], [b_low, b_high]) = ([a & LOW, a >> 32], [b & LOW, b >> 32]);
-    let middle = a_high * b_low + (a_low * b_low >> 32);
+    let middle = a_high * b_low + ((a_low * b_low) >> 32);
     let other = a_low * b_high + (middle & LOW);
     a_high * b_high + (middle >> 32) + (other >> 32)
 }
@@ -220,7 +220,7 @@ mod tests {
         for count in [0, 1, 2, 3, 4, 5, 127, 128, 129, 255, 257, 1000, 40_001] {
             let near = random.between(0, 300) as u64;
             for (counter, position) in [(0, 0), (7, near), (7, near.wrapping_neg()), (u64::MAX, u64::MAX - 20)] {
-                let from = Philox { key: random.next() << 20 ^ random.next(), counter, position };
+                let from = Philox { key: (random.next() << 20) ^ random.next(), counter, position };
                 let numbers = stream(from, 2 * count + 4);
                 let expected: Vec<T> = (0..count).map(|index| expected(&numbers, index)).collect();
                 for isa in Isa::available() {
@@ -287,7 +287,7 @@ mod tests {
         let divisors: Vec<u64> = (1..60).flat_map(numbers).filter(|divisor| *divisor != 0).collect();
         for x in (0..300).flat_map(numbers) {
             for divisor in &divisors {
-                assert_eq!(high_product(x, *divisor), (u128::from(x) * u128::from(*divisor) >> 64) as u64);
+                assert_eq!(high_product(x, *divisor), ((u128::from(x) * u128::from(*divisor)) >> 64) as u64);
                 let mut rest = [0i64];
                 i64::convert(i64::range(0, *divisor as i64), &[[x, 0]], &mut rest);
                 assert_eq!(rest[0] as u64, x % divisor, "{x} % {divisor}");

@@ -145,6 +145,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn div_by_one_to_two(self, a: Self::F, b: Self::F) -> Self::F {
         self.div(a, b)
     }
+    /// `1 / a`, of which the relative error is at most `1.5 / 4096`; of zero it is infinite.
+    #[inline(always)]
+    fn inverse_estimate(self, a: Self::F) -> Self::F {
+        self.div(self.splat(1.0), a)
+    }
     /// `a * b + c`, rounded once if [`Simd::FUSED`].
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a > b ? a : b`, thus `b` where either is NaN.

@@ -140,6 +140,7 @@ impl Simd for Avx2 {
         fma(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
         max(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
         min(a: __m256, b: __m256) -> __m256 { _mm256_min_ps(a, b) }
+        inverse_estimate(a: __m256) -> __m256 { _mm256_rcp_ps(a) }
         sqrt(a: __m256) -> __m256 { _mm256_sqrt_ps(a) }
         round(a: __m256) -> __m256 { _mm256_round_ps::<8>(a) }
         floor(a: __m256) -> __m256 { _mm256_round_ps::<9>(a) }

@@ -152,6 +152,7 @@ impl Simd for Avx512 {
         fma(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
         max(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
         min(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
+        inverse_estimate(a: __m512) -> __m512 { _mm512_rcp14_ps(a) }
         sqrt(a: __m512) -> __m512 { _mm512_sqrt_ps(a) }
         round(a: __m512) -> __m512 { _mm512_roundscale_ps::<8>(a) }
         floor(a: __m512) -> __m512 { _mm512_roundscale_ps::<9>(a) }
