@@ -218,8 +218,8 @@ impl Lines {
     }
 }
 
-/// Finds the nearest element of each of some points of an image at a time, where what lies outside is zero or the outermost
-/// element. The body gets the image, the first point and room for their values in a block.
+/// Finds the nearest element of each of some points of an image at a time, where what lies outside is zero or the
+/// outermost element. The body gets the image, the first point and room for their values in a block.
 fn each_tile_of_nearest(
     isa: Isa,
     rule: GridRule,

@@ -33,9 +33,10 @@ unsafe fn load<S: Simd, T: Byte>(s: S, pointer: *const T) -> S::F {
 }
 
 impl<const REST: bool, const FLOOR: bool> Division<REST, FLOOR> {
-    /// The results of whole numbers whose magnitudes are at most 255. With a half more, the quotient of magnitudes is at least
-    /// half the divisor's inverse away from both integers around it. The estimated inverse is wrong by at most 1 / 2048 of
-    /// itself, thus the quotient by less than 256 / 2048 of the divisor's inverse: cutting it gives the integer part.
+    /// The results of whole numbers whose magnitudes are at most 255. With a half more, the quotient of magnitudes is at
+    /// least half the divisor's inverse away from both integers around it. The estimated inverse is wrong by at most
+    /// 1 / 2048 of itself, thus the quotient by less than 256 / 2048 of the divisor's inverse: cutting it gives the
+    /// integer part.
     #[inline(always)]
     fn of<S: Simd, const SIGNED: bool>(self, s: S, a: S::F, b: S::F) -> S::F {
         let zero = s.splat(0.0);
