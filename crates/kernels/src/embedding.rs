@@ -222,12 +222,10 @@ impl<I: Copy + Sync + Into<i64>> Sums<'_, '_, I> {
                 }
             }
         }
-        if mean {
-            let count = s.splat_d(self.range.len() as f64);
-            sums = sums.map(|sum| s.div_d(sum, count));
-        }
+        let count = s.splat_d(self.range.len() as f64);
+        // One vector after the other: as a whole, the sums would lie in memory all the time.
         for vector in 0..VECTORS {
-            let sum = s.narrow(sums[vector]);
+            let sum = s.narrow(if mean { s.div_d(sums[vector], count) } else { sums[vector] });
             // SAFETY: as for the row.
             unsafe {
                 if VECTORS == 1 {
