@@ -67,7 +67,8 @@ pub fn blocked_grid_sample(
     if rule.is_nearest(height, width) {
         return each_tile_of_nearest(isa, rule, shape, points, grid, output, |image, first, nearest, found, output| {
             for block in 0..blocks {
-                nearest.sample_block(&input[(image * blocks + block) * plane..][..plane], found);
+                let values = &input[(image * blocks + block) * plane..][..plane];
+                dispatch(isa, SampleNearest { values, nearest, found });
                 let lanes = BLOCK.min(channels - block * BLOCK);
                 let target = (image * channels + block * BLOCK) * points + first;
                 // SAFETY: these points of these channels are no other task's.
@@ -266,13 +267,31 @@ impl Nearest<'_> {
             *target = 0.0 + f32::from_bits(values[*place as usize].to_bits() & mask);
         }
     }
+}
 
-    /// The values of the points in a block.
-    #[inline]
-    fn sample_block(&self, values: &[f32], found: &mut [f32; TILE * BLOCK]) {
-        let (positions, targets) = (values.as_chunks::<BLOCK>().0, found.as_chunks_mut::<BLOCK>().0);
-        for (target, (place, mask)) in targets.iter_mut().zip(self.places.iter().zip(self.masks)) {
-            *target = positions[*place as usize].map(|value| 0.0 + f32::from_bits(value.to_bits() & mask));
+/// The nearest elements of some points in one block of channels.
+struct SampleNearest<'a> {
+    values: &'a [f32],
+    nearest: Nearest<'a>,
+    found: &'a mut [f32; TILE * BLOCK],
+}
+
+impl Kernel for SampleNearest<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let SampleNearest { values, nearest: Nearest { places, masks }, found } = self;
+        let positions = values.as_chunks::<BLOCK>().0;
+        for ((place, mask), target) in places.iter().zip(masks).zip(found.as_chunks_mut::<BLOCK>().0) {
+            let (position, mask) = (&positions[*place as usize], s.splat_i(*mask as i32));
+            for lane in (0..BLOCK).step_by(S::LANES) {
+                // SAFETY: the lanes lie in the position, and in the target.
+                unsafe {
+                    let bits = s.and_i(s.bits(s.load(position.as_ptr().add(lane))), mask);
+                    // A sum begins with zero, as in planes.
+                    s.store(target.as_mut_ptr().add(lane), s.add(s.splat(0.0), s.from_bits(bits)));
+                }
+            }
         }
     }
 }
