@@ -1,6 +1,10 @@
 //! Functions of two operands with broadcasting.
 
+mod bytes;
+
 use std::any::TypeId;
+
+use bytes::Division;
 
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
@@ -404,6 +408,25 @@ pub fn compare<T: Number>(
     Ok(())
 }
 
+/// The place of the first zero.
+#[must_use]
+pub fn first_zero<T: Number>(isa: Isa, values: &[T]) -> Option<usize> {
+    // Nearly always there is none, which is found out without a branch for each.
+    let (chunk, values) = values.chunks(CHUNK).enumerate().find(|(_, values)| dispatch(isa, HasZero(values)))?;
+    Some(chunk * CHUNK + values.iter().position(|value| !value.truth())?)
+}
+
+/// Whether any value is zero.
+struct HasZero<'a, T>(&'a [T]);
+
+impl<T: Number> Kernel for HasZero<'_, T> {
+    type Output = bool;
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) -> bool {
+        self.0.iter().fold(false, |any, value| any | !value.truth())
+    }
+}
+
 /// Writes `condition != 0 ? a : b` for operands of the output's size.
 ///
 /// # Errors
@@ -738,8 +761,28 @@ unsafe fn binary_raw<T: Number>(
             }
         };
     }
+    macro_rules! bytes {
+        ($type:ty) => {
+            if TypeId::of::<T>() == TypeId::of::<$type>() {
+                let (a, b, output) = (a.cast::<$type>(), b.cast::<$type>(), output.cast::<$type>());
+                match op {
+                    // SAFETY: the caller's promise, and the elements are of this type.
+                    BinaryOp::Div => return unsafe { rows(isa, Division::<false, false>, geometry, a, b, output) },
+                    // SAFETY: as above.
+                    BinaryOp::FloorDiv => return unsafe { rows(isa, Division::<false, true>, geometry, a, b, output) },
+                    // SAFETY: as above.
+                    BinaryOp::Mod => return unsafe { rows(isa, Division::<true, false>, geometry, a, b, output) },
+                    // SAFETY: as above.
+                    BinaryOp::FloorMod => return unsafe { rows(isa, Division::<true, true>, geometry, a, b, output) },
+                    _ => {}
+                }
+            }
+        };
+    }
     remainders!(f32);
     remainders!(i32);
+    bytes!(u8);
+    bytes!(i8);
     run!(Add Sub Mul Div FloorDiv Max Min Power SquaredDifference Mod FloorMod PRelu);
 }
 
@@ -1051,6 +1094,21 @@ mod tests {
         }
         let result = select_line(Isa::portable(), (&[1], &[[1u8]; 2], &[[1]]), [true, false, false], &mut [[0]; 2]);
         assert!(result.is_err());
+    }
+
+    #[test]
+    fn zeros_are_found() {
+        for len in [0, 1, 40, CHUNK, 2 * CHUNK + 77] {
+            for zero in [0, 1, 39, CHUNK, len.saturating_sub(1)] {
+                let mut values = vec![3i32; len];
+                let found = (zero < len).then_some(zero);
+                values.iter_mut().skip(zero).step_by(20).for_each(|value| *value = 0);
+                let bytes: Vec<u8> = values.iter().map(|value| *value as u8).collect();
+                for isa in Isa::available() {
+                    assert_eq!((first_zero(isa, &values), first_zero(isa, &bytes)), (found, found));
+                }
+            }
+        }
     }
 
     #[test]

@@ -20,13 +20,15 @@
 //! | [`epilogue`] | bias, residual and activation fused into the two above |
 //! | [`unary`], [`elementwise`], [`chain`] | functions of one operand, of two with broadcasting, and chains of both |
 //! | [`map`], [`bits`] | conversions, functions of integers, functions of bits |
-//! | [`softmax`], [`reduce`], [`reduce_integers`], [`cumulative`], [`normalization`] | what runs along an axis |
+//! | [`softmax`], [`reduce`], [`reduce_integers`], [`cumulative`], [`normalization`], [`local_response`] | what runs along an axis |
 //! | [`pooling`], [`adaptive`], [`interpolate`], [`resample`] | windows, parts and resizing over plain planes |
 //! | [`attention`], [`recurrent`] | fused attention; LSTM and GRU sequences |
 //! | [`scatter`] | updates of elements, rows and blocks, in place or into a copy |
 //! | [`deformable`] | convolution with bent windows |
 //! | [`position_sensitive`] | means of regions whose parts have channels of their own |
 //! | [`fourier`] | discrete Fourier transforms |
+//! | [`embedding`] | sums of rows of a table |
+//! | [`random`] | random numbers |
 //! | [`top_k`] | the best elements along an axis |
 //! | [`color`] | images of luma and chroma as red, green and blue |
 //! | [`movement`] | transposition, slices, tiles, concatenation, gathering and padding by byte width |
@@ -41,12 +43,14 @@ pub mod convolution;
 pub mod cumulative;
 pub mod deformable;
 pub mod elementwise;
+pub mod embedding;
 pub mod epilogue;
 pub mod error;
 pub mod fourier;
 pub mod gemm;
 pub mod interpolate;
 pub mod isa;
+pub mod local_response;
 pub mod map;
 pub mod movement;
 pub mod normalization;
@@ -54,6 +58,7 @@ pub mod parallel;
 pub mod pooling;
 pub mod position_sensitive;
 pub mod quantized;
+pub mod random;
 pub mod recurrent;
 pub mod reduce;
 pub mod reduce_integers;

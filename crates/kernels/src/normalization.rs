@@ -410,7 +410,8 @@ pub fn local_response_normalization(
             let center = &input[plane * positions..][..positions];
             // SAFETY: planes are disjoint.
             let output = unsafe { shared.slice(plane * positions..(plane + 1) * positions) };
-            dispatch(isa, Response { around, center, output, factor: alpha / size as f32, beta, bias });
+            let power = ResponsePower { factor: alpha / size as f32, beta, bias };
+            dispatch(isa, Response { around, center, output, power });
         }
     });
     Ok(())
@@ -420,9 +421,7 @@ struct Response<'a> {
     around: &'a [f32],
     center: &'a [f32],
     output: &'a mut [f32],
-    factor: f32,
-    beta: f32,
-    bias: f32,
+    power: ResponsePower,
 }
 
 impl Kernel for Response<'_> {
@@ -439,7 +438,7 @@ impl Kernel for Response<'_> {
                 let value = unsafe { s.load(plane.as_ptr().add(index)) };
                 squares = s.fma(value, value, squares);
             }
-            let power = self.power(s, squares);
+            let power = self.power.of(s, squares);
             // SAFETY: as above, for the center and the output.
             unsafe { s.store(output.add(index), s.mul(s.load(center.add(index)), power)) };
         }
@@ -451,7 +450,7 @@ impl Kernel for Response<'_> {
                 let value = unsafe { s.load_partial(plane.as_ptr().add(whole), count) };
                 squares = s.fma(value, value, squares);
             }
-            let power = self.power(s, squares);
+            let power = self.power.of(s, squares);
             // SAFETY: as above, for the center and the output.
             unsafe {
                 let value = s.load_partial(center.add(whole), count);
@@ -461,10 +460,21 @@ impl Kernel for Response<'_> {
     }
 }
 
-impl Response<'_> {
+/// The power of sums of squares that values are divided by: `(bias + factor * sum)^beta`.
+#[derive(Clone, Copy)]
+pub(crate) struct ResponsePower {
+    /// The scale of the sum.
+    pub factor: f32,
+    /// The exponent.
+    pub beta: f32,
+    /// What is added to the scaled sum.
+    pub bias: f32,
+}
+
+impl ResponsePower {
     /// What values with such sums of squares around them are multiplied by.
     #[inline(always)]
-    fn power<S: Simd>(&self, s: S, squares: S::F) -> S::F {
+    pub fn of<S: Simd>(&self, s: S, squares: S::F) -> S::F {
         let base = s.fma(squares, s.splat(self.factor), s.splat(self.bias));
         if self.beta == 0.75 {
             // The exponent that networks have is a product of roots.

@@ -167,7 +167,12 @@ impl Summed for i64 {
     }
     #[inline(always)]
     fn mean([high, low]: [i64; 2], count: usize) -> Self {
-        (((i128::from(high) << 32) + i128::from(low)) / count.max(1) as i128) as i64
+        let sum = (i128::from(high) << 32) + i128::from(low);
+        // Processors divide numbers of 64 bits; those of 128 are divided by a call.
+        match (i64::try_from(sum), i64::try_from(count.max(1))) {
+            (Ok(sum), Ok(count)) => sum / count,
+            _ => (sum / count.max(1) as i128) as i64,
+        }
     }
 }
 
@@ -388,6 +393,7 @@ mod tests {
         let mut random = Random::new(41);
         check(&mut random, |x| x as i32, i128::from, |x| x as i32);
         check(&mut random, |x| x.wrapping_mul(0x1_0000_0001) as i64, i128::from, |x| x as i64);
+        check(&mut random, |x| x as i64 % 2001 - 1000, i128::from, |x| x as i64);
         check(&mut random, |x| x as u8 % 3, i128::from, |x| x as u8);
         check(&mut random, |x| x as i8, i128::from, |x| x as i8);
         assert!(reduce_integers(Isa::portable(), IntegerReduceOp::Sum, [1, 2, 1], &[1], &mut [0]).is_err());

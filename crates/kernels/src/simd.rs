@@ -50,6 +50,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// A truth value per lane.
     type M: Copy;
+    /// A vector of as many f64.
+    type D: Copy;
 
     /// All lanes equal to the value.
     fn splat(self, value: f32) -> Self::F;
@@ -143,6 +145,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn div_by_one_to_two(self, a: Self::F, b: Self::F) -> Self::F {
         self.div(a, b)
     }
+    /// `1 / a`, of which the relative error is at most `1.5 / 4096`; of zero it is infinite.
+    #[inline(always)]
+    fn inverse_estimate(self, a: Self::F) -> Self::F {
+        self.div(self.splat(1.0), a)
+    }
     /// `a * b + c`, rounded once if [`Simd::FUSED`].
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a > b ? a : b`, thus `b` where either is NaN.
@@ -206,6 +213,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
     /// The largest lane; unspecified on NaN.
     fn reduce_max(self, a: Self::F) -> f32;
+
+    /// All lanes equal to the value.
+    fn splat_d(self, value: f64) -> Self::D;
+    /// The f64 of each lane.
+    fn widen(self, a: Self::F) -> Self::D;
+    /// The nearest f32 of each lane, halves to even.
+    fn narrow(self, a: Self::D) -> Self::F;
+    /// `a + b`
+    fn add_d(self, a: Self::D, b: Self::D) -> Self::D;
+    /// `a * b`
+    fn mul_d(self, a: Self::D, b: Self::D) -> Self::D;
+    /// `a / b`
+    fn div_d(self, a: Self::D, b: Self::D) -> Self::D;
 
     /// The absolute value.
     #[inline(always)]
@@ -322,6 +342,10 @@ mod tests {
                 "abs": |a, b, c, i, j| s.abs(a);
                 "neg": |a, b, c, i, j| s.neg(a);
                 "copysign": |a, b, c, i, j| s.copysign(a, b);
+                "splat_d": |a, b, c, i, j| s.narrow(s.splat_d(f64::from(self.a[3])));
+                "add_d": |a, b, c, i, j| s.narrow(s.add_d(s.add_d(s.widen(a), s.widen(b)), s.widen(c)));
+                "mul_d": |a, b, c, i, j| s.narrow(s.mul_d(s.mul_d(s.widen(a), s.widen(b)), s.widen(c)));
+                "div_d": |a, b, c, i, j| s.narrow(s.div_d(s.div_d(s.widen(a), s.widen(b)), s.widen(c)));
             }
             results
         }
@@ -386,6 +410,10 @@ mod tests {
             "abs" => a.abs(),
             "neg" => -a,
             "copysign" => a.copysign(b),
+            "splat_d" => o.a[3],
+            "add_d" => (f64::from(a) + f64::from(b) + f64::from(c)) as f32,
+            "mul_d" => (f64::from(a) * f64::from(b) * f64::from(c)) as f32,
+            "div_d" => (f64::from(a) / f64::from(b) / f64::from(c)) as f32,
             _ => unreachable!("{name} has no definition"),
         }
     }
@@ -420,7 +448,10 @@ mod tests {
             8_388_609.0,
             3.0,
         ];
-        let arithmetic = ["add", "sub", "mul", "div", "fma", "sqrt", "round", "floor", "ceil", "trunc"];
+        let arithmetic = [
+            "add", "sub", "mul", "div", "fma", "sqrt", "round", "floor", "ceil", "trunc", "splat_d", "add_d", "mul_d",
+            "div_d",
+        ];
         let numbers = [0, 1, -1, 7, i32::MAX, i32::MIN, 0x0102_0304, 16_777_217];
         let mut random = Random::new(3);
         for isa in Isa::available() {

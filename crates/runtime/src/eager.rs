@@ -138,11 +138,12 @@ fn run_claimed(
     if !claim.packed_inputs.is_empty() || !claim.kernel.accepts(&shapes) {
         return None;
     }
-    let run = || -> OpResult<Tensor> {
+    let mut run = || -> OpResult<Tensor> {
         let output = environment.allocate(output.element_type, &shape)?;
         let scratch = claim.kernel.scratch_bytes(&shapes);
         let given = SmallVec::from_iter([Some(output)]);
-        let produced = run_kernel(&*claim.kernel, views, given, shapes.outputs, scratch, &mut Spare::default())?;
+        let (spare, random) = (&mut Spare::default(), &mut environment.random);
+        let produced = run_kernel(&*claim.kernel, views, given, shapes.outputs, scratch, spare, random)?;
         produced.into_iter().next().ok_or_else(|| OpError::unsupported("an output was not produced"))
     };
     Some(run())

@@ -16,6 +16,7 @@ mod cumulative;
 mod deformable;
 mod dynamic;
 mod einsum;
+mod embedding;
 mod fake_quantize;
 mod fourier;
 mod indexed;
@@ -30,6 +31,7 @@ mod parts;
 mod pooling;
 mod position_sensitive;
 mod quantized;
+mod random;
 mod recode;
 mod recurrent;
 mod reduce;
@@ -51,7 +53,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ovir_graph::{Node, Source};
-use ovir_ops::{OpResult, ValueFacts};
+use ovir_ops::{Environment, EvaluateContext, OpResult, Operation, OutputSlot, OutputSlots, RandomStream, ValueFacts};
 use ovir_tensor::{Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
 use crate::decompression::Stored;
@@ -77,6 +79,25 @@ pub(crate) struct StepIo<'r, 'a> {
     pub scratch: &'r mut [u8],
     /// The input whose data the first output holds already.
     pub in_place: Option<usize>,
+    /// The random stream of the step.
+    pub random: &'r mut RandomStream,
+}
+
+impl StepIo<'_, '_> {
+    /// The reference evaluation, for a kernel that finds values which it does not take; not for one that works in place.
+    ///
+    /// # Errors
+    /// What the operation says.
+    pub fn evaluate(self, operation: &dyn Operation) -> OpResult {
+        let mut slots: SmallVec<[OutputSlot<'_>; 2]> =
+            self.outputs.iter_mut().map(|output| OutputSlot::Given(output.reborrow())).collect();
+        let mut outputs = OutputSlots(&mut slots);
+        let mut environment = Environment::unlimited();
+        environment.random = *self.random;
+        EvaluateContext::new(self.inputs, &mut outputs, &[], &mut environment, false).run(operation)?;
+        *self.random = environment.random;
+        Ok(())
+    }
 }
 
 /// A fast implementation of one layer.
@@ -232,6 +253,8 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     scatter::claim,
     indexed::claim,
     convert::claim,
+    embedding::claim,
+    random::claim,
     select::claim,
     attention::claim,
     rotary::claim,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ovir_ops::{
     Blame, Environment, EvaluateContext, InferContext, OpError, OpResult, Operation, OutputSlot, OutputSlots,
-    SymbolSource, ValueFacts,
+    RandomStream, SymbolSource, ValueFacts,
 };
 use ovir_tensor::{AlignedBuffer, ElementType, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
@@ -41,7 +41,8 @@ pub fn run_scatter(
     };
     let mut scratch = AlignedBuffer::zeroed(kernel.scratch_bytes(&shapes))?;
     let bytes = TensorViewMut::of_bytes(output.element_type(), &shape, output.bytes_mut());
-    kernel.run(StepIo { inputs, outputs: &mut [bytes], scratch: &mut scratch, in_place })
+    let random = &mut RandomStream::default();
+    kernel.run(StepIo { inputs, outputs: &mut [bytes], scratch: &mut scratch, in_place, random })
 }
 
 fn facts_of(view: &TensorView<'_>, is_in_place: bool) -> OpResult<ValueFacts> {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use ovir_graph::{Node, NodeId, Source, infer_layer};
 use ovir_ops::rows::{Append, add_rows, continue_images};
 use ovir_ops::{
-    Body, Environment, EvaluateContext, OpError, OutputSlot, OutputSlots, ReadValues, ValueFacts, integers_of_view,
+    Body, Environment, EvaluateContext, OpError, OutputSlot, OutputSlots, RandomStream, ReadValues, ValueFacts,
+    integers_of_view,
 };
 use ovir_tensor::{Arena, ElementType, MAX_BOUNDS_ELEMENTS, Shape, SmallVec, Tensor, TensorView, TensorViewMut};
 
@@ -556,7 +557,8 @@ fn run_taken(
     let scratch = arena_writes.next().unwrap_or(&mut []);
     let result = match &step.action {
         Action::Kernel(kernel) if plan.use_kernel => {
-            kernel.run(StepIo { inputs: &views, outputs: &mut targets, scratch, in_place: plan.in_place })
+            let random = &mut environment.random;
+            kernel.run(StepIo { inputs: &views, outputs: &mut targets, scratch, in_place: plan.in_place, random })
         }
         _ if plan.is_nothing => Ok(()),
         _ if is_blocked(compiled, step.node) => {
@@ -708,7 +710,9 @@ fn run_dynamic(
     let (given, claimed) = make_outputs(compiled, step, promised, spare, environment)?;
     let produced: Vec<Tensor> = match (kernel, &outputs) {
         (None, Some(_)) if is_nothing => Ok(given.into_iter().flatten().collect()),
-        (Some((kernel, scratch)), Some(outputs)) => run_kernel(&**kernel, &views, given, outputs, scratch, spare),
+        (Some((kernel, scratch)), Some(outputs)) => {
+            run_kernel(&**kernel, &views, given, outputs, scratch, spare, &mut environment.random)
+        }
         (_, Some(outputs)) if is_blocked(compiled, step.node) => {
             run_blocked_reference(compiled, step, &views, given, outputs, bodies, environment)
         }
@@ -831,11 +835,13 @@ pub(crate) fn run_kernel(
     shapes: &[&Shape],
     scratch: usize,
     spare: &mut Spare,
+    random: &mut RandomStream,
 ) -> Result<Vec<Tensor>, OpError> {
     let mut tensors: Vec<Tensor> = given.into_iter().flatten().collect();
     let mut scratch = spare.tensor(ElementType::U8, &Shape::from([scratch]))?;
     let mut outputs = writable(&mut tensors, shapes)?;
-    kernel.run(StepIo { inputs: views, outputs: &mut outputs, scratch: scratch.bytes_mut()?, in_place: None })?;
+    let scratch_bytes = scratch.bytes_mut()?;
+    kernel.run(StepIo { inputs: views, outputs: &mut outputs, scratch: scratch_bytes, in_place: None, random })?;
     drop(outputs);
     spare.give(scratch);
     Ok(tensors)

@@ -760,6 +760,88 @@ fn channel_normalisations() {
 }
 
 #[test]
+fn local_responses_over_any_axes() {
+    many(31, 30, |random, round| {
+        let rank = random.between(1, 5);
+        let shape = random.shape(rank);
+        let axes = some_axes(random, rank);
+        Case::new("opset1", "LRN")
+            .attribute("alpha", 0.7)
+            .attribute("beta", [0.75, 1.0, 0.5][round % 3])
+            .attribute("bias", 1.0)
+            .attribute("size", random.between(1, 8))
+            .input(random.tensor(ElementType::F32, &shape))
+            .integers(&axes)
+    });
+}
+
+/// Rising numbers up to a limit.
+fn rising(random: &mut Random, count: usize, most: usize) -> Vec<i64> {
+    let mut numbers: Vec<i64> = (0..count).map(|_| random.between(0, most) as i64).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn bags_of_embeddings() {
+    let names = [
+        ("opset3", "EmbeddingBagOffsetsSum"),
+        ("opset15", "EmbeddingBagOffsets"),
+        ("opset3", "EmbeddingBagPackedSum"),
+        ("opset15", "EmbeddingBagPacked"),
+        ("opset3", "EmbeddingSegmentsSum"),
+    ];
+    many(32, 80, |random, round| {
+        let (opset, name) = names[round % names.len()];
+        let (rows, bags, is_wide) = (random.between(1, 30), random.between(1, 20), random.between(0, 1) == 0);
+        let row = [vec![random.between(1, 150)], vec![], vec![3, 5]][random.between(0, 2)].clone();
+        let table: Vec<usize> = [rows].into_iter().chain(row).collect();
+        let numbers = |values: &[i64], shape: &[usize]| match is_wide {
+            true => Tensor::from_slice(values, Shape::from_slice(shape)).unwrap(),
+            false => {
+                let values: Vec<i32> = values.iter().map(|value| *value as i32).collect();
+                Tensor::from_slice(&values, Shape::from_slice(shape)).unwrap()
+            }
+        };
+        let is_packed = name.contains("Packed");
+        let count = if is_packed { bags * random.between(1, 4) } else { random.between(0, 40) };
+        let shape = if is_packed { vec![bags, count / bags] } else { vec![count] };
+        let mut indices: Vec<i64> = (0..count).map(|_| random.between(0, rows - 1) as i64).collect();
+        // What is wrong with an index is an error of both.
+        if random.between(0, 6) == 0
+            && let Some(first) = indices.first_mut()
+        {
+            *first = [-1, rows as i64][random.between(0, 1)];
+        }
+        let mut case = Case::new(opset, name)
+            .tolerance(0.0)
+            .input(random.tensor(ElementType::F32, &table))
+            .input(numbers(&indices, &shape));
+        let mut is_mean = false;
+        if opset == "opset15" {
+            is_mean = random.between(0, 1) == 0;
+            case = case.attribute("reduction", if is_mean { "mean" } else { "sum" });
+        }
+        if name.contains("Offsets") {
+            let beyond = usize::from(random.between(0, 9) == 0);
+            case = case.input(numbers(&rising(random, bags, count + beyond), &[bags]));
+        } else if !is_packed {
+            let beyond = usize::from(random.between(0, 9) == 0);
+            case = case.input(numbers(&rising(random, count, bags - 1 + beyond), &[count]));
+            case = case.constant(numbers(&[bags as i64], &[]));
+        }
+        let more = random.between(0, 2);
+        if more > 0 && !is_packed {
+            case = case.input(numbers(&[random.between(0, rows) as i64 - 1], &[]));
+        }
+        if more > 1 && !is_mean {
+            case = case.input(random.tensor(ElementType::F32, &shape));
+        }
+        case
+    });
+}
+
+#[test]
 fn movements() {
     const TYPES: [ElementType; 5] =
         [ElementType::F32, ElementType::I64, ElementType::F16, ElementType::U8, ElementType::Boolean];

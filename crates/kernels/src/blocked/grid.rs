@@ -64,6 +64,18 @@ pub fn blocked_grid_sample(
     let plane = product("input", &[height, width, BLOCK])?;
     check_exact("input", input.len(), blocked_len(batch, channels, plane / BLOCK))?;
     let blocks = channels.div_ceil(BLOCK);
+    if rule.is_nearest(height, width) {
+        return each_tile_of_nearest(isa, rule, shape, points, grid, output, |image, first, nearest, found, output| {
+            for block in 0..blocks {
+                let values = &input[(image * blocks + block) * plane..][..plane];
+                dispatch(isa, SampleNearest { values, nearest, found });
+                let lanes = BLOCK.min(channels - block * BLOCK);
+                let target = (image * channels + block * BLOCK) * points + first;
+                // SAFETY: these points of these channels are no other task's.
+                unsafe { store(isa, found, nearest.places.len(), lanes, output.pointer().add(target), points) };
+            }
+        });
+    }
     each_tile(rule, shape, points, grid, output, |image, first, places, found, output| {
         for block in 0..blocks {
             let values = &input[(image * blocks + block) * plane..][..plane];
@@ -91,6 +103,16 @@ pub fn grid_sample(
 ) -> Result<(), KernelError> {
     let [_, channels, height, width] = shape;
     check_exact("input", input.len(), product("input", &shape)?)?;
+    if rule.is_nearest(height, width) {
+        return each_tile_of_nearest(isa, rule, shape, points, grid, output, |image, first, nearest, _, output| {
+            for plane in image * channels..(image + 1) * channels {
+                let start = plane * points + first;
+                // SAFETY: these points of this channel are no other task's.
+                let output = unsafe { output.slice(start..start + nearest.places.len()) };
+                nearest.sample(&input[plane * height * width..][..height * width], output);
+            }
+        });
+    }
     let is_exact = height.max(width) <= EXACT;
     if rule.mode == GridMode::Bilinear && rule.padding != GridPadding::Reflection && is_exact {
         return bilinear(isa, rule, shape, points, input, grid, output);
@@ -197,6 +219,135 @@ impl Lines {
     }
 }
 
+/// Finds the nearest element of each of some points of an image at a time, where what lies outside is zero or the
+/// outermost element. The body gets the image, the first point and room for their values in a block.
+fn each_tile_of_nearest(
+    isa: Isa,
+    rule: GridRule,
+    shape: [usize; 4],
+    points: usize,
+    grid: &[f32],
+    output: &mut [f32],
+    body: impl Fn(usize, usize, Nearest<'_>, &mut [f32; TILE * BLOCK], &SharedMut<'_, f32>) + Sync,
+) -> Result<(), KernelError> {
+    check_points(shape, points, grid, output)?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let [batch, _, height, width] = shape;
+    let tiles = points.div_ceil(TILE);
+    let work = (output.len() as u64 / 2).max(2 * (batch * points) as u64);
+    let shared = SharedMut::new(output);
+    parallel_for(batch * tiles, 4, work, |range| {
+        let (mut places, mut masks, mut found) = ([0; TILE], [0; TILE], [0.0; TILE * BLOCK]);
+        for index in range {
+            let (image, first) = (index / tiles, index % tiles * TILE);
+            let count = TILE.min(points - first);
+            let grid = &grid[(image * points + first) * 2..][..count * 2];
+            let (places, masks) = (&mut places, &mut masks);
+            dispatch(isa, FindNearest { rule, sizes: [width, height], grid, places, masks });
+            body(image, first, Nearest { places: &places[..count], masks: &masks[..count] }, &mut found, &shared);
+        }
+    });
+    Ok(())
+}
+
+/// The one element of a plane that each point takes, and a mask without bits where it counts as zero.
+#[derive(Clone, Copy)]
+struct Nearest<'a> {
+    places: &'a [i32],
+    masks: &'a [u32],
+}
+
+impl Nearest<'_> {
+    /// The values of the points in a plane. A sum begins with zero, which is why no zero is negative.
+    #[inline]
+    fn sample(&self, values: &[f32], target: &mut [f32]) {
+        for (target, (place, mask)) in target.iter_mut().zip(self.places.iter().zip(self.masks)) {
+            *target = 0.0 + f32::from_bits(values[*place as usize].to_bits() & mask);
+        }
+    }
+}
+
+/// The nearest elements of some points in one block of channels.
+struct SampleNearest<'a> {
+    values: &'a [f32],
+    nearest: Nearest<'a>,
+    found: &'a mut [f32; TILE * BLOCK],
+}
+
+impl Kernel for SampleNearest<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let SampleNearest { values, nearest: Nearest { places, masks }, found } = self;
+        let positions = values.as_chunks::<BLOCK>().0;
+        for ((place, mask), target) in places.iter().zip(masks).zip(found.as_chunks_mut::<BLOCK>().0) {
+            let (position, mask) = (&positions[*place as usize], s.splat_i(*mask as i32));
+            for lane in (0..BLOCK).step_by(S::LANES) {
+                // SAFETY: the lanes lie in the position, and in the target.
+                unsafe {
+                    let bits = s.and_i(s.bits(s.load(position.as_ptr().add(lane))), mask);
+                    // A sum begins with zero, as in planes.
+                    s.store(target.as_mut_ptr().add(lane), s.add(s.splat(0.0), s.from_bits(bits)));
+                }
+            }
+        }
+    }
+}
+
+/// Finds the nearest elements of some points.
+struct FindNearest<'a> {
+    rule: GridRule,
+    /// The sizes of the axes of columns and of rows.
+    sizes: [usize; 2],
+    /// x and y of each point, of at most [`TILE`].
+    grid: &'a [f32],
+    places: &'a mut [i32; TILE],
+    masks: &'a mut [u32; TILE],
+}
+
+impl Kernel for FindNearest<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let FindNearest { rule, sizes, grid, places, masks } = self;
+        let values = coordinates(grid);
+        let (zero, all) = (s.splat(0.0), s.from_bits(s.splat_i(-1)));
+        for first in (0..TILE).step_by(S::LANES) {
+            let (mut element, mut mask) = (s.splat_i(0), all);
+            // Rows come first, which lie a width apart.
+            for axis in [1, 0] {
+                let last = s.splat((sizes[axis] - 1) as f32);
+                // SAFETY: the lanes from the first one on lie in the array.
+                let x = rule.position(s, unsafe { s.load(values[axis].as_ptr().add(first)) }, sizes[axis]);
+                // What is no number stands at the first element.
+                let at = s.select(s.is_nan(x), zero, s.round(x));
+                let place = s.min(s.max(at, zero), last);
+                if rule.padding == GridPadding::Zeros {
+                    mask = s.select(s.eq(place, at), mask, zero);
+                }
+                element = s.add_i(s.mul_i(element, s.splat_i(sizes[axis] as i32)), s.to_i(place));
+            }
+            // SAFETY: as above, for both arrays.
+            unsafe {
+                s.store(places.as_mut_ptr().add(first).cast(), s.from_bits(element));
+                s.store(masks.as_mut_ptr().add(first).cast(), mask);
+            }
+        }
+    }
+}
+
+/// The coordinates along each axis of some points, of at most [`TILE`].
+#[inline(always)]
+fn coordinates(grid: &[f32]) -> [[f32; TILE]; 2] {
+    let mut values = [[0.0; TILE]; 2];
+    for (point, place) in grid.as_chunks::<2>().0.iter().take(TILE).enumerate() {
+        (values[0][point], values[1][point]) = (place[0], place[1]);
+    }
+    values
+}
+
 /// Finds the lines of some points.
 struct FindLines<'a> {
     rule: GridRule,
@@ -212,23 +363,13 @@ impl Kernel for FindLines<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let FindLines { rule, sizes, grid, lines } = self;
-        let mut values = [[0.0; TILE]; 2];
-        for (point, place) in grid.as_chunks::<2>().0.iter().enumerate() {
-            (values[0][point], values[1][point]) = (place[0], place[1]);
-        }
+        let values = coordinates(grid);
         let (zero, one) = (s.splat(0.0), s.splat(1.0));
         for axis in 0..2 {
-            let size = sizes[axis];
-            let (length, last) = (s.splat(size as f32), s.splat((size - 1) as f32));
+            let last = s.splat((sizes[axis] - 1) as f32);
             for first in (0..TILE).step_by(S::LANES) {
                 // SAFETY: the lanes from the first one on lie in all arrays.
-                let value = s.add(unsafe { s.load(values[axis].as_ptr().add(first)) }, one);
-                // A half is exact, as dividing by two is.
-                let half = s.splat(0.5);
-                let x = match rule.align_corners {
-                    true => s.mul(s.mul(value, last), half),
-                    false => s.mul(s.sub(s.mul(value, length), one), half),
-                };
+                let x = rule.position(s, unsafe { s.load(values[axis].as_ptr().add(first)) }, sizes[axis]);
                 let lower = s.floor(x);
                 let fraction = s.sub(x, lower);
                 for (element, at, weight) in [(0, lower, s.sub(one, fraction)), (1, s.add(lower, one), fraction)] {
@@ -335,6 +476,23 @@ impl Taps {
 }
 
 impl GridRule {
+    /// Whether vectors find the nearest elements.
+    fn is_nearest(&self, height: usize, width: usize) -> bool {
+        self.mode == GridMode::Nearest && self.padding != GridPadding::Reflection && height.max(width) <= EXACT
+    }
+
+    /// Where coordinates stand between the elements of an axis of `size`.
+    #[inline(always)]
+    fn position<S: Simd>(&self, s: S, coordinate: S::F, size: usize) -> S::F {
+        let (one, value) = (s.splat(1.0), s.add(coordinate, s.splat(1.0)));
+        // A half is exact, as dividing by two is.
+        let half = s.splat(0.5);
+        match self.align_corners {
+            true => s.mul(s.mul(value, s.splat((size - 1) as f32)), half),
+            false => s.mul(s.sub(s.mul(value, s.splat(size as f32)), one), half),
+        }
+    }
+
     /// The elements of an axis of `size` that a coordinate takes; those outside are left out.
     #[inline]
     fn taps(&self, value: f32, size: usize) -> Taps {
@@ -617,6 +775,27 @@ mod tests {
             assert!(grid_sample(isa, rule, [1, 1, 0, 1], 4, &[], &grid, &mut found).is_err());
             assert!(grid_sample(isa, rule, [1, 1, 3, 1], 4, &[1.0; 2], &grid, &mut found).is_err());
             assert!(grid_sample(isa, rule, [1, 1, 3, 1], 3, &[1.0; 3], &grid, &mut found).is_err());
+        }
+        // The nearest element is taken as it is, and zero is not negative.
+        let rule = GridRule { padding: GridPadding::Zeros, align_corners: true, mode: GridMode::Nearest };
+        for isa in Isa::available() {
+            let mut found = [1.0; 5];
+            let grid = [-1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 2.1, 0.0, -3.0, 0.0];
+            grid_sample(isa, rule, [1, 1, 1, 3], 5, &[-0.0, f32::INFINITY, f32::NAN], &grid, &mut found).unwrap();
+            assert_eq!((found[0].to_bits(), found[1]), (0, f32::INFINITY));
+            assert!(found[2].is_nan());
+            assert_eq!(found[3..], [0.0, 0.0]);
+            // What is no number stands at the first element.
+            for padding in [GridPadding::Zeros, GridPadding::Border] {
+                let (rule, grid) = (GridRule { padding, ..rule }, [f32::NAN, f32::NAN]);
+                let mut found = [0.0; 2];
+                grid_sample(isa, rule, [1, 2, 1, 2], 1, &[5.0, 6.0, 7.0, 8.0], &grid, &mut found).unwrap();
+                assert_eq!(found, [5.0, 7.0]);
+                let mut blocked = [0.0; 2 * BLOCK];
+                (blocked[0], blocked[1]) = (5.0, 7.0);
+                blocked_grid_sample(isa, rule, [1, 2, 1, 2], 1, &blocked, &grid, &mut found).unwrap();
+                assert_eq!(found, [5.0, 7.0]);
+            }
         }
         // What lies outside is zero, also beside what is no number.
         let rule = GridRule { padding: GridPadding::Zeros, align_corners: true, mode: GridMode::Bilinear };

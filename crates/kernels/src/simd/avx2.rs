@@ -47,6 +47,7 @@ impl Simd for Avx2 {
     type F = __m256;
     type I = __m256i;
     type M = __m256;
+    type D = [__m256d; 2];
 
     #[inline(always)]
     unsafe fn load(self, pointer: *const f32) -> __m256 {
@@ -139,6 +140,7 @@ impl Simd for Avx2 {
         fma(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
         max(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
         min(a: __m256, b: __m256) -> __m256 { _mm256_min_ps(a, b) }
+        inverse_estimate(a: __m256) -> __m256 { _mm256_rcp_ps(a) }
         sqrt(a: __m256) -> __m256 { _mm256_sqrt_ps(a) }
         round(a: __m256) -> __m256 { _mm256_round_ps::<8>(a) }
         floor(a: __m256) -> __m256 { _mm256_round_ps::<9>(a) }
@@ -161,6 +163,16 @@ impl Simd for Avx2 {
         or_i(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
         xor_i(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
         eq_i(a: __m256i, b: __m256i) -> __m256 { _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)) }
+        splat_d(value: f64) -> [__m256d; 2] { [_mm256_set1_pd(value); 2] }
+        widen(a: __m256) -> [__m256d; 2] {
+            [_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(a))]
+        }
+        narrow(a: [__m256d; 2]) -> __m256 {
+            _mm256_set_m128(_mm256_cvtpd_ps(a[1]), _mm256_cvtpd_ps(a[0]))
+        }
+        add_d(a: [__m256d; 2], b: [__m256d; 2]) -> [__m256d; 2] { [_mm256_add_pd(a[0], b[0]), _mm256_add_pd(a[1], b[1])] }
+        mul_d(a: [__m256d; 2], b: [__m256d; 2]) -> [__m256d; 2] { [_mm256_mul_pd(a[0], b[0]), _mm256_mul_pd(a[1], b[1])] }
+        div_d(a: [__m256d; 2], b: [__m256d; 2]) -> [__m256d; 2] { [_mm256_div_pd(a[0], b[0]), _mm256_div_pd(a[1], b[1])] }
         reduce_add(a: __m256) -> f32 {{
             let half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
             let pair = _mm_add_ps(half, _mm_movehl_ps(half, half));

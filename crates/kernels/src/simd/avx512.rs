@@ -44,6 +44,7 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     type M = __mmask16;
+    type D = [__m512d; 2];
 
     #[inline(always)]
     fn div_by_one_to_two(self, a: __m512, b: __m512) -> __m512 {
@@ -151,6 +152,7 @@ impl Simd for Avx512 {
         fma(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
         max(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
         min(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
+        inverse_estimate(a: __m512) -> __m512 { _mm512_rcp14_ps(a) }
         sqrt(a: __m512) -> __m512 { _mm512_sqrt_ps(a) }
         round(a: __m512) -> __m512 { _mm512_roundscale_ps::<8>(a) }
         floor(a: __m512) -> __m512 { _mm512_roundscale_ps::<9>(a) }
@@ -172,6 +174,16 @@ impl Simd for Avx512 {
         or_i(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
         xor_i(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
         eq_i(a: __m512i, b: __m512i) -> __mmask16 { _mm512_cmpeq_epi32_mask(a, b) }
+        splat_d(value: f64) -> [__m512d; 2] { [_mm512_set1_pd(value); 2] }
+        widen(a: __m512) -> [__m512d; 2] {
+            [_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(a))]
+        }
+        narrow(a: [__m512d; 2]) -> __m512 {
+            _mm512_insertf32x8::<1>(_mm512_castps256_ps512(_mm512_cvtpd_ps(a[0])), _mm512_cvtpd_ps(a[1]))
+        }
+        add_d(a: [__m512d; 2], b: [__m512d; 2]) -> [__m512d; 2] { [_mm512_add_pd(a[0], b[0]), _mm512_add_pd(a[1], b[1])] }
+        mul_d(a: [__m512d; 2], b: [__m512d; 2]) -> [__m512d; 2] { [_mm512_mul_pd(a[0], b[0]), _mm512_mul_pd(a[1], b[1])] }
+        div_d(a: [__m512d; 2], b: [__m512d; 2]) -> [__m512d; 2] { [_mm512_div_pd(a[0], b[0]), _mm512_div_pd(a[1], b[1])] }
         reduce_add(a: __m512) -> f32 { _mm512_reduce_add_ps(a) }
         reduce_max(a: __m512) -> f32 { _mm512_reduce_max_ps(a) }
     }

@@ -29,6 +29,7 @@ impl Simd for Neon {
     type F = float32x4_t;
     type I = int32x4_t;
     type M = uint32x4_t;
+    type D = [float64x2_t; 2];
 
     #[inline(always)]
     unsafe fn load(self, pointer: *const f32) -> float32x4_t {
@@ -187,6 +188,12 @@ impl Simd for Neon {
         or_i(a: int32x4_t, b: int32x4_t) -> int32x4_t { vorrq_s32(a, b) }
         xor_i(a: int32x4_t, b: int32x4_t) -> int32x4_t { veorq_s32(a, b) }
         eq_i(a: int32x4_t, b: int32x4_t) -> uint32x4_t { vceqq_s32(a, b) }
+        splat_d(value: f64) -> [float64x2_t; 2] { [vdupq_n_f64(value); 2] }
+        widen(a: float32x4_t) -> [float64x2_t; 2] { [vcvt_f64_f32(vget_low_f32(a)), vcvt_high_f64_f32(a)] }
+        narrow(a: [float64x2_t; 2]) -> float32x4_t { vcvt_high_f32_f64(vcvt_f32_f64(a[0]), a[1]) }
+        add_d(a: [float64x2_t; 2], b: [float64x2_t; 2]) -> [float64x2_t; 2] { [vaddq_f64(a[0], b[0]), vaddq_f64(a[1], b[1])] }
+        mul_d(a: [float64x2_t; 2], b: [float64x2_t; 2]) -> [float64x2_t; 2] { [vmulq_f64(a[0], b[0]), vmulq_f64(a[1], b[1])] }
+        div_d(a: [float64x2_t; 2], b: [float64x2_t; 2]) -> [float64x2_t; 2] { [vdivq_f64(a[0], b[0]), vdivq_f64(a[1], b[1])] }
         reduce_add(a: float32x4_t) -> f32 { vpadds_f32(vadd_f32(vget_low_f32(a), vget_high_f32(a))) }
         reduce_max(a: float32x4_t) -> f32 { vmaxnmvq_f32(a) }
     }

@@ -49,6 +49,7 @@ impl Simd for Portable {
     type F = F;
     type I = I;
     type M = [bool; 4];
+    type D = [f64; 4];
 
     #[inline(always)]
     unsafe fn load(self, pointer: *const f32) -> F {
@@ -155,6 +156,12 @@ impl Simd for Portable {
         or_i(a: I, b: I) -> I { I(map!(a.0, b.0, |x, y| x | y)) }
         xor_i(a: I, b: I) -> I { I(map!(a.0, b.0, |x, y| x ^ y)) }
         eq_i(a: I, b: I) -> [bool; 4] { map!(a.0, b.0, |x, y| x == y) }
+        splat_d(value: f64) -> [f64; 4] { [value; 4] }
+        widen(a: F) -> [f64; 4] { map!(a.0, |x| f64::from(x)) }
+        narrow(a: [f64; 4]) -> F { F(map!(a, |x| x as f32)) }
+        add_d(a: [f64; 4], b: [f64; 4]) -> [f64; 4] { map!(a, b, |x, y| x + y) }
+        mul_d(a: [f64; 4], b: [f64; 4]) -> [f64; 4] { map!(a, b, |x, y| x * y) }
+        div_d(a: [f64; 4], b: [f64; 4]) -> [f64; 4] { map!(a, b, |x, y| x / y) }
         reduce_add(a: F) -> f32 { (a.0[0] + a.0[2]) + (a.0[1] + a.0[3]) }
         reduce_max(a: F) -> f32 { a.0[0].max(a.0[1]).max(a.0[2].max(a.0[3])) }
     }

@@ -97,14 +97,9 @@ impl Operation for RandomUniform {
         match self.attributes.alignment {
             RandomAlignment::PyTorch => self.fill(context, &shape, Mersenne::new(self.attributes.global_seed)),
             RandomAlignment::TensorFlow => {
-                let RandomStream { seed, state: [position, carried] } = context.environment().random;
-                let RandomUniformAttributes { global_seed, op_seed, .. } = self.attributes;
-                let key = if global_seed == 0 && op_seed == 0 { seed } else { global_seed };
-                let counter = if carried > 0 { carried } else { op_seed };
+                let [key, counter, position] = self.place(&context.environment().random);
                 self.fill(context, &shape, Philox { key, counter, position })?;
-                let skip = (shape.elements() as u64).wrapping_mul(SKIPPED);
-                let (next, overflow) = position.overflowing_add(skip);
-                context.environment().random.state = [next, carried + u64::from(overflow)];
+                self.advance(&mut context.environment().random, &shape);
                 Ok(())
             }
         }
@@ -120,6 +115,22 @@ impl Operation for RandomUniform {
 }
 
 impl RandomUniform {
+    /// The key of Philox, the high half of its counter, and the low half, where the numbers of an inference begin.
+    pub fn place(&self, stream: &RandomStream) -> [u64; 3] {
+        let RandomStream { seed, state: [position, carried] } = *stream;
+        let RandomUniformAttributes { global_seed, op_seed, .. } = self.attributes;
+        let key = if global_seed == 0 && op_seed == 0 { seed } else { global_seed };
+        [key, if carried > 0 { carried } else { op_seed }, position]
+    }
+
+    /// Moves the stream of Philox to where the numbers of the inference after one of this shape begin.
+    pub fn advance(&self, stream: &mut RandomStream, shape: &Shape) {
+        let [position, carried] = stream.state;
+        let skip = (shape.elements() as u64).wrapping_mul(SKIPPED);
+        let (next, overflow) = position.overflowing_add(skip);
+        stream.state = [next, carried + u64::from(overflow)];
+    }
+
     fn fill(&self, context: &mut EvaluateContext<'_>, shape: &Shape, generator: impl Generator) -> OpResult {
         let is_mersenne = self.attributes.alignment == RandomAlignment::PyTorch;
         match self.attributes.output_type {

@@ -2,7 +2,9 @@
 
 use ovir_kernels::KernelError;
 use ovir_kernels::bits::{BitOp, Bits, bitwise};
-use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, CompareOp, Number, binary, binary_in_place, compare};
+use ovir_kernels::elementwise::{
+    BinaryOp, BroadcastGeometry, CompareOp, Number, binary, binary_in_place, compare, first_zero,
+};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::unary::{UnaryOp, unary_f32, unary_f32_in_place};
@@ -200,7 +202,7 @@ impl BinaryKernel {
         let is_division = matches!(self.op, BinaryOp::Div | BinaryOp::FloorDiv | BinaryOp::Mod | BinaryOp::FloorMod);
         if is_division && self.operands.element_type.is_integer() && !target.is_empty() {
             let divisors = if io.in_place == Some(1) { &*target } else { b.slice::<T>()? };
-            check_divisors(divisors)?;
+            check_divisors(isa, divisors)?;
         }
         let result = match io.in_place {
             Some(0) => binary_in_place(isa, self.op, &geometry, target, b.slice::<T>()?, true),
@@ -230,19 +232,10 @@ impl BinaryKernel {
     }
 }
 
-fn check_divisors<T: Number>(divisors: &[T]) -> OpResult {
-    // Looking at all of them takes vectors; nearly always there is none.
-    let has_zero = |block: &[T]| block.iter().fold(0u32, |found, value| found | u32::from(!value.truth())) != 0;
-    if !divisors.chunks(4096).any(has_zero) {
-        return Ok(());
-    }
-    match divisors.iter().position(|value| !value.truth()) {
-        None => Ok(()),
-        Some(j) => {
-            let message = format!("element {j} is 0: division by zero has no integer result");
-            Err(OpError::value(Blame::Input(1), message))
-        }
-    }
+fn check_divisors<T: Number>(isa: Isa, divisors: &[T]) -> OpResult {
+    let Some(place) = first_zero(isa, divisors) else { return Ok(()) };
+    let message = format!("element {place} is 0: division by zero has no integer result");
+    Err(OpError::value(Blame::Input(1), message))
 }
 
 impl Kernel for BinaryKernel {
@@ -258,9 +251,10 @@ impl Kernel for BinaryKernel {
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         match (self.op, self.operands.element_type) {
             // There are vectors for the remainders of these.
-            (BinaryOp::Mod | BinaryOp::FloorMod, ElementType::F32 | ElementType::I32) => {
-                self.operands.work_nanoseconds(shapes)
-            }
+            (
+                BinaryOp::Mod | BinaryOp::FloorMod,
+                ElementType::F32 | ElementType::I32 | ElementType::I8 | ElementType::U8,
+            ) => self.operands.work_nanoseconds(shapes),
             (BinaryOp::Power | BinaryOp::Mod | BinaryOp::FloorMod, _) => {
                 shapes.outputs.first().map_or(0, |s| s.elements() as u64 * 5)
             }

@@ -6,8 +6,8 @@ use ovir_kernels::movement::{StridedCopy, copy};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::scatter::{Gather, IndexType};
 use ovir_ops::movement::{gather_elements::GatherElements, gather_nd::GatherNd, slice_scatter::SliceScatter};
-use ovir_ops::{Blame, Environment, EvaluateContext, OpError, OpResult, Operation, OutputSlot, OutputSlots};
-use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
+use ovir_ops::{Blame, OpError, OpResult, Operation};
+use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use super::layout::axis_of;
 use super::parts::kernel_error;
@@ -96,11 +96,7 @@ impl Kernel for IndexedKernel {
             Some(Ok(())) => Ok(()),
             found => {
                 // The operation finds the index that addresses nothing, and has the words for it.
-                let inputs: SmallVec<[TensorView<'_>; 4]> = SmallVec::from_slice(io.inputs);
-                let mut slots = [OutputSlot::Given(output.reborrow())];
-                let (mut outputs, mut environment) = (OutputSlots(&mut slots), Environment::unlimited());
-                let mut context = EvaluateContext::new(&inputs, &mut outputs, &[], &mut environment, false);
-                context.run(&*self.operation)?;
+                io.evaluate(&*self.operation)?;
                 found.map_or(Ok(()), |found| found.map_err(kernel_error))
             }
         }

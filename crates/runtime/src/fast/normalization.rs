@@ -4,13 +4,14 @@ use ovir_graph::Node;
 use ovir_kernels::blocked::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
 use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::local_response::{Boxes, local_response_of_boxes};
 use ovir_kernels::movement::StridedCopy;
 use ovir_kernels::normalization::{Affine, Normalization, local_response_normalization, normalize};
 use ovir_ops::fused::{Fused, Stage};
 use ovir_ops::normalization::{
     batch_norm_inference::BatchNormInference,
     group_normalization::GroupNormalization,
-    lrn::Lrn,
+    lrn::{Lrn, LrnAttributes},
     mvn::{EpsMode, Mvn},
     normalize_l2::{NormalizeEpsMode, NormalizeL2},
 };
@@ -66,6 +67,16 @@ struct BatchKernel {
     shift: Vec<f32>,
 }
 
+/// LRN over any axes.
+struct BoxResponseKernel {
+    isa: Isa,
+    axes: SmallVec<[i64; 8]>,
+    size: usize,
+    alpha: f64,
+    beta: f32,
+    bias: f32,
+}
+
 /// LRN across channels.
 struct LocalResponseKernel {
     isa: Isa,
@@ -95,17 +106,16 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return Some(Claim { kernel: Box::new(GroupKernel { isa, groups, epsilon }), packed_inputs: none });
     }
     if let Some(lrn) = operation.downcast_ref::<Lrn>() {
-        let attributes = &lrn.attributes;
+        let LrnAttributes { alpha, beta, bias, size } = lrn.attributes;
         let axes = context.inputs.get(1)?.integers()?;
-        let size = usize::try_from(attributes.size).ok().filter(|size| size % 2 == 1 && *size < 1 << 20)?;
-        let kernel = LocalResponseKernel {
-            isa,
-            size,
-            alpha: attributes.alpha as f32,
-            beta: attributes.beta as f32,
-            bias: attributes.bias as f32,
+        let (beta, bias) = (beta as f32, bias as f32);
+        let size = usize::try_from(size).ok().filter(|size| (1..1 << 20).contains(size))?;
+        let kernel: Box<dyn Kernel> = match axes[..] {
+            [] => return None,
+            [1] if size % 2 == 1 => Box::new(LocalResponseKernel { isa, size, alpha: alpha as f32, beta, bias }),
+            _ => Box::new(BoxResponseKernel { isa, axes, size, alpha, beta, bias }),
         };
-        return (axes[..] == [1]).then(|| Claim { kernel: Box::new(kernel), packed_inputs: none });
+        return Some(Claim { kernel, packed_inputs: none });
     }
     batch(context)
 }
@@ -440,6 +450,38 @@ impl Kernel for BatchKernel {
         }
         .map_err(kernel_error)?;
         binary_in_place(self.isa, BinaryOp::Add, &geometry, target, &self.shift, true).map_err(kernel_error)
+    }
+}
+
+impl BoxResponseKernel {
+    fn boxes(&self, shape: &Shape) -> Option<Boxes> {
+        Boxes::new(shape, &chosen(shape.rank(), &self.axes)?, self.size / 2).ok()
+    }
+}
+
+impl Kernel for BoxResponseKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        shapes.inputs.first().is_some_and(|shape| self.boxes(shape).is_some())
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let boxes = shapes.inputs.first().and_then(|shape| self.boxes(shape));
+        boxes.map_or(0, |boxes| boxes.scratch_len().saturating_mul(4))
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| s.elements() as u64).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data, ..], [output]) = (io.inputs, io.outputs) else { return Ok(()) };
+        let boxes = self.boxes(data.shape()).ok_or_else(misfit)?;
+        let axes = chosen(data.shape().rank(), &self.axes).ok_or_else(misfit)?;
+        let places = (self.size as f64).powi(axes.iter().filter(|chosen| **chosen).count() as i32);
+        let factors = [(self.alpha / places) as f32, self.beta, self.bias];
+        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        local_response_of_boxes(self.isa, &boxes, factors, values, target, scratch_f32(io.scratch))
+            .map_err(kernel_error)
     }
 }
 
