@@ -4,8 +4,6 @@
 //! The products of all inputs are one matrix multiplication for each direction; each step then multiplies the hidden states and
 //! combines the gates in one pass. Directions, and groups of many sequences, are shared among threads.
 
-use std::ops::Range;
-
 use crate::epilogue::{Channelwise, Epilogue};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::gemm::{PackedB, Value, gemm_packed_b, gemm_packed_b_scratch_len};
@@ -254,65 +252,57 @@ impl Group<'_> {
         let (states, rest) = scratch.split_at_mut(batch * rows);
         let (reset, packing) = rest.split_at_mut(batch * 2 * hidden);
         let length = |sequence: usize| lengths.map_or(steps, |lengths| lengths[sequence]);
-        let target = |sequence: usize, steps: Range<usize>| {
-            let first = y_first + sequence * y_sequence;
-            // SAFETY: the steps lie in those of the sequence, which this group alone writes, one range at a time.
-            unsafe { y.slice(first + steps.start * hidden..first + steps.end * hidden) }
-        };
         for sequence in 0..batch {
-            target(sequence, length(sequence)..steps).fill(0.0);
+            let first = y_first + sequence * y_sequence;
+            // SAFETY: the steps lie in those of the sequence, which this group alone writes.
+            unsafe { y.slice(first + length(sequence) * hidden..first + steps * hidden) }.fill(0.0);
         }
         let longest = (0..batch).map(length).max().unwrap_or(0);
         for step in 0..longest {
             let (columns, plain) = (cell.r.n(), Epilogue::default());
             gemm_packed_b(isa, batch, h, hidden, &cell.r, states, columns, &plain, packing)?;
-            let place = |sequence: usize| {
-                let length = length(sequence);
-                (step < length).then(|| if reverse { length - 1 - step } else { step })
-            };
+            let places = Places { step, steps, reverse, products, rows, lengths };
             if let Some(r_hidden) = &cell.r_hidden {
                 let (resets, hiddens) = reset.split_at_mut(batch * hidden);
-                for sequence in 0..batch {
-                    let Some(at) = place(sequence) else { continue };
-                    let inputs = &products[(sequence * steps + at) * rows..][..rows];
-                    let call = Reset {
-                        input: &inputs[hidden..2 * hidden],
-                        state: &states[sequence * 2 * hidden + hidden..][..hidden],
-                        h: &h[sequence * hidden..][..hidden],
-                        output: &mut resets[sequence * hidden..][..hidden],
-                    };
-                    dispatch(isa, call);
-                }
+                dispatch(isa, Reset { places, hidden, states, h, output: resets });
                 gemm_packed_b(isa, batch, resets, hidden, r_hidden, hiddens, hidden, &plain, packing)?;
             }
-            for sequence in 0..batch {
-                let Some(at) = place(sequence) else { continue };
-                let range = sequence * hidden..(sequence + 1) * hidden;
-                let call = Combine {
-                    kind: cell.kind,
-                    hidden,
-                    inputs: &products[(sequence * steps + at) * rows..][..rows],
-                    states: &states[sequence * columns..][..columns],
-                    candidates: match cell.kind {
-                        CellKind::Lstm | CellKind::Rnn | CellKind::RnnRelu => &[],
-                        CellKind::Gru => &reset[(batch + sequence) * hidden..][..hidden],
-                        CellKind::GruLinearBeforeReset => &cell.bias[rows..],
-                    },
-                    y: target(sequence, at..at + 1),
-                    h: &mut h[range.clone()],
-                    c: c.get_mut(range).unwrap_or(&mut []),
-                };
-                dispatch(isa, call);
-            }
+            let hiddens = &reset[batch * hidden..];
+            dispatch(isa, Combine { places, cell, states, hiddens, y, y_first, y_sequence, h, c });
         }
         Ok(())
     }
 }
 
-/// The reset state of a plain GRU.
+/// Where the sequences of a group are at one of its steps.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    step: usize,
+    steps: usize,
+    reverse: bool,
+    products: &'a [f32],
+    rows: usize,
+    lengths: Option<&'a [usize]>,
+}
+
+impl<'a> Places<'a> {
+    /// The place of a sequence and the products of its input there; `None` behind its end.
+    #[inline(always)]
+    fn of(&self, sequence: usize) -> Option<(usize, &'a [f32])> {
+        let length = self.lengths.map_or(self.steps, |lengths| lengths[sequence]);
+        if self.step >= length {
+            return None;
+        }
+        let at = if self.reverse { length - 1 - self.step } else { self.step };
+        Some((at, &self.products[(sequence * self.steps + at) * self.rows..][..self.rows]))
+    }
+}
+
+/// The reset states of a plain GRU.
 struct Reset<'a> {
-    input: &'a [f32],
-    state: &'a [f32],
+    places: Places<'a>,
+    hidden: usize,
+    states: &'a [f32],
     h: &'a [f32],
     output: &'a mut [f32],
 }
@@ -321,29 +311,36 @@ impl Kernel for Reset<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let len = self.output.len();
-        let mut index = 0;
-        while index < len {
-            let count = (len - index).min(S::LANES);
-            // SAFETY: `count` values from the index on lie in all four slices, which are equally long.
-            unsafe {
-                let load = |values: &[f32]| s.load_partial(values.as_ptr().add(index), count);
-                let gate = sigmoid(s, s.add(load(self.input), load(self.state)));
-                s.store_partial(self.output.as_mut_ptr().add(index), s.mul(gate, load(self.h)), count);
+        let Reset { places, hidden, states, h, output } = self;
+        let rows = h.chunks_exact(hidden).zip(output.chunks_exact_mut(hidden)).zip(states.chunks_exact(2 * hidden));
+        for (sequence, ((h, output), states)) in rows.enumerate() {
+            let Some((_, inputs)) = places.of(sequence) else { continue };
+            let (input, state) = (&inputs[hidden..2 * hidden], &states[hidden..]);
+            let mut index = 0;
+            while index < hidden {
+                let count = (hidden - index).min(S::LANES);
+                // SAFETY: `count` values from the index on lie in all four slices, each of which has those of a state.
+                unsafe {
+                    let load = |values: &[f32]| s.load_partial(values.as_ptr().add(index), count);
+                    let gate = sigmoid(s, s.add(load(input), load(state)));
+                    s.store_partial(output.as_mut_ptr().add(index), s.mul(gate, load(h)), count);
+                }
+                index += count;
             }
-            index += count;
         }
     }
 }
 
-/// The gates of one step of one sequence.
+/// The gates of one step of a group.
 struct Combine<'a> {
-    kind: CellKind,
-    hidden: usize,
-    inputs: &'a [f32],
+    places: Places<'a>,
+    cell: &'a PackedCell,
     states: &'a [f32],
-    candidates: &'a [f32],
-    y: &'a mut [f32],
+    /// The products of the reset states of a plain GRU.
+    hiddens: &'a [f32],
+    y: &'a SharedMut<'a, f32>,
+    y_first: usize,
+    y_sequence: usize,
     h: &'a mut [f32],
     c: &'a mut [f32],
 }
@@ -352,7 +349,46 @@ impl Kernel for Combine<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let hidden = self.hidden;
+        let Combine { places, cell, states, hiddens, y, y_first, y_sequence, h, c } = self;
+        let (hidden, columns) = (cell.hidden, cell.r.n());
+        for (sequence, h) in h.chunks_exact_mut(hidden).enumerate() {
+            let Some((at, inputs)) = places.of(sequence) else { continue };
+            let range = sequence * hidden..(sequence + 1) * hidden;
+            let start = y_first + sequence * y_sequence + at * hidden;
+            let gates = Gates {
+                kind: cell.kind,
+                inputs,
+                states: &states[sequence * columns..][..columns],
+                candidates: match cell.kind {
+                    CellKind::Lstm | CellKind::Rnn | CellKind::RnnRelu => &[],
+                    CellKind::Gru => &hiddens[range.clone()],
+                    CellKind::GruLinearBeforeReset => &cell.bias[3 * hidden..],
+                },
+                // SAFETY: the step lies in those of the sequence, which this group alone writes, one at a time.
+                y: unsafe { y.slice(start..start + hidden) },
+                h,
+                c: c.get_mut(range).unwrap_or(&mut []),
+            };
+            gates.combine(s);
+        }
+    }
+}
+
+/// The gates of one step of one sequence.
+struct Gates<'a> {
+    kind: CellKind,
+    inputs: &'a [f32],
+    states: &'a [f32],
+    candidates: &'a [f32],
+    y: &'a mut [f32],
+    h: &'a mut [f32],
+    c: &'a mut [f32],
+}
+
+impl Gates<'_> {
+    #[inline(always)]
+    fn combine<S: Simd>(self, s: S) {
+        let hidden = self.h.len();
         let mut index = 0;
         while index < hidden {
             let count = (hidden - index).min(S::LANES);

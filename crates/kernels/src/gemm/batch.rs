@@ -6,18 +6,17 @@ use crate::error::{KernelError, check_len, span};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, try_parallel_for};
 
-/// The work of one product, in nanoseconds of one core, from which on threads share each of them instead of taking one each.
-const SHARED_NANOSECONDS: u64 = 100_000;
+/// What computing one product takes, in nanoseconds of one core, from which on threads share each of them instead of taking
+/// one each.
+const SHARED_NANOSECONDS: u64 = 200_000;
 
-/// What one product takes: computing, or reading its right operand.
-fn product_nanoseconds(geometry: &MatMulGeometry) -> u64 {
-    let MatMulGeometry { m, n, k, .. } = *geometry;
-    let read = nanoseconds_for_bytes(k.saturating_mul(n).saturating_mul(4));
-    nanoseconds_for_flops(flops(1, m, k, n)).max(read)
+/// What computing one product takes.
+fn computing_nanoseconds(geometry: &MatMulGeometry) -> u64 {
+    nanoseconds_for_flops(flops(1, geometry.m, geometry.k, geometry.n))
 }
 
 fn is_shared(geometry: &MatMulGeometry) -> bool {
-    product_nanoseconds(geometry) >= SHARED_NANOSECONDS
+    computing_nanoseconds(geometry) >= SHARED_NANOSECONDS
 }
 
 /// Elements of scratch that [`matmul_packed_b`] needs.
@@ -77,7 +76,9 @@ pub fn matmul_packed_b(
         return (0..products).try_for_each(|index| run(index, scratch));
     }
     let scratch = SharedMut::new(scratch);
-    let work = product_nanoseconds(geometry).saturating_mul(products as u64);
+    // With few rows, reading the right operands takes longer than computing.
+    let read = nanoseconds_for_bytes(k.saturating_mul(n).saturating_mul(4));
+    let work = computing_nanoseconds(geometry).max(read).saturating_mul(products as u64);
     try_parallel_for(products, 1, work, |mut range| {
         range.try_for_each(|index| {
             // SAFETY: each product has a part of its own, all of which lie in the scratch memory, as was checked.
@@ -140,7 +141,7 @@ mod tests {
         check(6, 3, 1, 20, 33);
         check(4, 4, 3, 64, 48);
         check(8, 2, 17, 40, 70);
-        check(4, 2, 130, 130, 300);
+        check(4, 2, 130, 300, 300);
     }
 
     #[test]
