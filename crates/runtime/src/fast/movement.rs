@@ -212,14 +212,16 @@ impl Kernel for GivenViewKernel {
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
-        let ([data, parameters @ ..], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let ([data, parameters @ ..], [output]) = (io.inputs, &mut *io.outputs) else { return Err(misfit()) };
         let view = given_view(&*self.operation, data.shape(), parameters)?;
         if view.shape != *output.shape() {
             return Err(misfit());
         }
-        let copy =
-            StridedCopy::gather_strided(&view.walk, &view.from.strides, view.from.offset, data.shape().elements());
-        copy.and_then(|copy| copy.run(self.width, data.bytes(), output.bytes_mut())).map_err(kernel_error)
+        match StridedCopy::gather_strided(&view.walk, &view.from.strides, view.from.offset, data.shape().elements()) {
+            Ok(copy) => copy.run(self.width, data.bytes(), output.bytes_mut()).map_err(kernel_error),
+            // More axes than the copy has, such as those of a Tile of eight axes.
+            Err(_) => io.evaluate(&*self.operation),
+        }
     }
 }
 
