@@ -135,7 +135,7 @@ pub(super) unsafe fn dispatch_words(positions: usize, tile: &Tile<'_>) {
         call!(1 2 3 4 5 6);
     }
     #[cfg(not(target_arch = "x86_64"))]
-    debug_assert!(false, "no instruction for {positions} positions of {} channels", tile.channels);
+    debug_assert!(false, "no instruction for {positions} positions of {} quads of channels", tile.quads);
 }
 
 /// Runs a kernel on pairs of words whose sums are four times what they stand for.
@@ -199,7 +199,11 @@ pub(super) unsafe fn dispatch_bf16(positions: usize, blocks: usize, tile: &Tile<
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    debug_assert!(false, "no instruction for {positions} positions of {blocks} blocks of {} channels", tile.channels);
+    debug_assert!(
+        false,
+        "no instruction for {positions} positions of {blocks} blocks of {} quads of channels",
+        tile.quads
+    );
 }
 
 /// Whether the machine sums products of bf16 in one instruction of sixteen lanes.
