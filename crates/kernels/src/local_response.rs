@@ -242,12 +242,12 @@ impl Window<'_> {
     fn run<S: Simd>(&self, s: S, finish: Option<(ResponsePower, &[f32])>, target: &mut [f32]) {
         let Window { lines, stride, count, squares } = *self;
         let width = target.len();
-        assert!(count > 0 && lines.len() >= (count - 1) * stride + width, "lines are there for all sums");
+        let lines = &lines[..count.saturating_sub(1) * stride + width];
         for at in (0..width).step_by(S::LANES) {
             let lanes = width - at;
             let mut sum = s.splat(0.0);
             for line in 0..count {
-                // SAFETY: the last line has values for all sums, and so have those before it.
+                // SAFETY: the slice ends with the last line's values for all sums; those of other lines lie before it.
                 let value = unsafe { s.load_first(lines.as_ptr().add(line * stride + at), lanes) };
                 sum = if squares { s.fma(value, value, sum) } else { s.add(sum, value) };
             }

@@ -30,14 +30,14 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     for (id, node) in model.iter() {
         let Some(einsum) = node.operation.downcast_ref::<Einsum>() else { continue };
         if let Some(aligned) = elementwise(validated, node, einsum) {
-            if replace_elementwise(&mut changed, id, &aligned).is_some() {
+            if replace_aligned(&mut changed, id, &aligned, multiply).is_some() {
                 trace.applied(node, || "becomes a product of elements".to_owned());
                 has_changed = true;
             }
             continue;
         }
         if let Some(aligned) = batch(validated, &uses, node, einsum) {
-            if replace_batch(&mut changed, id, &aligned).is_some() {
+            if replace_aligned(&mut changed, id, &aligned, plain_product).is_some() {
                 trace.applied(node, || "becomes a batch of products with constants".to_owned());
                 has_changed = true;
             }
@@ -105,24 +105,46 @@ fn elementwise(validated: &Validated, node: &Node, einsum: &Einsum) -> Option<[A
     Some([align(*first, of_first)?, align(*second, of_second)?])
 }
 
-/// Puts a product of elements in the place of a layer; `None` if it cannot be written.
-fn replace_elementwise(changed: &mut Model, id: NodeId, aligned: &[Aligned; 2]) -> Option<()> {
+/// Puts a layer of two operands in the place of another one; `None` if it cannot be written.
+fn replace_aligned(
+    changed: &mut Model,
+    id: NodeId,
+    aligned: &[Aligned; 2],
+    make: impl FnOnce(&str, Vec<Source>) -> Node,
+) -> Option<()> {
     let name = changed.nodes[id.index()].friendly_name.clone();
     let mut added = Added::new(changed);
     let inputs = vec![aligned[0].add(&mut added, &name, 0)?, aligned[1].add(&mut added, &name, 1)?];
-    added.put(changed, id, multiply(&name, inputs));
+    added.put(changed, id, make(&name, inputs));
     Some(())
+}
+
+/// A product of matrices as they lie.
+fn plain_product(name: &str, inputs: Vec<Source>) -> Node {
+    let attributes = MatMulAttributes { transpose_a: false, transpose_b: false };
+    Node::new(name, "MatMul", VERSION, Arc::new(MatMul { attributes }), inputs, 1)
+}
+
+/// The data and the constant of a contraction, with their labels, or why there are none.
+fn data_and_constant<'a>(
+    uses: &Uses,
+    node: &Node,
+    einsum: &'a Einsum,
+) -> Result<[(Source, &'a Subscript); 2], &'static str> {
+    let ([first, second], [of_first, of_second]) = (&node.inputs[..], &einsum.inputs[..]) else {
+        return Err("has not two inputs");
+    };
+    match [first, second].map(|source| uses.is_constant(source.node)) {
+        [false, true] => Ok([(*first, of_first), (*second, of_second)]),
+        [true, false] => Ok([(*second, of_second), (*first, of_first)]),
+        _ => Err("does not contract data with a constant"),
+    }
 }
 
 /// The data and the constant of a contraction that is a batch of products, each with a matrix of its own, if a layer is one:
 /// experts that all see the same rows, or rows of their own.
 fn batch(validated: &Validated, uses: &Uses, node: &Node, einsum: &Einsum) -> Option<[Aligned; 2]> {
-    let ([first, second], [of_first, of_second]) = (&node.inputs[..], &einsum.inputs[..]) else { return None };
-    let ((data, of_data), (constant, of_constant)) = match [first, second].map(|source| uses.is_constant(source.node)) {
-        [false, true] => ((*first, of_first), (*second, of_second)),
-        [true, false] => ((*second, of_second), (*first, of_first)),
-        _ => return None,
-    };
+    let [(data, of_data), (constant, of_constant)] = data_and_constant(uses, node, einsum).ok()?;
     let (of_data, of_constant, output) = (letters(of_data)?, letters(of_constant)?, letters(&einsum.output)?);
     let [outer @ .., rows, columns] = &output[..] else { return None };
     let (in_data, in_constant) = (|letter: &u8| of_data.contains(letter), |letter: &u8| of_constant.contains(letter));
@@ -148,16 +170,6 @@ fn batch(validated: &Validated, uses: &Uses, node: &Node, einsum: &Einsum) -> Op
     let data = Aligned::new(validated, data, &of_data, &all([*rows, *summed]))?;
     let constant = Aligned::new(validated, constant, &of_constant, &all([*summed, *columns]))?;
     Some([data, constant])
-}
-
-/// Puts a batch of products in the place of a layer; `None` if it cannot be written.
-fn replace_batch(changed: &mut Model, id: NodeId, aligned: &[Aligned; 2]) -> Option<()> {
-    let name = changed.nodes[id.index()].friendly_name.clone();
-    let mut added = Added::new(changed);
-    let inputs = vec![aligned[0].add(&mut added, &name, 0)?, aligned[1].add(&mut added, &name, 1)?];
-    let attributes = MatMulAttributes { transpose_a: false, transpose_b: false };
-    added.put(changed, id, Node::new(name, "MatMul", VERSION, Arc::new(MatMul { attributes }), inputs, 1));
-    Some(())
 }
 
 /// The letters of a tensor, unless one stands there twice or there is an ellipsis.
@@ -187,14 +199,7 @@ struct Product {
 /// The product that a layer is, or why it is none.
 fn product(validated: &Validated, uses: &Uses, node: &Node, einsum: &Einsum) -> Result<Product, &'static str> {
     let inference = validated.inference();
-    let ([first, second], [of_first, of_second]) = (&node.inputs[..], &einsum.inputs[..]) else {
-        return Err("has not two inputs");
-    };
-    let ((data, of_data), (constant, of_constant)) = match [first, second].map(|source| uses.is_constant(source.node)) {
-        [false, true] => ((*first, of_first), (*second, of_second)),
-        [true, false] => ((*second, of_second), (*first, of_first)),
-        _ => return Err("does not contract data with a constant"),
-    };
+    let [(data, of_data), (constant, of_constant)] = data_and_constant(uses, node, einsum)?;
     if [data, constant].iter().any(|source| inference.get(*source).element_type != ElementType::F32) {
         return Err("is not one of f32");
     }

@@ -208,10 +208,12 @@ fn wanted(chosen: &[Option<Candidate>], node: NodeId, port: usize) -> Layout {
 /// A layer that gains nothing by blocks, and for which more elements must be reordered on blocks than without them, stays
 /// plain: such as one of many that read one value on blocks beside a plain value of their own.
 fn drop_losing_followers(model: &Model, inference: &Inference, chosen: &mut [Option<Candidate>]) {
-    let mut readers: HashMap<Source, Vec<(NodeId, usize)>> = HashMap::new();
+    // How many ports want a value plain, and how many on blocks.
+    let mut readers: HashMap<Source, [usize; 2]> = HashMap::new();
+    let place = |layout: Layout| usize::from(layout == Layout::Blocked);
     for (id, node) in model.iter() {
         for (port, source) in node.inputs.iter().enumerate() {
-            readers.entry(*source).or_default().push((id, port));
+            readers.entry(*source).or_default()[place(wanted(chosen, id, port))] += 1;
         }
     }
     let elements = |source: Source| nominal_elements(&inference.get(source).shape);
@@ -220,13 +222,14 @@ fn drop_losing_followers(model: &Model, inference: &Inference, chosen: &mut [Opt
         if !chosen[index].as_ref().is_some_and(|found| found.gain <= 0.0 && found.output == Layout::Blocked) {
             continue;
         }
+        let wants: SmallVec<[Layout; 8]> = (0..node.inputs.len()).map(|port| wanted(chosen, id, port)).collect();
         let is_read_as = |source: Source, layout: Layout| {
-            let mut others = readers.get(&source).into_iter().flatten().filter(|(reader, _)| *reader != id);
-            others.any(|(reader, port)| wanted(chosen, *reader, *port) == layout)
+            let own = node.inputs.iter().zip(&wants).filter(|(input, wants)| **input == source && **wants == layout);
+            readers.get(&source).is_some_and(|ports| ports[place(layout)] > own.count())
         };
         let (mut on_blocks, mut plain) = (0.0, 0.0);
         for (port, source) in node.inputs.iter().enumerate() {
-            if wanted(chosen, id, port) == Layout::Plain || node.inputs[..port].contains(source) {
+            if wants[port] == Layout::Plain || node.inputs[..port].contains(source) {
                 continue;
             }
             if !is_blocked(chosen, *source) && !is_read_as(*source, Layout::Blocked) {
@@ -245,6 +248,10 @@ fn drop_losing_followers(model: &Model, inference: &Inference, chosen: &mut [Opt
         }
         if plain < on_blocks {
             chosen[index] = None;
+            for (source, _) in node.inputs.iter().zip(wants).filter(|(_, wants)| *wants == Layout::Blocked) {
+                let ports = readers.entry(*source).or_default();
+                *ports = [ports[0] + 1, ports[1].saturating_sub(1)];
+            }
         }
     }
 }

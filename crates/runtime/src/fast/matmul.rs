@@ -96,8 +96,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return Some(Claim { kernel, packed_inputs });
     }
     if has_rows
-        && let Some((weights, shape)) = constant_matrices(context, ports.1, &attributes)
         && let Some(epilogue) = columns.and_then(|columns| parts.epilogue(context, columns))
+        && let Some((weights, shape)) = constant_matrices(context, ports.1, &attributes)
     {
         let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[ports.1]);
         packed_inputs.extend(parts.packed_ports(&epilogue));
