@@ -64,6 +64,13 @@ const HALF_BLOCK: usize = BLOCK / 2;
 /// How many input channels before their turn weights are asked for: those of a layer seldom lie in the first cache.
 const AHEAD: usize = 12;
 
+/// How many blocks of input channels before their turn positions are asked for: the first channel of a block waits for all
+/// positions of a tile, and planes that are large lie far away.
+const BLOCKS_AHEAD: usize = 2;
+
+/// How many positions behind those of a tile are asked for with them.
+const FARTHEST_AHEAD: usize = 6;
+
 /// How many tasks a layer is cut into, if each has at least [`SHORTEST_TASK`] floating-point operations.
 pub(super) const TASKS: u64 = 32;
 
@@ -1180,20 +1187,24 @@ unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     let down = view.dilation[0] * view.input[1] * BLOCK;
     let mut left = call.taps[0];
-    for _ in 0..call.planes * call.taps[0] {
+    let next_tile = line.wrapping_add(POSITIONS * BLOCK);
+    let lines = call.planes * call.taps[0];
+    for index in 1..=lines {
         let mut place = line;
-        for _ in 0..call.taps[1] {
-            // SAFETY: the weights are those of the tap, and the positions that are read lie in the input.
-            sums = unsafe { beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, place, sums) };
-            own = next_tap(call, own);
-            place = place.wrapping_add(view.dilation[1] * BLOCK);
-        }
         line = line.wrapping_add(down);
         left -= 1;
         if left == 0 {
             // The first tap of the next plane.
             line = line.wrapping_add(call.plane_step).wrapping_sub(call.taps[0] * down);
             left = call.taps[0];
+        }
+        // The taps of a line read what the first one has asked for.
+        let mut following = Some(if index == lines { next_tile } else { line });
+        for _ in 0..call.taps[1] {
+            // SAFETY: the weights are those of the tap, and the positions that are read lie in the input.
+            sums = unsafe { beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, place, following.take(), sums) };
+            own = next_tap(call, own);
+            place = place.wrapping_add(view.dilation[1] * BLOCK);
         }
     }
     sums
@@ -1232,11 +1243,14 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
         let steps = ky * call.taps[1] * call.channels;
         let mut own = (call.weights.wrapping_add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
         let mut place = input.wrapping_offset((row as isize * wide + first) * BLOCK as isize);
+        let mut following = Some(place.wrapping_add(view.dilation[0] * view.input[1] * BLOCK));
         macro_rules! taps {
             ($count:expr, $before:literal, $after:literal) => {
                 for _ in 0..$count {
+                    let after = following.take();
                     // SAFETY: the taps lie in the kernel, and the positions that are read lie in the line.
-                    sums = unsafe { beside::<S, POSITIONS, VECTORS, $before, $after>(s, call, own, place, sums) };
+                    sums =
+                        unsafe { beside::<S, POSITIONS, VECTORS, $before, $after>(s, call, own, place, after, sums) };
                     own = next_tap(call, own);
                     place = place.wrapping_offset(across * BLOCK as isize);
                 }
@@ -1283,7 +1297,7 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
             unsafe {
                 let own = (call.weights.add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
                 sums = match (before, after) {
-                    (0, 0) => beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, first, sums),
+                    (0, 0) => beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, first, None, sums),
                     _ => {
                         let mut pointers = [ZEROS.as_ptr(); POSITIONS];
                         let mut strides = [0usize; POSITIONS];
@@ -1300,7 +1314,9 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
     sums
 }
 
-/// Adds the products of one tap to the sums of positions that lie side by side, less so many of the first and the last.
+/// Adds the products of one tap to the sums of positions that lie side by side, less so many of the first and the last. The
+/// first tap of a line asks for what its taps read, as far as it comes soon: later blocks, and the first ones of the line that
+/// is `following`.
 ///
 /// # Safety
 /// The weights are those of the tap, and the positions but those lie in the input.
@@ -1310,11 +1326,30 @@ unsafe fn beside<S: Simd, const POSITIONS: usize, const VECTORS: usize, const BE
     call: &Call,
     (mut weights, mut next): (*const f32, *const f32),
     mut first: *const f32,
+    following: Option<*const f32>,
     mut sums: [[S::F; VECTORS]; POSITIONS],
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let (mut channel, mut lane) = (0, call.first_lane);
+    let blocks = call.channels.div_ceil(BLOCK);
+    let distance = BLOCKS_AHEAD.min(blocks);
+    let mut until_next = blocks - distance;
+    let mut ahead = first.wrapping_add(distance * call.channel_step);
     while channel < call.channels {
         let lanes = (call.lanes - lane).min(call.channels - channel);
+        if let Some(line) = following {
+            if until_next == 0 {
+                ahead = line;
+            }
+            until_next = until_next.wrapping_sub(1);
+            for position in 0..POSITIONS {
+                prefetch_near(ahead.wrapping_add(position * BLOCK));
+            }
+            let reach = (call.taps[1] - 1) * call.view.dilation[1];
+            for position in 0..reach.min(FARTHEST_AHEAD) {
+                prefetch_near(ahead.wrapping_add((POSITIONS + position) * BLOCK));
+            }
+            ahead = ahead.wrapping_add(call.channel_step);
+        }
         // One pointer that moves on: the others are at constant distances from it.
         let mut place = first.wrapping_add(lane);
         lane = 0;
@@ -1527,8 +1562,14 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
         for kx in 0..across {
             let mut offset = line + kx * right;
             let (mut channel, mut first) = (0, if STEP == STRADDLING { call.first_lane } else { 0 });
+            // The taps of a line read what the first ones have asked for.
+            let asks = STEP == APART && kx < call.view.stride[1];
             while channel < channels {
                 let lanes = (run - first).min(channels - channel);
+                if asks && channel + BLOCKS_AHEAD * BLOCK < channels {
+                    let ahead = offset + BLOCKS_AHEAD * call.channel_step;
+                    pointers.iter().for_each(|pointer| prefetch_near(pointer.wrapping_add(ahead)));
+                }
                 for lane in first..first + lanes {
                     prefetch_far(next);
                     next = next.wrapping_add(call.next_step);
@@ -1568,6 +1609,11 @@ unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
     let (mut channel, mut first) = (0, if STEP == STRADDLING { call.first_lane } else { 0 });
     while channel < call.channels {
         let lanes = (call.lanes - first).min(call.channels - channel);
+        if STEP == APART && channel + BLOCKS_AHEAD * BLOCK < call.channels {
+            for (pointer, step) in pointers.iter().zip(steps) {
+                prefetch_near(pointer.wrapping_add(BLOCKS_AHEAD * step));
+            }
+        }
         for lane in first..first + lanes {
             prefetch_far(next);
             next = next.wrapping_add(call.next_step);

@@ -1,5 +1,6 @@
 //! Conversion between element types, element by element.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ovir_tensor::{ElementType, TensorError, TensorView, TensorViewMut, dispatch, packed};
 
@@ -31,6 +32,18 @@ enum Wide {
 pub(crate) fn convert(source: TensorView<'_>, target: &mut TensorViewMut<'_>) -> OpResult {
     if source.element_type() == target.element_type() {
         return copy(source, target);
+    }
+    // Constants of compressed models are widened whenever a model is compiled, and every f16 and bf16 is an f32 too.
+    match (source.element_type(), target.element_type()) {
+        (ElementType::F16, ElementType::F32) => {
+            source.slice::<f16>()?.convert_to_f32_slice(target.slice_mut::<f32>()?);
+            return Ok(());
+        }
+        (ElementType::Bf16, ElementType::F32) => {
+            source.slice::<bf16>()?.convert_to_f32_slice(target.slice_mut::<f32>()?);
+            return Ok(());
+        }
+        _ => {}
     }
     let elements = source.elements();
     for start in (0..elements).step_by(CHUNK) {
