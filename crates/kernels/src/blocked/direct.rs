@@ -52,6 +52,9 @@ pub(super) const SIDE_BY_SIDE: usize = usize::MAX - 2;
 /// The same, where the positions of a blocked input lie side by side and some taps in the padding.
 pub(super) const IN_LINE: usize = usize::MAX - 3;
 
+/// The same, where every second position lies in the line.
+const IN_LINE_BY_TWO: usize = usize::MAX - 5;
+
 /// Both [`STRADDLING`] and [`SIDE_BY_SIDE`].
 const STRADDLING_BESIDE: usize = usize::MAX - 4;
 
@@ -454,7 +457,7 @@ pub fn blocked_convolution(
     // Groups that lie in one block, and those that straddle blocks, are one task a block.
     let groups = if shares_blocks || is_straddling { outputs.div_ceil(BLOCK) } else { groups };
     let ends_with_lines = layout == BlockedInput::Plain
-        || (taps != [1, 1] && view.stride[1] == 1 && view.output[1] >= NARROWEST && !shares_blocks && !is_straddling);
+        || (taps != [1, 1] && view.stride[1] <= 2 && view.output[1] >= NARROWEST && !shares_blocks && !is_straddling);
     // Where a vector is half a block, channels that would fill the other half alone are not computed.
     let is_halved = isa.tier() == Tier::Avx2
         && groups == 1
@@ -861,6 +864,7 @@ impl Job<'_> {
                     SHARED => run_tiles::<SHARED>(self.isa, count, blocks, call),
                     SIDE_BY_SIDE => run_tiles::<SIDE_BY_SIDE>(self.isa, count, blocks, call),
                     IN_LINE => run_tiles::<IN_LINE>(self.isa, count, blocks, call),
+                    IN_LINE_BY_TWO => run_tiles::<IN_LINE_BY_TWO>(self.isa, count, blocks, call),
                     1 => run_tiles::<1>(self.isa, count, blocks, call),
                     2 => run_tiles::<2>(self.isa, count, blocks, call),
                     _ => run_tiles::<APART>(self.isa, count, blocks, call),
@@ -899,7 +903,10 @@ impl Job<'_> {
             (false, false) => STRADDLING,
             _ if self.shares_blocks => SHARED,
             (true, true) => SIDE_BY_SIDE,
-            _ if self.layout == BlockedInput::Blocked && self.ends_with_lines => IN_LINE,
+            _ if self.layout == BlockedInput::Blocked && self.ends_with_lines => match self.view.stride[1] {
+                1 => IN_LINE,
+                _ => IN_LINE_BY_TWO,
+            },
             _ if self.is_dense && self.view.stride[1] <= 2 => self.view.stride[1],
             _ => APART,
         }
@@ -1095,7 +1102,8 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
                         return;
                     }
                     STRADDLING | STRADDLING_BESIDE => mixed::<S, POSITIONS, VECTORS, STEP>(s, &call),
-                    IN_LINE => in_line::<S, POSITIONS, VECTORS>(s, &call),
+                    IN_LINE => in_line::<S, POSITIONS, VECTORS, 1>(s, &call),
+                    IN_LINE_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2>(s, &call),
                     SIDE_BY_SIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &call, first),
                     _ => along_line::<S, POSITIONS, VECTORS, STEP>(s, &call),
                 };
@@ -1202,7 +1210,7 @@ unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
         let mut following = Some(if index == lines { next_tile } else { line });
         for _ in 0..call.taps[1] {
             // SAFETY: the weights are those of the tap, and the positions that are read lie in the input.
-            sums = unsafe { beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, place, following.take(), sums) };
+            sums = unsafe { beside::<S, POSITIONS, VECTORS, 1, 0, 0>(s, call, own, place, following.take(), sums) };
             own = next_tap(call, own);
             place = place.wrapping_add(view.dilation[1] * BLOCK);
         }
@@ -1210,33 +1218,33 @@ unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     sums
 }
 
-/// The sums of a tile in one line of a blocked input whose positions lie side by side. Taps that lie in the padding for all
+/// The sums of a tile in one line of a blocked input whose positions lie `STRIDE` apart. Taps that lie in the padding for all
 /// of them are left out, and those that do for the first or the last one take the others.
 ///
 /// # Safety
 /// As of [`run_tiles`].
 #[inline(always)]
-unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STRIDE: usize>(
     s: S,
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let view = &call.view;
-    let wide = view.input[1] as isize;
+    let (wide, stride, to_last) = (view.input[1] as isize, STRIDE as isize, ((POSITIONS - 1) * STRIDE) as isize);
     let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
-    let (first, across) = (x as isize - view.pad[1] as isize, view.dilation[1] as isize);
+    let (first, across) = ((x * STRIDE) as isize - view.pad[1] as isize, view.dilation[1] as isize);
     // The taps whose first position lies before the line, and those whose last one lies behind it, are at the ends.
     let (mut before, mut after) = (0, 0);
     for kx in 0..call.taps[1] {
         let column = first + kx as isize * across;
         before += usize::from(column < 0);
-        after += usize::from(column + POSITIONS as isize > wide);
+        after += usize::from(column + to_last >= wide);
     }
     let last = first + (call.taps[1] as isize - 1) * across;
-    let misses_more = first < -1 || last + POSITIONS as isize > wide + 1;
-    // A tap of a line that is padded by one at both ends may miss the first position and the last.
+    let misses_more = first < -stride || last + to_last >= wide + stride;
+    // A tap of a line that is padded at both ends may miss the first position and the last.
     if misses_more || before + after > call.taps[1] || POSITIONS < 2 {
         // SAFETY: the caller's promise.
-        return unsafe { in_line_at_edges::<S, POSITIONS, VECTORS>(s, call, y, first) };
+        return unsafe { in_line_at_edges::<S, POSITIONS, VECTORS, STRIDE>(s, call, y, first) };
     }
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for (ky, input, row) in call.lines(y) {
@@ -1249,8 +1257,9 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
                 for _ in 0..$count {
                     let after = following.take();
                     // SAFETY: the taps lie in the kernel, and the positions that are read lie in the line.
-                    sums =
-                        unsafe { beside::<S, POSITIONS, VECTORS, $before, $after>(s, call, own, place, after, sums) };
+                    sums = unsafe {
+                        beside::<S, POSITIONS, VECTORS, STRIDE, $before, $after>(s, call, own, place, after, sums)
+                    };
                     own = next_tap(call, own);
                     place = place.wrapping_offset(across * BLOCK as isize);
                 }
@@ -1275,7 +1284,7 @@ fn next_tap(call: &Call, (weights, next): (*const f32, *const f32)) -> (*const f
 /// # Safety
 /// As of [`run_tiles`].
 #[inline(always)]
-unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STRIDE: usize>(
     s: S,
     call: &Call,
     y: usize,
@@ -1287,8 +1296,12 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
     for (ky, input, row) in call.lines(y) {
         for kx in 0..call.taps[1] {
             let column = start + (kx * view.dilation[1]) as isize;
-            let (before, after) = ((-column).max(0), (column + POSITIONS as isize - wide).max(0));
-            if before + after >= POSITIONS as isize {
+            // The positions before the one that reads the line's first element or a later one, and those that read its last
+            // one or an earlier one.
+            let before = (-column).max(0) as usize;
+            let (before, inside) = (before.div_ceil(STRIDE), ((wide - column).max(0) as usize).div_ceil(STRIDE));
+            let inside = before..inside.min(POSITIONS);
+            if inside.is_empty() {
                 continue;
             }
             let steps = (ky * call.taps[1] + kx) * call.channels;
@@ -1296,13 +1309,13 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
             // SAFETY: the tap lies in the kernel, and the positions that are read lie in the line.
             unsafe {
                 let own = (call.weights.add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
-                sums = match (before, after) {
-                    (0, 0) => beside::<S, POSITIONS, VECTORS, 0, 0>(s, call, own, first, None, sums),
-                    _ => {
+                sums = match inside.len() == POSITIONS {
+                    true => beside::<S, POSITIONS, VECTORS, STRIDE, 0, 0>(s, call, own, first, None, sums),
+                    false => {
                         let mut pointers = [ZEROS.as_ptr(); POSITIONS];
                         let mut strides = [0usize; POSITIONS];
-                        for position in before as usize..POSITIONS - after as usize {
-                            pointers[position] = first.wrapping_add(position * BLOCK);
+                        for position in inside {
+                            pointers[position] = first.wrapping_add(position * STRIDE * BLOCK);
                             strides[position] = call.channel_step;
                         }
                         channels::<S, POSITIONS, VECTORS, APART>(s, call, own, pointers, &strides, sums)
@@ -1314,14 +1327,21 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
     sums
 }
 
-/// Adds the products of one tap to the sums of positions that lie side by side, less so many of the first and the last. The
+/// Adds the products of one tap to the sums of positions that lie `STRIDE` apart, less so many of the first and the last. The
 /// first tap of a line asks for what its taps read, as far as it comes soon: later blocks, and the first ones of the line that
 /// is `following`.
 ///
 /// # Safety
 /// The weights are those of the tap, and the positions but those lie in the input.
 #[inline(always)]
-unsafe fn beside<S: Simd, const POSITIONS: usize, const VECTORS: usize, const BEFORE: usize, const AFTER: usize>(
+unsafe fn beside<
+    S: Simd,
+    const POSITIONS: usize,
+    const VECTORS: usize,
+    const STRIDE: usize,
+    const BEFORE: usize,
+    const AFTER: usize,
+>(
     s: S,
     call: &Call,
     (mut weights, mut next): (*const f32, *const f32),
@@ -1341,12 +1361,12 @@ unsafe fn beside<S: Simd, const POSITIONS: usize, const VECTORS: usize, const BE
                 ahead = line;
             }
             until_next = until_next.wrapping_sub(1);
-            for position in 0..POSITIONS {
+            for position in 0..POSITIONS * STRIDE {
                 prefetch_near(ahead.wrapping_add(position * BLOCK));
             }
             let reach = (call.taps[1] - 1) * call.view.dilation[1];
             for position in 0..reach.min(FARTHEST_AHEAD) {
-                prefetch_near(ahead.wrapping_add((POSITIONS + position) * BLOCK));
+                prefetch_near(ahead.wrapping_add((POSITIONS * STRIDE + position) * BLOCK));
             }
             ahead = ahead.wrapping_add(call.channel_step);
         }
@@ -1362,7 +1382,7 @@ unsafe fn beside<S: Simd, const POSITIONS: usize, const VECTORS: usize, const BE
                 unsafe {
                     let right = load_weights::<S, VECTORS>(s, call, weights.add($ahead * BLOCK));
                     for position in BEFORE..POSITIONS - AFTER {
-                        let left = s.splat(*place.wrapping_add(position * BLOCK + $ahead));
+                        let left = s.splat(*place.wrapping_add(position * STRIDE * BLOCK + $ahead));
                         for vector in 0..VECTORS {
                             sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
                         }

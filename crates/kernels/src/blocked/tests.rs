@@ -553,11 +553,12 @@ fn points_padded_behind() {
     }
 }
 
-/// Tiles in a line, at its ends and both at once.
+/// Tiles in a line, at its ends and both at once, whose positions lie side by side or read every second one.
 #[test]
 fn tiles_in_lines() {
     let mut random = Random::new(3);
-    for wide in [1, 2, 5, 7, 12, 13, 26, 28, 30, 57] {
+    let widths = [1, 2, 5, 7, 12, 13, 26, 28, 30, 57].into_iter().map(|wide| (1, wide));
+    for (apart, wide) in widths.chain([23, 24, 27, 55, 56, 57].map(|wide| (2, wide))) {
         // The last kernel is one tap wide, and padded by one at both ends.
         for ([high, across], pad, dilation) in [
             ([1, 1], 1, 1),
@@ -573,7 +574,7 @@ fn tiles_in_lines() {
                 continue;
             }
             for outputs in [16, 40] {
-                let (size, stride) = ([1, 5, wide], [1; 3]);
+                let (size, stride) = ([1, 5, wide], [1, 1, apart]);
                 let (dilation, pad) = ([1, 1, dilation], [0, pad, pad]);
                 let kernel = [1, high, across];
                 let geometry = ConvolutionGeometry::new(1, 1, 20, outputs, size, kernel, stride, dilation, pad, pad);
