@@ -309,7 +309,7 @@ pub fn matmul(
     if batches == 0 || m == 0 || n == 0 {
         return Ok(());
     }
-    if epilogue.residual.is_none() && Small::suits(m, geometry.a_column, geometry.b_row, geometry.b_column) {
+    if Small::suits(m, geometry.a_column, geometry.b_row, geometry.b_column) {
         small_matmul(isa, geometry, batches, a, b, c, epilogue);
         return Ok(());
     }
@@ -404,6 +404,10 @@ fn small_matmul(
                     Channelwise::None => line.fill(0.0),
                     Channelwise::PerRow(bias) => line.fill(bias[row]),
                     Channelwise::PerColumn(bias) => line.copy_from_slice(&bias[first..first + columns]),
+                }
+                if let Some(residual) = epilogue.residual {
+                    let place = geometry.offset(&geometry.c_batch, batch) + row * geometry.c_row + first;
+                    line.iter_mut().zip(&residual.values[place..]).for_each(|(sum, value)| *sum += value);
                 }
             }
             let product = Small {

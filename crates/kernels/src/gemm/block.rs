@@ -29,8 +29,9 @@ pub(crate) trait PanelSource: Sync {
     /// and the buffer has room for [`STEP`] lines and one more.
     unsafe fn panel(&self, isa: Isa, first: usize, steps: usize, column: usize, buffer: *mut f32) -> *const f32;
 
-    /// Where the panel that begins at `column` and the step `first` lies, if it is in the operand and read in place.
-    fn place(&self, _first: usize, _column: usize) -> Option<*const f32> {
+    /// Where the panel that begins at `column` and the step `first` lies in the operand as it is stored, if there is one, and
+    /// the elements of four bytes from one of its steps to the next.
+    fn place(&self, _first: usize, _column: usize) -> Option<(*const f32, usize)> {
         None
     }
 }
@@ -262,7 +263,7 @@ impl<P: PanelSource> Block<'_, P> {
         first: usize,
         steps: usize,
         panel: *const f32,
-        next: Option<*const f32>,
+        next: Option<(*const f32, usize)>,
     ) {
         let last = first + steps == self.k;
         let (row_bias, column_bias) = match last {
@@ -271,7 +272,7 @@ impl<P: PanelSource> Block<'_, P> {
         };
         let limits = if last { self.epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) };
         let (mut next, next_step) = match next {
-            Some(next) => (next, panel_width(self.isa).div_ceil(rows.len().div_ceil(self.left.tile))),
+            Some((next, step)) => (next, step.div_ceil(rows.len().div_ceil(self.left.tile))),
             None => (panel, 0),
         };
         let mut row = rows.start;

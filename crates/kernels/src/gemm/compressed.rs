@@ -460,6 +460,12 @@ impl PanelSource for CompressedB {
         ));
         buffer
     }
+
+    fn place(&self, first: usize, column: usize) -> Option<(*const f32, usize)> {
+        let (panel, line) = (column / panel_width(self.isa), self.line());
+        let code = self.codes.get((panel * self.k + first) * line)?;
+        Some((std::ptr::from_ref(code).cast(), line / size_of::<f32>()))
+    }
 }
 
 /// Products of few rows with one panel.

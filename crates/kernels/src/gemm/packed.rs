@@ -144,8 +144,9 @@ impl PanelSource for PackedB {
     }
 
     #[inline]
-    fn place(&self, first: usize, column: usize) -> Option<*const f32> {
-        self.values.get(column * self.k + first * panel_width(self.isa)).map(std::ptr::from_ref)
+    fn place(&self, first: usize, column: usize) -> Option<(*const f32, usize)> {
+        let width = panel_width(self.isa);
+        Some((self.values.get(column * self.k + first * width)?, width))
     }
 }
 

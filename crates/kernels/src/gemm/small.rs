@@ -164,23 +164,31 @@ impl<const ROWS: usize> Dots<ROWS> {
         }
         let mut sums = [[s.splat(0.0); COLUMNS]; ROWS];
         let mut step = 0;
-        while step < k {
-            let count = (k - step).min(S::LANES);
-            // SAFETY: so many steps from this one on lie in the rows of A and the columns of B.
-            unsafe {
-                let mut right = [s.splat(0.0); COLUMNS];
-                for index in 0..COLUMNS {
-                    prefetch_near(lines[index].wrapping_add(step + AHEAD));
-                    right[index] = s.load_first(lines[index].add(step), count);
-                }
-                for row in 0..ROWS {
-                    let left = s.load_first(a.add(row * a_row + step), count);
+        // A mask for every vector would take longer than its products.
+        macro_rules! vectors {
+            ($load:ident $(, $count:expr)?) => {
+                // SAFETY: so many steps from this one on lie in the rows of A and the columns of B.
+                unsafe {
+                    let mut right = [s.splat(0.0); COLUMNS];
                     for index in 0..COLUMNS {
-                        sums[row][index] = s.fma(left, right[index], sums[row][index]);
+                        prefetch_near(lines[index].wrapping_add(step + AHEAD));
+                        right[index] = s.$load(lines[index].add(step) $(, $count)?);
+                    }
+                    for row in 0..ROWS {
+                        let left = s.$load(a.add(row * a_row + step) $(, $count)?);
+                        for index in 0..COLUMNS {
+                            sums[row][index] = s.fma(left, right[index], sums[row][index]);
+                        }
                     }
                 }
-            }
-            step += count;
+            };
+        }
+        while step + S::LANES <= k {
+            vectors!(load);
+            step += S::LANES;
+        }
+        if step < k {
+            vectors!(load_first, k - step);
         }
         sums
     }

@@ -81,7 +81,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let columns = context.outputs.first()?.shape.dims().and_then(|d| d.last()?.get());
     let has_rows = context.inputs[ports.0].shape.rank().is_some_and(|rank| rank >= 2);
     if has_rows
-        && !reads_in_place(context, &parts, ports.1, &attributes)
+        && !reads_in_place(context, ports.1, &attributes)
         && let Some((operand, n)) = constant_operand(context, ports.1, &attributes)
         && columns == Some(n)
     {
@@ -119,17 +119,11 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 
 /// Whether a constant is read where it lies: one row of data meets each element once, so that a packed copy would only cost
 /// memory and a slow first inference. Constants that are stored otherwise, are to be rounded or have to be evaluated are
-/// not, and neither are those of products with a residual, which have no loops for few rows.
-fn reads_in_place(
-    context: &mut ClaimContext<'_>,
-    parts: &Parts<'_>,
-    port: usize,
-    attributes: &MatMulAttributes,
-) -> bool {
+/// not.
+fn reads_in_place(context: &mut ClaimContext<'_>, port: usize, attributes: &MatMulAttributes) -> bool {
     let one_row = |shape: Shape| Some(shape.elements() == *shape.last()?);
     let is_one_row = context.outputs.first().and_then(|output| output.shape.to_shape()).and_then(one_row);
-    if parts.residual.is_some()
-        || attributes.transpose_a
+    if attributes.transpose_a
         || !attributes.transpose_b
         || context.precision != InferencePrecision::F32
         || is_one_row != Some(true)
