@@ -305,22 +305,51 @@ struct Pointers<T> {
 // SAFETY: chunks write disjoint places and only read the input.
 unsafe impl<T> Sync for Pointers<T> {}
 
-/// Values of three channels that lie side by side, and where each channel goes.
-struct Triples<'a> {
-    from: &'a [[u32; 3]],
-    to: [&'a mut [u32]; 3],
+/// Lines whose values come to lie side by side.
+struct Together<'a, T, const LINES: usize> {
+    from: [&'a [T]; LINES],
+    to: &'a mut [[T; LINES]],
 }
 
-impl Kernel for Triples<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let [red, green, blue] = self.to;
-        for (((red, green), blue), triple) in red.iter_mut().zip(green).zip(blue).zip(self.from) {
-            (*red, *green, *blue) = (triple[0], triple[1], triple[2]);
-        }
-    }
+/// Values that lie side by side, each of which goes to a line of its own.
+struct Apart<'a, T, const LINES: usize> {
+    from: &'a [[T; LINES]],
+    to: [&'a mut [T]; LINES],
 }
+
+/// Both ways for a number of lines: loops that the compiler turns into vectors.
+macro_rules! side_by_side {
+    ($lines:literal: $first:ident $($line:ident)*) => {
+        impl<T: Copy> Kernel for Together<'_, T, $lines> {
+            type Output = ();
+            #[inline(always)]
+            fn run<S: Simd>(self, _: S) {
+                let [$first, $($line),*] = self.from;
+                let values = self.to.iter_mut().zip($first)$(.zip($line))*;
+                for side_by_side!(@nested (to, $first) $($line)*) in values {
+                    *to = [*$first, $(*$line),*];
+                }
+            }
+        }
+
+        impl<T: Copy> Kernel for Apart<'_, T, $lines> {
+            type Output = ();
+            #[inline(always)]
+            fn run<S: Simd>(self, _: S) {
+                let [$first, $($line),*] = self.to;
+                let values = self.from.iter().zip($first)$(.zip($line))*;
+                for side_by_side!(@nested (from, $first) $($line)*) in values {
+                    [*$first, $(*$line),*] = *from;
+                }
+            }
+        }
+    };
+    (@nested ($($inner:tt)*) $line:ident $($rest:ident)*) => { side_by_side!(@nested (($($inner)*), $line) $($rest)*) };
+    (@nested ($($inner:tt)*)) => { ($($inner)*) };
+}
+side_by_side!(2: first second);
+side_by_side!(3: first second third);
+side_by_side!(4: first second third fourth);
 
 impl<T: Copy> Pointers<T> {
     /// Moves a tile of `high` rows and `wide` columns, at most [`TILE`] each or one of them at most [`NARROW`]: rows are
@@ -350,15 +379,38 @@ impl<T: Copy> Pointers<T> {
                 }
                 return;
             }
-            let is_aligned = from.cast::<f32>().is_aligned() && to.cast::<f32>().is_aligned() && size_of::<T>() == 4;
-            if high == 3 && input_step == 3 && output_step >= wide as isize && is_aligned {
-                let target = |row: isize| {
-                    let line = to.offset(row * output_step).cast::<u32>();
-                    std::slice::from_raw_parts_mut(line, wide)
-                };
-                let from = std::slice::from_raw_parts(from.cast::<[u32; 3]>(), wide);
-                dispatch(crate::isa::detect(), Triples { from, to: [target(0), target(1), target(2)] });
-                return;
+            let is_aligned = from.is_aligned() && to.is_aligned();
+            macro_rules! together {
+                ($lines:literal) => {{
+                    let line = |column: isize| std::slice::from_raw_parts(from.offset(column * input_step), high);
+                    let from: [&[T]; $lines] = std::array::from_fn(|column| line(column as isize));
+                    let to = std::slice::from_raw_parts_mut(to.cast::<[T; $lines]>(), high);
+                    return dispatch(crate::isa::detect(), Together { from, to });
+                }};
+            }
+            macro_rules! apart {
+                ($lines:literal) => {{
+                    let line = |row: isize| std::slice::from_raw_parts_mut(to.offset(row * output_step), wide);
+                    let to: [&mut [T]; $lines] = std::array::from_fn(|row| line(row as isize));
+                    let from = std::slice::from_raw_parts(from.cast::<[T; $lines]>(), wide);
+                    return dispatch(crate::isa::detect(), Apart { from, to });
+                }};
+            }
+            if is_aligned && output_step == wide as isize {
+                match wide {
+                    2 => together!(2),
+                    3 => together!(3),
+                    4 => together!(4),
+                    _ => {}
+                }
+            }
+            if is_aligned && input_step == high as isize && output_step >= wide as isize {
+                match high {
+                    2 => apart!(2),
+                    3 => apart!(3),
+                    4 => apart!(4),
+                    _ => {}
+                }
             }
             if high <= NARROW || wide <= NARROW {
                 for row in 0..high {

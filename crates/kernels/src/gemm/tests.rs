@@ -82,10 +82,16 @@ fn deep_and_aliased_operands() {
 
 #[test]
 fn every_part_of_the_epilogue() {
-    let (m, k, n) = (17, 1100, 45);
+    for m in [1, 3, 17] {
+        every_part_of_the_epilogue_of(m, 1100, 45);
+    }
+}
+
+fn every_part_of_the_epilogue_of(m: usize, k: usize, n: usize) {
     let mut random = Random::new(7);
     let (a, b, extra) = (random.values(m * k), random.values(k * n), random.values(m * n));
     let (rows, columns) = (random.values(m), random.values(n));
+    let turned: Vec<f32> = (0..n * k).map(|place| b[place % k * n + place / k]).collect();
     let plain = reference(m, k, n, |r, s| a[r * k + s], |s, c| b[s * n + c]);
     let activations = [
         Activation::None,
@@ -103,10 +109,15 @@ fn every_part_of_the_epilogue() {
                     let epilogue = Epilogue { bias, residual, activation };
                     let mut c = vec![f32::NAN; m * n];
                     gemm_packed_b(isa, m, &a, k, &packed, &mut c, n, &epilogue, &mut []).unwrap();
-                    let mut d = vec![f32::NAN; m * n];
-                    let geometry = MatMulGeometry::dense(1, m, k, n, false, false, true, true);
-                    matmul(isa, &geometry, &a, &b, &mut d, &epilogue, &mut []).unwrap();
-                    assert_eq!(c, d);
+                    let unpacked = [(false, &b), (true, &turned)].map(|(transposed, b)| {
+                        let mut c = vec![f32::NAN; m * n];
+                        let geometry = MatMulGeometry::dense(1, m, k, n, false, transposed, true, true);
+                        matmul(isa, &geometry, &a, b, &mut c, &epilogue, &mut []).unwrap();
+                        c
+                    });
+                    if m > MOST_ROWS {
+                        assert_eq!(unpacked, [c.clone(), c.clone()]);
+                    }
                     let expected: Vec<f64> = plain
                         .iter()
                         .enumerate()
@@ -132,7 +143,9 @@ fn every_part_of_the_epilogue() {
                             }
                         })
                         .collect();
-                    assert_close(&c, &expected, k, "epilogue");
+                    for c in unpacked.iter().chain([&c]) {
+                        assert_close(c, &expected, k, "epilogue");
+                    }
                 }
             }
         }
