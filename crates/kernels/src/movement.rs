@@ -379,7 +379,8 @@ impl<T: Copy> Pointers<T> {
                 }
                 return;
             }
-            let is_aligned = from.is_aligned() && to.is_aligned();
+            // Larger elements are moved as fast one by one.
+            let are_vectors = size_of::<T>() <= 4 && from.is_aligned() && to.is_aligned();
             macro_rules! together {
                 ($lines:literal) => {{
                     let line = |column: isize| std::slice::from_raw_parts(from.offset(column * input_step), high);
@@ -396,7 +397,7 @@ impl<T: Copy> Pointers<T> {
                     return dispatch(crate::isa::detect(), Apart { from, to });
                 }};
             }
-            if is_aligned && output_step == wide as isize {
+            if are_vectors && output_step == wide as isize {
                 match wide {
                     2 => together!(2),
                     3 => together!(3),
@@ -404,7 +405,7 @@ impl<T: Copy> Pointers<T> {
                     _ => {}
                 }
             }
-            if is_aligned && input_step == high as isize && output_step >= wide as isize {
+            if are_vectors && input_step == high as isize && output_step >= wide as isize {
                 match high {
                     2 => apart!(2),
                     3 => apart!(3),
