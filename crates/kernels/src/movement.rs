@@ -379,7 +379,7 @@ impl<T: Copy> Pointers<T> {
                 }
                 return;
             }
-            // Larger elements are moved as fast one by one.
+            // Elements of eight and sixteen bytes are rare, and every width is code of its own for each tier.
             let are_vectors = size_of::<T>() <= 4 && from.is_aligned() && to.is_aligned();
             macro_rules! together {
                 ($lines:literal) => {{

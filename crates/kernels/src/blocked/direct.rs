@@ -1296,11 +1296,10 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
     for (ky, input, row) in call.lines(y) {
         for kx in 0..call.taps[1] {
             let column = start + (kx * view.dilation[1]) as isize;
-            // The positions before the one that reads the line's first element or a later one, and those that read its last
-            // one or an earlier one.
-            let before = (-column).max(0) as usize;
-            let (before, inside) = (before.div_ceil(STRIDE), ((wide - column).max(0) as usize).div_ceil(STRIDE));
-            let inside = before..inside.min(POSITIONS);
+            // The positions that read an element of the line: those before them read the padding in front of it, those behind
+            // them the one behind it.
+            let (before, end) = ((-column).max(0) as usize, (wide - column).max(0) as usize);
+            let inside = before.div_ceil(STRIDE)..end.div_ceil(STRIDE).min(POSITIONS);
             if inside.is_empty() {
                 continue;
             }
