@@ -55,7 +55,7 @@ const QUAD: usize = 4;
 const NEAR_BYTES: usize = 256 << 10;
 
 /// Bytes of a line of the caches.
-const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// Tiles lie in rows where at least one of so many taps lies beyond the input.
 const LEAST_LEFT_OUT: u64 = 25;
@@ -994,13 +994,17 @@ impl<const POSITIONS: usize, const VECTORS: usize> Fixed<'_, '_, POSITIONS, VECT
         }
         let mut sums = [start; POSITIONS];
         let mut pointers = [tile.input; POSITIONS];
-        for pointer in &mut pointers {
-            let place = *y * view.stride[0] * view.input[1] + *x * view.stride[1];
-            *pointer = tile.input.wrapping_add(place * tile.apart);
+        let (step, width) = (view.stride[1] * tile.apart, view.output[1]);
+        // From the last position of a row to the first one of the next row.
+        let row = view.stride[0] * view.input[1] * tile.apart;
+        let next_row = row.wrapping_add(step).wrapping_sub(width * step);
+        let mut pointer = tile.input.wrapping_add(*y * row + *x * step);
+        for place in &mut pointers {
+            *place = pointer;
             *x += 1;
-            if *x == view.output[1] {
-                (*y, *x) = (*y + 1, 0);
-            }
+            let is_last = *x == width;
+            pointer = pointer.wrapping_add(if is_last { next_row } else { step });
+            (*y, *x) = (*y + usize::from(is_last), if is_last { 0 } else { *x });
         }
         let mut weights = tile.weights;
         let mut walk = tile.walk;

@@ -221,27 +221,68 @@ impl Whole for Direct<'_> {
     }
 }
 
-/// Codes of sums to which the values of codes are added.
-struct Adding<'a> {
+/// Codes of sums to which the values of codes are added, perhaps by codes in between.
+struct Adding<'a, I> {
     added: *const u8,
     codes: *mut u8,
     lanes: &'a AddingLanes<{ 2 * BLOCK }>,
+    inner: I,
 }
 
-impl Whole for Adding<'_> {
-    type Parameters<S: Simd> = AddingVector<S>;
+/// The codes between sums and what is added to them.
+trait Inner {
+    /// What the lanes of a vector have in common at all positions.
+    type Parameters<S: Simd>;
+
+    /// Those of the lanes from one on.
+    fn parameters<S: Simd>(&self, s: S, lane: usize) -> Self::Parameters<S>;
+
+    /// What sums become.
+    fn numbers<S: Simd>(s: S, parameters: &Self::Parameters<S>, sum: S::F) -> S::F;
+}
+
+impl Inner for () {
+    type Parameters<S: Simd> = ();
 
     #[inline(always)]
-    fn parameters<S: Simd>(&self, s: S, lane: usize) -> AddingVector<S> {
-        self.lanes.at(s, lane)
+    fn parameters<S: Simd>(&self, _s: S, _lane: usize) {}
+
+    #[inline(always)]
+    fn numbers<S: Simd>(_s: S, (): &(), sum: S::F) -> S::F {
+        sum
+    }
+}
+
+impl Inner for &DirectLanes<{ 2 * BLOCK }> {
+    type Parameters<S: Simd> = DirectVector<S>;
+
+    #[inline(always)]
+    fn parameters<S: Simd>(&self, s: S, lane: usize) -> DirectVector<S> {
+        self.at(s, lane)
     }
 
     #[inline(always)]
-    unsafe fn store<S: Simd>(&self, s: S, parameters: &AddingVector<S>, sum: S::F, from: usize, to: usize) {
+    fn numbers<S: Simd>(s: S, parameters: &DirectVector<S>, sum: S::F) -> S::F {
+        parameters.numbers(s, sum)
+    }
+}
+
+impl<I: Inner> Whole for Adding<'_, I> {
+    type Parameters<S: Simd> = (I::Parameters<S>, AddingVector<S>);
+
+    #[inline(always)]
+    fn parameters<S: Simd>(&self, s: S, lane: usize) -> Self::Parameters<S> {
+        (self.inner.parameters(s, lane), self.lanes.at(s, lane))
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, s: S, parameters: &Self::Parameters<S>, sum: S::F, from: usize, to: usize) {
+        let (inner, outer) = parameters;
+        let sum = I::numbers(s, inner, sum);
         // SAFETY: the caller's promise.
         unsafe {
             let added = s.from_i(s.load_u8(self.added.wrapping_add(from)));
-            s.store_u8(self.codes.wrapping_add(to), parameters.codes(s, sum, added));
+            s.store_u8(self.codes.wrapping_add(to), outer.codes(s, sum, added));
         }
     }
 }
@@ -335,7 +376,10 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
                         _ => std::ptr::null(),
                     };
                     if is_whole && !added.is_null() {
-                        return self.finish_whole(d, sums, &Adding { added, codes, lanes });
+                        return match lanes.inner() {
+                            Some(inner) => self.finish_whole(d, sums, &Adding { added, codes, lanes, inner }),
+                            None => self.finish_whole(d, sums, &Adding { added, codes, lanes, inner: () }),
+                        };
                     }
                     self.finish_added(d, &self.values(d, sums), added, codes, lanes);
                 }
@@ -426,7 +470,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
         let per_block = BLOCK / lanes;
         for vector in 0..VECTORS {
             let count = end.channels.saturating_sub(vector * lanes).min(lanes);
-            let parameters = parameters.at(s, vector * lanes);
+            let (inner, outer) = (parameters.inner(), parameters.at(s, vector * lanes));
             let sums = sums.0.as_ptr().cast::<f32>().wrapping_add(vector * POSITIONS * lanes);
             let place = |strides: [usize; 2]| vector / per_block * strides[1] + vector % per_block * lanes;
             let (from, to) = (added.wrapping_add(place(end.strides)), codes.wrapping_add(place(end.stored_strides)));
@@ -441,7 +485,11 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
                         (_, true) => s.from_i(s.load_u8(from)),
                         _ => s.from_i(load_codes(s, from, count)),
                     };
-                    let code = parameters.codes(s, s.load(sums.add(position * lanes)), added);
+                    let mut sum = s.load(sums.add(position * lanes));
+                    if let Some(inner) = inner {
+                        sum = inner.at(s, vector * lanes).numbers(s, sum);
+                    }
+                    let code = outer.codes(s, sum, added);
                     match is_whole {
                         true => s.store_u8(to, code),
                         false => store_codes(s, to, code, count),

@@ -128,8 +128,20 @@ impl<S: Simd> DirectVector<S> {
     /// The codes of sums.
     #[inline(always)]
     pub(crate) fn codes(&self, s: S, sum: S::F) -> S::I {
+        s.to_i(self.place(s, sum))
+    }
+
+    /// The codes of sums as numbers.
+    #[inline(always)]
+    pub(super) fn numbers(&self, s: S, sum: S::F) -> S::F {
+        s.round(self.place(s, sum))
+    }
+
+    /// Where sums lie among the codes.
+    #[inline(always)]
+    fn place(&self, s: S, sum: S::F) -> S::F {
         // The order makes the least code of NaN.
-        s.to_i(s.min(self.most, s.max(s.fma(sum, self.scale, self.shift), self.least)))
+        s.min(self.most, s.max(s.fma(sum, self.scale, self.shift), self.least))
     }
 }
 
@@ -169,7 +181,6 @@ pub(super) struct AddingLanes<const LANES: usize> {
 /// The same for a vector of channels.
 #[derive(Clone, Copy)]
 pub(super) struct AddingVector<S: Simd> {
-    inner: Option<DirectVector<S>>,
     outer: DirectVector<S>,
     added: S::F,
 }
@@ -178,21 +189,20 @@ impl<const LANES: usize> AddingLanes<LANES> {
     /// Those of a vector of channels from a lane on.
     #[inline(always)]
     pub(super) fn at<S: Simd>(&self, s: S, lane: usize) -> AddingVector<S> {
-        let mut inner = None;
-        if let Some(lanes) = &self.inner {
-            inner = Some(lanes.at(s, lane));
-        }
-        AddingVector { inner, outer: self.outer.at(s, lane), added: load_lanes(s, &self.added, lane) }
+        AddingVector { outer: self.outer.at(s, lane), added: load_lanes(s, &self.added, lane) }
+    }
+
+    /// The codes in between.
+    #[inline(always)]
+    pub(super) fn inner(&self) -> Option<&DirectLanes<LANES>> {
+        self.inner.as_ref()
     }
 }
 
 impl<S: Simd> AddingVector<S> {
-    /// The codes of sums to which those of `added` are added.
+    /// The codes of sums, or of the codes in between as numbers, to which those of `added` are added.
     #[inline(always)]
-    pub(super) fn codes(&self, s: S, mut sum: S::F, added: S::F) -> S::I {
-        if let Some(inner) = &self.inner {
-            sum = s.from_i(inner.codes(s, sum));
-        }
+    pub(super) fn codes(&self, s: S, sum: S::F, added: S::F) -> S::I {
         let DirectVector { scale, shift, least, most } = self.outer;
         let place = s.fma(sum, scale, s.fma(added, self.added, shift));
         // The order makes the least code of NaN.

@@ -116,12 +116,17 @@ pub(super) struct ByteBlock<'a> {
 mod x86 {
     use super::super::{Element, Lines, Stored, best_tile};
     use super::{BLOCK, ByteBlock, KEPT_LINES, PAIR, QUAD};
+    use crate::quantized::LINE_BYTES;
     use crate::simd::{Avx512, Simd};
+    use crate::stream::prefetch_near;
     use std::arch::x86_64::*;
     use std::mem::MaybeUninit;
 
     /// The most columns of the input that a tile reads.
     const MOST_COLUMNS: usize = 36;
+
+    /// Lines from a tile to the one below that it asks for.
+    const LINES_AHEAD: usize = 8;
 
     /// Lines of the input around a tile that reaches beyond it.
     struct Kept(MaybeUninit<[[[u8; BLOCK]; MOST_COLUMNS]; KEPT_LINES]>);
@@ -206,6 +211,7 @@ mod x86 {
                             next += 1;
                         }
                     }
+                    self.ask::<I, STRIDE>(lines, [y, x], [tile, columns]);
                     // SAFETY: the caller's promise.
                     let mut sums = [[unsafe { self.start(lines, y) }; PAIR]; PAIRS];
                     for line in 0..self.taps.high {
@@ -219,6 +225,44 @@ mod x86 {
                     }
                     // SAFETY: the positions lie in the line, and the machine has the instructions.
                     unsafe { self.finish::<I, STRIDE, PAIRS>(lines, [y, x], &sums, count) };
+                }
+            }
+        }
+
+        /// Asks for what a tile some lines further down reads and writes: one lies in some lines of the plane, so that no
+        /// machine foresees where the next one does.
+        #[inline(always)]
+        fn ask<I: Element, const STRIDE: usize>(
+            &self,
+            lines: &Lines<'_, I>,
+            [y, x]: [usize; 2],
+            [tile, columns]: [usize; 2],
+        ) {
+            let (view, part) = (&lines.shared.view, &lines.part);
+            // Behind the last line of a strip come the first ones of the next; behind the last strip the next plane.
+            let (mut y, mut x) = (y + LINES_AHEAD, x);
+            if y >= part.lines.end && x + tile < part.columns.end {
+                (y, x) = (y - part.lines.len().min(LINES_AHEAD), x + tile);
+            }
+            let last = (y * view.stride[0] + self.taps.high - 1).wrapping_sub(view.pad[0]);
+            for line in 0..view.stride[0] {
+                let place = last.wrapping_sub(line).wrapping_mul(view.input[1]).wrapping_add(x * STRIDE);
+                let from = self.codes.as_ptr().wrapping_add(place.wrapping_sub(view.pad[1]).wrapping_mul(BLOCK));
+                for byte in (0..columns * BLOCK).step_by(LINE_BYTES) {
+                    prefetch_near(from.wrapping_add(byte));
+                }
+            }
+            let place = ((y - part.first) * view.output[1] + x) * BLOCK;
+            match &lines.stored {
+                Stored::Values(values) => {
+                    for value in (0..tile * BLOCK).step_by(LINE_BYTES / size_of::<f32>()) {
+                        prefetch_near(values.wrapping_add(place + value));
+                    }
+                }
+                Stored::Codes(codes, _) | Stored::Direct(codes, _) => {
+                    for byte in (0..tile * BLOCK).step_by(LINE_BYTES) {
+                        prefetch_near(codes.wrapping_add(place + byte));
+                    }
                 }
             }
         }
