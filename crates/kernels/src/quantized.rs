@@ -119,8 +119,8 @@ impl QuantizedWeights {
     /// Packs the codes `[output channels, input channels of a group, depth, height, width]` of a convolution.
     ///
     /// # Errors
-    /// The number of codes is wrong, the geometry has groups that neither are whole blocks of both channels nor fill blocks by
-    /// several, the layout does not hold its channels, there are no channels, or sums could exceed i32.
+    /// The number of codes is wrong, the layout does not hold the geometry's groups or channels, there are no channels, or sums
+    /// could exceed i32.
     pub fn of_convolution(
         geometry: &ConvolutionGeometry,
         layout: CodeLayout,
@@ -128,8 +128,11 @@ impl QuantizedWeights {
     ) -> Result<Self, KernelError> {
         check_exact("codes", codes.len(), geometry.weights_len())?;
         let ([groups, outputs, inputs, high, wide], deep) = (geometry.channels_and_kernel(), geometry.depth().taps);
-        let Some([_, merged]) = merged_groups(geometry, layout) else {
-            return Err(KernelError::invalid("geometry", "has groups that fill no blocks, or too many channels"));
+        let Some((reads, read)) = reads_of(geometry, layout) else {
+            return Err(KernelError::invalid(
+                "geometry",
+                "has groups that the layout does not hold, or too many channels",
+            ));
         };
         if layout == CodeLayout::Rows {
             // The taps of a row are its channels.
@@ -137,31 +140,32 @@ impl QuantizedWeights {
             let mut codes_of_rows = vec![0; codes.len()];
             for (index, code) in codes_of_rows.iter_mut().enumerate() {
                 let (output, rest) = (index / of_output, index % of_output);
-                let (row, x, channel) = (rest / merged, rest % merged / inputs, rest % inputs);
+                let (row, x, channel) = (rest / read, rest % read / inputs, rest % inputs);
                 *code = codes[((output * inputs + channel) * rows + row) * wide + x];
             }
-            let shape = [outputs, deep, high, 1, merged];
-            let (run, strides) = (merged.next_multiple_of(QUAD / layout.element().bytes()), [of_output, 1]);
-            let places: Vec<usize> = (0..rows).map(|row| row * merged).collect();
+            let shape = [outputs, deep, high, 1, read];
+            let (run, strides) = (read.next_multiple_of(QUAD / layout.element().bytes()), [of_output, 1]);
+            let places: Vec<usize> = (0..rows).map(|row| row * read).collect();
             let weights = Self::pack(shape, layout, [run, 1], &codes_of_rows, &places, strides)?;
             return Ok(Self { apart: inputs * layout.element().bytes(), ..weights });
         }
         let (taps, inputs) = (deep * high * wide, inputs / groups);
-        let shape = [outputs, deep, high, wide, merged];
+        let shape = [outputs, deep, high, wide, read];
         let across = geometry.dilation()[2];
-        if merged == inputs {
+        if read == inputs {
             let (order, strides) = (taps_in_order(taps), [inputs * taps, taps]);
-            return Self::pack(shape, layout, [layout.lanes(merged), across], codes, &order, strides);
+            return Self::pack(shape, layout, [layout.lanes(read), across], codes, &order, strides);
         }
-        // An output channel sees the other groups of its block through zeros.
-        let of_output = product("codes", &[merged, taps])?;
+        // An output channel sees what else its block reads through zeros.
+        let of_output = product("codes", &[read, taps])?;
         let mut spread = vec![0; product("codes", &[outputs, of_output])?];
         let own = inputs * taps;
         for (output, (target, codes)) in spread.chunks_exact_mut(of_output).zip(codes.chunks_exact(own)).enumerate() {
-            let first = output / inputs * inputs % merged * taps;
+            let group = output / (outputs / groups);
+            let first = (group * inputs - reads.first(output / BLOCK) * BLOCK) * taps;
             target[first..first + own].copy_from_slice(codes);
         }
-        Self::pack(shape, layout, [layout.lanes(merged), across], &spread, &taps_in_order(taps), [of_output, taps])
+        Self::pack(shape, layout, [layout.lanes(read), across], &spread, &taps_in_order(taps), [of_output, taps])
     }
 
     /// Packs the codes of a matrix of `k` rows and `n` columns, which lie so far apart along both.
@@ -256,27 +260,66 @@ impl QuantizedWeights {
     }
 }
 
-/// The groups that are computed and the input channels of each, with the taps across where those are channels: groups that
-/// are parts of a block are taken together, as many as fill it. `None` where they fill none, or a layout has no place for
-/// the channels.
-fn merged_groups(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<[usize; 2]> {
+/// The input channels that a block of outputs reads: those of the groups that its channels belong to, in runs of sixteen. All
+/// blocks read as many runs, and weights are zeros where a channel belongs to another group.
+#[derive(Debug, Clone, Copy)]
+struct Reads {
+    /// Output and input channels of a group.
+    of_group: [usize; 2],
+    /// Runs that a block reads, and those that there are.
+    runs: usize,
+    all: usize,
+}
+
+impl Reads {
+    /// Those of one group.
+    const ALL: Self = Self { of_group: [usize::MAX, 0], runs: 0, all: 0 };
+
+    /// Those of several groups of so many output and input channels.
+    fn of_groups(groups: usize, [outputs, inputs]: [usize; 2]) -> Self {
+        let all = (groups * inputs).div_ceil(BLOCK);
+        let of_block = |first: usize| {
+            let last = (first + BLOCK).min(groups * outputs) - 1;
+            (last / outputs * inputs + inputs).div_ceil(BLOCK) - first / outputs * inputs / BLOCK
+        };
+        let runs = (0..groups * outputs).step_by(BLOCK).map(of_block).max().unwrap_or(all);
+        Self { of_group: [outputs, inputs], runs, all }
+    }
+
+    /// The first run that a block reads.
+    fn first(&self, block: usize) -> usize {
+        let [outputs, inputs] = self.of_group;
+        (block * BLOCK / outputs * inputs / BLOCK).min(self.all - self.runs)
+    }
+
+    /// Whether so many blocks that are computed together read the same runs.
+    fn are_shared(&self, blocks: usize, together: usize) -> bool {
+        self.runs == self.all || (0..blocks).all(|block| self.first(block) == self.first(block / together * together))
+    }
+}
+
+/// What blocks read, and the input channels that they sum, with the taps across where those are channels. `None` where a layout
+/// has no place for the channels.
+fn reads_of(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<(Reads, usize)> {
     let [groups, outputs, inputs, _, wide] = geometry.channels_and_kernel();
-    let of_group = [outputs / groups, inputs / groups];
     if groups == 1 {
         return match layout {
             CodeLayout::Rows => {
-                (inputs <= QUAD && (wide == 1 || geometry.plane().dilation[1] == 1)).then_some([1, inputs * wide])
+                let fits = inputs <= QUAD && (wide == 1 || geometry.plane().dilation[1] == 1);
+                fits.then_some((Reads::ALL, inputs * wide))
             }
-            _ => (layout != CodeLayout::Quads || inputs <= QUAD).then_some([1, inputs]),
+            _ => (layout != CodeLayout::Quads || inputs <= QUAD).then_some((Reads::ALL, inputs)),
         };
     }
+    let of_group = [outputs / groups, inputs / groups];
     let are_blocks = of_group.iter().all(|channels| channels.is_multiple_of(BLOCK));
-    let are_parts = of_group[0] == of_group[1] && of_group[1] > 0 && BLOCK.is_multiple_of(of_group[1]);
-    match layout {
-        CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves if are_blocks => Some([groups, of_group[1]]),
-        CodeLayout::Blocks | CodeLayout::Words if are_parts => Some([inputs.div_ceil(BLOCK), BLOCK]),
-        _ => None,
-    }
+    let fits = match layout {
+        CodeLayout::Blocks | CodeLayout::Words => true,
+        CodeLayout::Halves => are_blocks,
+        _ => false,
+    };
+    let reads = Reads::of_groups(groups, of_group);
+    fits.then_some((reads, reads.runs * BLOCK))
 }
 
 /// Whether a convolution of codes runs faster from a layout of words, [`CodeLayout::Words`] or [`CodeLayout::Rows`], than from
@@ -292,7 +335,7 @@ pub fn takes_words(isa: Isa, geometry: &ConvolutionGeometry, layout: CodeLayout)
     let steps = if are_points(geometry) { 1 } else { volume([depth.stride, view.stride[0], view.stride[1]]) };
     prefers_words(isa)
         && matches!(layout, CodeLayout::Words | CodeLayout::Rows)
-        && merged_groups(geometry, layout).is_some()
+        && reads_of(geometry, layout).is_some()
         && products / steps.max(1) >= LEAST_PRODUCTS
 }
 
@@ -510,8 +553,8 @@ pub fn quantized_convolution(
         return Err(KernelError::invalid("isa", "has no tiles"));
     }
     let across = if layout == CodeLayout::Rows { 1 } else { wide };
-    let fits = |[_, inputs]: &[usize; 2]| weights.shape == [outputs, depth.taps, high, across, *inputs];
-    let Some([groups, inputs]) = merged_groups(geometry, layout).filter(fits) else {
+    let fits = |(_, inputs): &(Reads, usize)| weights.shape == [outputs, depth.taps, high, across, *inputs];
+    let Some((reads, inputs)) = reads_of(geometry, layout).filter(fits) else {
         return Err(KernelError::invalid("weights", "packed for another shape"));
     };
     // Tiles go through the taps of a row otherwise where these lie apart.
@@ -526,9 +569,8 @@ pub fn quantized_convolution(
     let position_bytes = match layout {
         // Taps that are read as channels are those of other positions.
         CodeLayout::Rows => weights.apart,
-        _ => weights.bytes_of(inputs),
+        _ => weights.bytes_of(inputs.max(reads.all * BLOCK)),
     };
-    let group_bytes = position_bytes * deep * high * wide;
     (view.input, view.pad) = ([high, wide], [0, 0]);
     if planes.are_dense() {
         view.stride = [1, 1];
@@ -543,9 +585,8 @@ pub fn quantized_convolution(
         scaling,
         epilogue,
         input,
-        image_bytes: group_bytes * groups,
-        group_bytes,
-        group_blocks: outputs.div_ceil(BLOCK) / groups,
+        image_bytes: position_bytes * deep * plane,
+        reads,
         part_bytes: [depth.stride * plane * weights.apart, 0],
         deeper: depth.dilation * plane * weights.apart,
         before: depth.pad * plane * weights.apart,
@@ -596,8 +637,7 @@ pub fn quantized_product(
         epilogue,
         input,
         image_bytes: rows * weights.lanes,
-        group_bytes: 0,
-        group_blocks: usize::MAX,
+        reads: Reads::ALL,
         part_bytes: [0; 2],
         deeper: 0,
         before: 0,
@@ -628,9 +668,7 @@ struct Job<'a> {
     epilogue: &'a QuantizedEpilogue<'a>,
     input: &'a [u8],
     image_bytes: usize,
-    /// Bytes of the input, and blocks of the output, of one group.
-    group_bytes: usize,
-    group_blocks: usize,
+    reads: Reads,
     /// Bytes of the input from what the parts of one plane read to what those of the next do, and from one part to the next.
     part_bytes: [usize; 2],
     /// Bytes of the input from one tap to the next in depth.
@@ -695,9 +733,7 @@ impl Job<'_> {
             Element::Bf16 => bf16_tile_size(),
         };
         let tile = self.tile(most);
-        // Blocks that are computed together read the same group.
-        let is_shared = self.group_blocks >= blocks || self.group_blocks.is_multiple_of(together);
-        let together = if is_shared { together } else { 1 };
+        let together = if self.reads.are_shared(blocks, together) { together } else { 1 };
         let pairs = blocks.div_ceil(together);
         let tile_bytes = tile * together * self.weights.block_bytes();
         let tiles = self.positions.div_ceil(tile);
@@ -728,6 +764,11 @@ impl Job<'_> {
                 unsafe { self.span(image, first, together.min(blocks - first), parts, span, tile) };
             }
         });
+    }
+
+    /// Bytes of an image in front of what a block of outputs reads.
+    fn read_from(&self, block: usize) -> usize {
+        self.reads.first(block) * self.volume * self.weights.apart
     }
 
     /// The positions of a tile, of which there are not more than `most`.
@@ -825,7 +866,6 @@ impl Job<'_> {
             };
             let place = self.first + part_of(self.part_stride) + position * self.position_stride;
             let offset = image * self.image_stride + block * self.block_stride + place;
-            let group = block / self.group_blocks * self.group_bytes;
             let quads = volume([in_depth.len(), down.len(), wide]) * groups * (self.weights.lanes / QUAD);
             // Where no tap lies inside the input, nothing is read.
             let (first, first_row) = if quads == 0 {
@@ -833,7 +873,7 @@ impl Job<'_> {
             } else {
                 let place = part_of(self.part_bytes) + in_depth.start * self.deeper - self.before;
                 let row = self.view.dilation[0] * self.view.input[1] * self.weights.apart;
-                let first = image * self.image_bytes + group + place + down.start * row;
+                let first = image * self.image_bytes + self.read_from(block) + place + down.start * row;
                 (first, (in_depth.start * high + down.start) * row_bytes)
             };
             let tile = Tile {

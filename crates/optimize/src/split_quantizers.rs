@@ -57,8 +57,11 @@ pub const MOST_BYTE_STEP: i64 = 1 << 5;
 /// The channels that groups of convolutions of bytes have a multiple of.
 pub const BLOCK: usize = 16;
 
-/// Channels of groups that share a block. Of fewer, a block multiplies more zeros than f32 takes steps.
-const PARTS_OF_BLOCKS: [usize; 2] = [4, 8];
+/// The most channels of a group of convolutions of bytes.
+const MOST_GROUP: usize = 1 << 12;
+
+/// The most channels that are read for each one of a group. Of more, bytes multiply more zeros than f32 takes steps.
+const MOST_READ: usize = 4;
 
 /// The most layers between stored codes and a value, and between a product and what it is added to.
 const MOST_LAYERS: usize = 6;
@@ -379,13 +382,22 @@ fn zero_code(levels: &Levels) -> Option<i64> {
     ((zero - zero.round()).abs() < 1e-3 && zero.abs() < 1e6).then_some(zero.round() as i64)
 }
 
-/// Whether groups of so many output and input channels are convolved in bytes: those of whole blocks, and those of which
-/// several fill a block, where zeros stand for the channels of the others.
+/// The input channels that each block of outputs of groups of so many output and input channels reads, in whole blocks.
+fn channels_read(outputs: usize, inputs: usize) -> usize {
+    let runs = |first: usize| {
+        let (low, last) = (first / outputs * inputs, (first + BLOCK - 1) / outputs * inputs + inputs);
+        last.div_ceil(BLOCK) - low / BLOCK
+    };
+    // Blocks and groups begin together again after as many blocks as a group has channels.
+    (0..outputs).map(|block| runs(block * BLOCK)).max().unwrap_or(0) * BLOCK
+}
+
+/// Whether groups of so many output and input channels are convolved in bytes: those of whole blocks, and those that share
+/// blocks of outputs with few others, where zeros stand for the channels of the others.
 #[must_use]
 pub fn is_byte_group(outputs: usize, inputs: usize) -> bool {
-    let are_blocks = |channels: usize| channels > 0 && channels.is_multiple_of(BLOCK);
-    let are_parts = outputs == inputs && PARTS_OF_BLOCKS.contains(&inputs);
-    are_parts || are_blocks(outputs) && are_blocks(inputs)
+    let are_few = (1..=MOST_GROUP).contains(&outputs) && (1..=MOST_GROUP).contains(&inputs);
+    are_few && channels_read(outputs, inputs) <= MOST_READ * inputs
 }
 
 /// Whether a layer is a convolution or a product with codes of one byte that has kernels, for any size of its data.
@@ -425,7 +437,8 @@ fn is_byte_product(validated: &Validated, node: &Node, data: &PartialShape, zero
                 && data.rank() == Some(4)
                 && is_byte_group(outputs, inputs)
                 && channels == groups.checked_mul(inputs)
-                && (scales.elements() == 1 || scales[..] == [groups, outputs, 1, 1, 1]))
+                && (scales.elements() == 1 || scales[..] == [groups, outputs, 1, 1, 1])
+                && channels_read(outputs, inputs).saturating_mul(shape[3..].iter().product()) <= MOST_BYTE_TERMS)
             && sums.contains(&shape[2..].iter().product::<usize>())
             && (0..=255).contains(&zero);
     }

@@ -166,7 +166,8 @@ impl Parameter {
             }
             stride *= size;
         }
-        Some(Parameter { values: tensor.slice::<f32>().ok()?.to_vec(), strides })
+        // Constants lie anywhere in the file: codes of an odd number of bytes may come before them.
+        Some(Parameter { values: tensor.aligned().ok()?.slice::<f32>().ok()?.to_vec(), strides })
     }
 
     fn at(&self, shape: &Shape, element: usize) -> f32 {

@@ -260,9 +260,7 @@ impl<'j, 'a> Tiles<'j, 'a> {
     pub(super) fn run(&self) {
         let (job, strips) = (self.job, self.strips.count());
         let blocks = job.weights.blocks();
-        // Blocks that are computed together read the same group.
-        let is_shared = job.group_blocks >= blocks || job.group_blocks.is_multiple_of(2);
-        let together = if is_shared { 2 } else { 1 };
+        let together = if job.reads.are_shared(blocks, 2) { 2 } else { 1 };
         let pairs = blocks.div_ceil(together);
         let of_two = job.weights.shape[1] * self.steps.count() * STEP_NANOSECONDS + END_NANOSECONDS;
         let run = (TASK_NANOSECONDS / of_two).max(1).saturating_mul(2);
@@ -295,11 +293,10 @@ impl<'j, 'a> Tiles<'j, 'a> {
     fn span(&self, plane: usize, [block, blocks]: [usize; 2], strips: Range<usize>) {
         let job = self.job;
         let (image, plane) = (plane / job.parts[0], plane % job.parts[0]);
-        let group = block / job.group_blocks * job.group_bytes;
         let [_, deep, high, ..] = job.weights.shape;
         // The planes have what lies above and below the input, but not what lies in front of it and behind.
         let in_depth = job.windows[0].map_or(0..deep, |depth| depth.inside(job.first_window + plane));
-        let mut first = image * job.image_bytes + group;
+        let mut first = image * job.image_bytes + job.read_from(block);
         // Where no tap lies inside the input, nothing is read.
         if !in_depth.is_empty() {
             first += plane * job.part_bytes[0] + in_depth.start * job.deeper - job.before;

@@ -90,15 +90,16 @@ proptest! {
     #[test]
     fn convolutions_are_those_of_the_integers(seed: u64) {
         let mut random = Random::new(seed);
-        let groups = [1, 1, 3, 5][random.between(0, 3)];
+        let groups = [1, 1, 2, 3, 5][random.between(0, 4)];
         let inputs = match groups {
             1 => [1, 3, 4, 16, 20, 33][random.between(0, 5)],
             3 => groups * 16 * random.between(1, 2),
-            _ => groups * [1, 2, 4, 8, 8][random.between(0, 4)],
+            _ => groups * [1, 2, 4, 8, 8, 24, 40, 13][random.between(0, 7)],
         };
         let outputs = match groups {
             1 => random.between(1, 50),
             3 => groups * 16 * random.between(1, 2),
+            2 => groups * random.between(1, 40),
             _ => inputs,
         };
         let is_volume = random.between(0, 2) == 0;

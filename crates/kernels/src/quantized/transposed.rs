@@ -6,7 +6,9 @@ use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::parallel::nanoseconds_for_flops;
 
-use super::{CodeLayout, CodePlanes, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling, check_stored};
+use super::{
+    CodeLayout, CodePlanes, Job, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Reads, Scaling, check_stored,
+};
 
 /// The most phases.
 const MOST_PHASES: usize = 1 << 10;
@@ -116,8 +118,7 @@ pub fn quantized_transposed(
             epilogue,
             input: input.get(begin..).unwrap_or_default(),
             image_bytes: inputs.next_multiple_of(BLOCK) * deep * high * wide,
-            group_bytes: 0,
-            group_blocks: usize::MAX,
+            reads: Reads::ALL,
             part_bytes: [high * wide * BLOCK, wide * BLOCK],
             deeper: depth.view.dilation * high * wide * BLOCK,
             before: depth.view.pad * high * wide * BLOCK,

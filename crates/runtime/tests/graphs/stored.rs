@@ -83,6 +83,21 @@ fn products_with_rows_of_weights() {
     }
 }
 
+/// Whatever lies before a constant in the file, an odd number of bytes among it.
+#[test]
+fn constants_anywhere_in_the_file() {
+    for (element_type, groups, has_zero) in [("i8", 4, false), ("u8", 4, true), ("i4", 2, true), ("f16", 1, false)] {
+        let mut text = Text::shifted(1);
+        // So many scales that they are not copied when the model is read.
+        let (n, k) = (300, 64);
+        let x = text.parameter("f32", &format!("?,{k}"));
+        let weights = value(&mut text, element_type, n, k, groups, has_zero, "f32");
+        let product = text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"true\"", &[x, weights], "FP32");
+        text.layer("Result", "", &[product], "");
+        text.check(&[input(3, k)], &format!("{element_type}, {groups} groups, zero {has_zero}"));
+    }
+}
+
 #[test]
 fn products_with_columns_of_weights() {
     for element_type in ["u8", "i4", "f16"] {

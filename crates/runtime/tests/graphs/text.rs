@@ -18,6 +18,8 @@ pub struct Text {
     bin: Vec<u8>,
     count: usize,
     body: String,
+    /// Bytes from a place that fits every element to where each constant begins.
+    shift: usize,
 }
 
 /// A layer and its output port.
@@ -25,6 +27,11 @@ pub struct Text {
 pub struct Value(pub usize, pub usize);
 
 impl Text {
+    /// A model each of whose constants begins so many bytes behind a place that fits every element.
+    pub fn shifted(shift: usize) -> Text {
+        Text { shift, ..Text::default() }
+    }
+
     pub fn layer(&mut self, kind: &str, data: &str, inputs: &[Value], precision: &str) -> Value {
         self.layer_of(kind, data, inputs, precision, usize::from(kind != "Result"))
     }
@@ -61,7 +68,7 @@ impl Text {
 
     /// Builds a nested graph, which the next layer with a body has.
     pub fn nested<T>(&mut self, build: impl FnOnce(&mut Text) -> T) -> T {
-        let mut body = Text { bin: std::mem::take(&mut self.bin), ..Text::default() };
+        let mut body = Text { bin: std::mem::take(&mut self.bin), shift: self.shift, ..Text::default() };
         let built = build(&mut body);
         self.bin = std::mem::take(&mut body.bin);
         self.body = format!("<body><layers>{}</layers><edges>{}</edges></body>", body.layers, body.edges);
@@ -83,7 +90,7 @@ impl Text {
     }
 
     pub fn constant(&mut self, element_type: &str, shape: &[usize], bytes: &[u8]) -> Value {
-        self.bin.resize(self.bin.len().next_multiple_of(64), 0);
+        self.bin.resize(self.bin.len().next_multiple_of(64) + self.shift, 0);
         let (offset, size) = (self.bin.len(), bytes.len());
         self.bin.extend_from_slice(bytes);
         let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
