@@ -21,6 +21,7 @@ use crate::gemm::{Block, Left, PackedA, Value, flops, plan_tasks};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
 use patches::{Axis, Patches};
+use std::ops::Range;
 
 /// Positions that windows may cover besides four times those of the input.
 pub(crate) const MOST_PADDING: usize = 1 << 12;
@@ -184,6 +185,27 @@ impl ConvolutionGeometry {
         });
         let positions = covered.iter().fold(1, |total: usize, size| total.saturating_mul(*size));
         (positions <= volume(self.input).saturating_mul(4).saturating_add(MOST_PADDING)).then_some(covered)
+    }
+
+    /// The same with those taps down and across alone that meet the input at some position, and which these are. Taps in front
+    /// of which the input would have to be cut stay.
+    pub(crate) fn reached(&self) -> (Self, [Range<usize>; 2]) {
+        let mut reached = *self;
+        let taps = [1, 2].map(|axis| {
+            let [input, output, stride] = [self.input[axis], self.output[axis], self.stride[axis]];
+            let [kernel, dilation, pad] = [self.kernel[axis], self.dilation[axis], self.pad_begin[axis]];
+            let meets = |tap: &usize| {
+                let place = tap * dilation;
+                let position = pad.saturating_sub(place).div_ceil(stride);
+                position < output && (position * stride + place).checked_sub(pad).is_some_and(|at| at < input)
+            };
+            let Some(first) = (0..kernel).find(meets) else { return 0..kernel };
+            let last = (first..kernel).rfind(meets).unwrap_or(first);
+            let first = first.min(pad / dilation);
+            (reached.kernel[axis], reached.pad_begin[axis]) = (last + 1 - first, pad - first * dilation);
+            first..last + 1
+        });
+        (reached, taps)
     }
 
     fn is_depthwise(&self) -> bool {

@@ -236,12 +236,22 @@ impl QuantizedWeights {
         self.order.row * QUAD * BLOCK
     }
 
-    /// The sums of the codes of two blocks' channels at these taps deep and down.
-    fn sums(&self, block: usize, taps: &[Range<usize>; 2]) -> [i32; 2 * BLOCK] {
-        let [_, deep, high, ..] = self.shape;
+    /// The sums of the codes of two blocks' channels at these taps deep, down and across.
+    fn sums(&self, block: usize, taps: &[Range<usize>; 3]) -> [i32; 2 * BLOCK] {
+        let [_, deep, high, wide, _] = self.shape;
+        let is_whole = taps[2] == (0..wide);
+        let across = taps[2].start * self.order.tap..taps[2].end * self.order.tap;
         let mut sums = [0i32; 2 * BLOCK];
         for (block, sums) in (block..self.blocks()).zip(sums.chunks_exact_mut(BLOCK)) {
             for tap in taps[0].clone().flat_map(|tap| taps[1].clone().map(move |row| tap * high + row)) {
+                if !is_whole {
+                    let first = (block * deep * high + tap) * self.row_bytes();
+                    let quads = &self.values[first + across.start * BLOCK * QUAD..first + across.end * BLOCK * QUAD];
+                    for line in quads.as_chunks::<QUAD>().0.chunks_exact(BLOCK) {
+                        sums.iter_mut().zip(line).for_each(|(sum, quad)| *sum += self.element().sum_of(*quad));
+                    }
+                    continue;
+                }
                 let row = &self.sums[(block * deep * high + tap) * BLOCK..][..BLOCK];
                 sums.iter_mut().zip(row).for_each(|(sum, of_row)| *sum += of_row);
             }
@@ -544,8 +554,9 @@ pub fn quantized_convolution(
     mut output: QuantizedOutput<'_>,
     epilogue: &QuantizedEpilogue<'_>,
 ) -> Result<(), KernelError> {
-    let (mut view, depth) = (geometry.plane(), geometry.depth());
     let ([_, outputs, _, high, wide], layout) = (geometry.channels_and_kernel(), weights.layout);
+    let (reached, taps) = layout.reached(geometry);
+    let (mut view, depth) = (reached.plane(), reached.depth());
     if weights.element() == Element::Word && !prefers_words(isa) {
         return Err(KernelError::invalid("isa", "has no products of words"));
     }
@@ -565,7 +576,7 @@ pub fn quantized_convolution(
     let far = || KernelError::invalid("geometry", "has padding far larger than its input");
     let planes = CodePlanes::of_convolution(geometry, layout).ok_or_else(far)?;
     let [deep, high, wide] = planes.size();
-    let down = view.axis(0, weights.shape[2]);
+    let down = view.axis(0, taps[0].len());
     let position_bytes = match layout {
         // Taps that are read as channels are those of other positions.
         CodeLayout::Rows => weights.apart,
@@ -591,6 +602,7 @@ pub fn quantized_convolution(
         deeper: depth.dilation * plane * weights.apart,
         before: depth.pad * plane * weights.apart,
         windows: [Some(depth), Some(down)],
+        taps: if layout == CodeLayout::Rows { [taps[0].clone(), 0..1] } else { taps },
         first_window: 0,
         volume: deep * plane,
         view,
@@ -642,6 +654,7 @@ pub fn quantized_product(
         deeper: 0,
         before: 0,
         windows: [None; 2],
+        taps: [0..1, 0..1],
         first_window: 0,
         volume: rows,
         view,
@@ -677,6 +690,8 @@ struct Job<'a> {
     before: usize,
     /// The windows in depth and down, where some may leave the input.
     windows: [Option<AxisView>; 2],
+    /// The taps down and across that are computed, of those that the weights have.
+    taps: [Range<usize>; 2],
     /// The window in depth that those of the first plane are.
     first_window: usize,
     /// Positions of the input from one run of lanes to the next.
@@ -793,7 +808,7 @@ impl Job<'_> {
         span: Range<usize>,
         [tile, most]: [usize; 2],
     ) -> impl Iterator<Item = Call> + use<'_> {
-        let [_, deep, high, ..] = self.weights.shape;
+        let (deep, high) = (self.weights.shape[1], self.taps[0].len());
         let (width, [_, rows]) = (self.view.output[1], self.parts);
         // The positions whose windows have all taps down inside the input.
         let whole = self.windows[1].map_or(0..span.end, |down| {
@@ -852,7 +867,10 @@ impl Job<'_> {
             let window = match &mut window {
                 Some(window) if window.taps == taps => window,
                 window => {
-                    let start = self.weights.sums(block, &taps).map(|sum| zero.wrapping_mul(sum).wrapping_neg());
+                    let [in_depth, down] = taps.clone();
+                    let down = self.taps[0].start + down.start..self.taps[0].start + down.end;
+                    let sums = self.weights.sums(block, &[in_depth, down, self.taps[1].clone()]);
+                    let start = sums.map(|sum| zero.wrapping_mul(sum).wrapping_neg());
                     window.insert(Window { start, walk: Walk::new(self, &taps, groups), taps })
                 }
             };
@@ -866,7 +884,7 @@ impl Job<'_> {
             };
             let place = self.first + part_of(self.part_stride) + position * self.position_stride;
             let offset = image * self.image_stride + block * self.block_stride + place;
-            let quads = volume([in_depth.len(), down.len(), wide]) * groups * (self.weights.lanes / QUAD);
+            let quads = volume([in_depth.len(), down.len(), self.taps[1].len()]) * groups * (self.weights.lanes / QUAD);
             // Where no tap lies inside the input, nothing is read.
             let (first, first_row) = if quads == 0 {
                 (0, 0)
@@ -874,7 +892,9 @@ impl Job<'_> {
                 let place = part_of(self.part_bytes) + in_depth.start * self.deeper - self.before;
                 let row = self.view.dilation[0] * self.view.input[1] * self.weights.apart;
                 let first = image * self.image_bytes + self.read_from(block) + place + down.start * row;
-                (first, (in_depth.start * high + down.start) * row_bytes)
+                let of_tap = self.weights.order.tap * QUAD * BLOCK;
+                let rows = in_depth.start * high + self.taps[0].start + down.start;
+                (first, rows * row_bytes + self.taps[1].start * of_tap)
             };
             let tile = Tile {
                 input: self.input[first..].as_ptr(),
@@ -942,15 +962,16 @@ struct Walk {
     left: [usize; 4],
     /// Bytes from one to the next of each, and from the last of the level inside.
     jumps: [usize; 5],
-    /// Bytes of the weights of the rows that are left out between those of two depths.
-    skipped: usize,
+    /// Bytes of the weights of what is left out: of the rows between those of two depths, and of the taps between those of two
+    /// rows.
+    skipped: [usize; 2],
 }
 
 impl Walk {
     fn new(job: &Job<'_>, [_, down]: &[Range<usize>; 2], groups: usize) -> Self {
         let QuantizedWeights { lanes, apart, shape: [_, _, high, wide, _], .. } = *job.weights;
-        let view = &job.view;
-        let counts = [lanes / QUAD, groups, wide, down.len()];
+        let (view, across) = (&job.view, job.taps[1].len());
+        let counts = [lanes / QUAD, groups, across, down.len()];
         let steps =
             [QUAD, job.volume * apart, view.dilation[1] * apart, view.dilation[0] * view.input[1] * apart, job.deeper];
         let mut jumps = steps;
@@ -961,7 +982,9 @@ impl Walk {
             });
             jumps[level] = steps[level].wrapping_sub(back);
         }
-        Self { counts, left: counts, jumps, skipped: (high - down.len()) * job.weights.row_bytes() }
+        let of_rows = (high - down.len()) * job.weights.row_bytes();
+        let of_taps = (wide - across) * job.weights.order.tap * QUAD * BLOCK;
+        Self { counts, left: counts, jumps, skipped: [of_rows, of_taps] }
     }
 
     /// The place after `offset`, and the weights that follow on these.
@@ -982,12 +1005,13 @@ impl Walk {
             return offset.wrapping_add(self.jumps[2]);
         }
         self.left[2] = self.counts[2];
+        *weights = weights.wrapping_add(self.skipped[1]);
         self.left[3] -= 1;
         if self.left[3] > 0 {
             return offset.wrapping_add(self.jumps[3]);
         }
         self.left[3] = self.counts[3];
-        *weights = weights.wrapping_add(self.skipped);
+        *weights = weights.wrapping_add(self.skipped[0]);
         offset.wrapping_add(self.jumps[4])
     }
 }

@@ -236,7 +236,9 @@ impl<'j, 'a> Tiles<'j, 'a> {
         let [_, _, high, wide, inputs] = weights.shape;
         // Few positions of other layouts are computed one after the other.
         let are_many = weights.layout.is_for_tiles() || job.positions >= LEAST_POSITIONS;
-        if !(fits(job) && are_many && has_amx(job.isa, weights.element())) {
+        // Taps of tiles are those of the weights.
+        let has_all = job.taps == [0..high, 0..wide];
+        if !(fits(job) && are_many && has_all && has_amx(job.isa, weights.element())) {
             return None;
         }
         let view = &job.view;
@@ -305,7 +307,7 @@ impl<'j, 'a> Tiles<'j, 'a> {
         let strides = [job.position_stride, job.block_stride];
         let parts_of_end = (job.scaling, job.epilogue, &job.output);
         let mut ending = Ending::new(job.isa, parts_of_end, channel, [blocks, job.channels - channel], strides);
-        let sums = job.weights.sums(block, &[in_depth.clone(), 0..high]);
+        let sums = job.weights.sums(block, &[in_depth.clone(), 0..high, job.taps[1].clone()]);
         let span = Span {
             tiles: self,
             input: job.input[first..].as_ptr(),

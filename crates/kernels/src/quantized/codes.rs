@@ -11,6 +11,7 @@ use crate::stream;
 
 use super::finish::{Encoding, EncodingLanes, Encodings, load_codes};
 use super::{Element, QUAD, amx};
+use std::ops::Range;
 
 /// Elements that a parallel chunk of a quantisation covers at least.
 const CHUNK: usize = 1 << 14;
@@ -119,6 +120,18 @@ impl CodeLayout {
                 channels.div_ceil(rows).max(1).next_multiple_of(BLOCK)
             }
             CodeLayout::TileHalves => amx::ROW_BYTES / 2,
+        }
+    }
+
+    /// A convolution with the taps down and across that it is computed with, and which these are: where taps are read one by
+    /// one, those alone that meet the input.
+    pub(super) fn reached(self, geometry: &ConvolutionGeometry) -> (ConvolutionGeometry, [Range<usize>; 2]) {
+        match self {
+            CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => geometry.reached(),
+            CodeLayout::Quads | CodeLayout::Rows | CodeLayout::Tiles | CodeLayout::TileHalves => {
+                let [_, _, _, high, wide] = geometry.channels_and_kernel();
+                (*geometry, [0..high, 0..wide])
+            }
         }
     }
 
@@ -301,6 +314,7 @@ impl CodePlanes {
     /// the layout holds.
     #[must_use]
     pub fn of_convolution(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<Self> {
+        let (geometry, _) = &layout.reached(geometry);
         let (view, depth) = (geometry.plane(), geometry.depth());
         let [_, _, channels, ..] = geometry.channels_and_kernel();
         let input = [depth.input, view.input[0], view.input[1]];

@@ -123,6 +123,7 @@ pub fn quantized_transposed(
             deeper: depth.view.dilation * high * wide * BLOCK,
             before: depth.view.pad * high * wide * BLOCK,
             windows: [is_reached.then_some(depth.view), None],
+            taps: [0..weights.shape[2], 0..weights.shape[3]],
             first_window: depth.first,
             volume: deep * high * wide,
             view: row,

@@ -416,6 +416,20 @@ fn codes_are_moved() {
     }
 }
 
+/// Windows so wide that most of their taps lie beyond a small image, whatever its size.
+#[test]
+fn taps_that_never_meet_the_image() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?,16,?,?");
+    let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+    let wide = "strides=\"1,1\" dilations=\"36,24\" pads_begin=\"36,24\" pads_end=\"36,24\" auto_pad=\"explicit\"";
+    let end = text.quantized_convolution(x, [40, 16, 3, 3], wide);
+    text.layer("Result", "", &[end], "");
+    for shape in [[1, 16, 14, 14], [2, 16, 9, 40], [1, 16, 45, 30]] {
+        check(&text, &image(&shape), 1e-5);
+    }
+}
+
 /// Groups of whole blocks, and those that share blocks with few others, are computed in bytes, others with values.
 #[test]
 fn groups_of_channels() {
