@@ -37,6 +37,9 @@ pub(crate) const GAIN: f64 = 1e12;
 // The pass that fuses these layers must not fuse more than the kernels sum.
 const _: () = assert!(ovir_optimize::MOST_BYTE_TERMS <= MOST_TERMS && ovir_optimize::BLOCK == BLOCK);
 
+/// Convolutions of images of unknown sizes run in tiles up to this dilation.
+const MOST_TILE_DILATION: usize = 16;
+
 /// Data of so few channels are taken plain.
 const QUAD: usize = 4;
 
@@ -209,7 +212,17 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
         layout = words;
     }
     if layout == CodeLayout::Blocks && takes_amx(isa::detect(), &geometry) {
-        layout = CodeLayout::Tiles;
+        // Taps far beyond the input are left out of blocks alone.
+        let data = parts.inputs.first().and_then(|port| context.inputs.get(*port)?.shape.to_shape());
+        let are_near = match data.map(|data| kernel_geometry(&form.geometry(&data, &filter).ok()?).ok()) {
+            Some(geometry) => {
+                geometry.is_some_and(|of_data| CodePlanes::of_convolution(&of_data, CodeLayout::Tiles).is_some())
+            }
+            None => geometry.dilation().iter().all(|apart| *apart <= MOST_TILE_DILATION),
+        };
+        if are_near {
+            layout = CodeLayout::Tiles;
+        }
     }
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     // Where taps across lie apart, weights for tiles follow each other in another order.

@@ -229,8 +229,8 @@ mod x86 {
             }
         }
 
-        /// Asks for what a tile some lines further down reads and writes: one lies in some lines of the plane, so that no
-        /// machine foresees where the next one does.
+        /// Asks for what a tile some lines further down reads and writes: tiles follow each other down the plane, so that what
+        /// one reads lies far from what the next one does.
         #[inline(always)]
         fn ask<I: Element, const STRIDE: usize>(
             &self,
@@ -244,7 +244,7 @@ mod x86 {
             if y >= part.lines.end && x + tile < part.columns.end {
                 (y, x) = (y - part.lines.len().min(LINES_AHEAD), x + tile);
             }
-            let last = (y * view.stride[0] + self.taps.high - 1).wrapping_sub(view.pad[0]);
+            let last = (y * view.stride[0] + (self.taps.high - 1) * view.dilation[0]).wrapping_sub(view.pad[0]);
             for line in 0..view.stride[0] {
                 let place = last.wrapping_sub(line).wrapping_mul(view.input[1]).wrapping_add(x * STRIDE);
                 let from = self.codes.as_ptr().wrapping_add(place.wrapping_sub(view.pad[1]).wrapping_mul(BLOCK));
