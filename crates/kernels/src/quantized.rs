@@ -54,9 +54,6 @@ const QUAD: usize = 4;
 /// Data of so many bytes stay near from one block of outputs to the next.
 const NEAR_BYTES: usize = 256 << 10;
 
-/// Bytes of a line of the caches.
-pub(crate) const LINE_BYTES: usize = 64;
-
 /// Tiles lie in rows where at least one of so many taps lies beyond the input.
 const LEAST_LEFT_OUT: u64 = 25;
 
@@ -328,8 +325,7 @@ fn reads_of(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<(Reads
         CodeLayout::Halves => are_blocks,
         _ => false,
     };
-    let reads = Reads::of_groups(groups, of_group);
-    fits.then_some((reads, reads.runs * BLOCK))
+    fits.then(|| Reads::of_groups(groups, of_group)).map(|reads| (reads, reads.runs * BLOCK))
 }
 
 /// Whether a convolution of codes runs faster from a layout of words, [`CodeLayout::Words`] or [`CodeLayout::Rows`], than from
@@ -602,7 +598,7 @@ pub fn quantized_convolution(
         deeper: depth.dilation * plane * weights.apart,
         before: depth.pad * plane * weights.apart,
         windows: [Some(depth), Some(down)],
-        taps: if layout == CodeLayout::Rows { [taps[0].clone(), 0..1] } else { taps },
+        taps,
         first_window: 0,
         volume: deep * plane,
         view,

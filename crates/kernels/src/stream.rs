@@ -6,6 +6,9 @@ use crate::parallel::nanoseconds_for_bytes;
 /// the trip that fetches a line before it is overwritten. Tests need not make such large ones.
 pub(crate) const STREAM_BYTES: usize = if cfg!(test) { 1 << 21 } else { 1 << 23 };
 
+/// Bytes of a line of the caches.
+const LINE_BYTES: usize = 64;
+
 /// The bytes that one chunk of a parallel copy covers.
 const CHUNK: usize = 1 << 18;
 
@@ -121,6 +124,16 @@ pub(crate) fn prefetch_tile<T, const ROWS: usize>(
             prefetch_near(values.wrapping_add(index * row + line(column)));
         }
     }
+}
+
+/// Asks for all lines of so many elements from one on, which need not be valid, for soon.
+#[inline(always)]
+pub(crate) fn prefetch_span<T>(first: *const T, len: usize) {
+    for place in (0..len).step_by(LINE_BYTES / size_of::<T>()) {
+        prefetch_near(first.wrapping_add(place));
+    }
+    // The first element may lie anywhere in its line.
+    prefetch_near(first.wrapping_add(len.wrapping_sub(1)));
 }
 
 /// Begins to fetch an element that will be read or written soon; does nothing where there is none.

@@ -1,5 +1,7 @@
 //! Codes of one byte: how f32 become codes and codes f32, and the layouts of codes that convolutions and products read.
 
+use std::ops::Range;
+
 use crate::blocked::{BLOCK, blocked_len};
 use crate::convolution::{ConvolutionGeometry, MOST_PADDING, TransposedConvolutionGeometry, volume};
 use crate::error::{KernelError, check_exact, product};
@@ -11,7 +13,6 @@ use crate::stream;
 
 use super::finish::{Encoding, EncodingLanes, Encodings, load_codes};
 use super::{Element, QUAD, amx};
-use std::ops::Range;
 
 /// Elements that a parallel chunk of a quantisation covers at least.
 const CHUNK: usize = 1 << 14;
@@ -123,14 +124,14 @@ impl CodeLayout {
         }
     }
 
-    /// A convolution with the taps down and across that it is computed with, and which these are: where taps are read one by
-    /// one, those alone that meet the input.
+    /// A convolution with the taps down and across that it is computed with, and which of those of the weights these are: where
+    /// taps are read one by one, those alone that meet the input. All taps across are one where they are channels.
     pub(super) fn reached(self, geometry: &ConvolutionGeometry) -> (ConvolutionGeometry, [Range<usize>; 2]) {
         match self {
             CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => geometry.reached(),
             CodeLayout::Quads | CodeLayout::Rows | CodeLayout::Tiles | CodeLayout::TileHalves => {
                 let [_, _, _, high, wide] = geometry.channels_and_kernel();
-                (*geometry, [0..high, 0..wide])
+                (*geometry, [0..high, 0..if self == CodeLayout::Rows { 1 } else { wide }])
             }
         }
     }
@@ -314,7 +315,7 @@ impl CodePlanes {
     /// the layout holds.
     #[must_use]
     pub fn of_convolution(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<Self> {
-        let (geometry, _) = &layout.reached(geometry);
+        let geometry = &layout.reached(geometry).0;
         let (view, depth) = (geometry.plane(), geometry.depth());
         let [_, _, channels, ..] = geometry.channels_and_kernel();
         let input = [depth.input, view.input[0], view.input[1]];

@@ -5,11 +5,11 @@ use super::finish::{
     Added, AddingLanes, AddingVector, BUFFERED_TILES, Buffer, Decoding, DirectLanes, DirectVector, Encoding,
     MOST_VALUES, StoreBuffer, Stored, load_codes, load_lanes,
 };
-use super::{LINE_BYTES, QuantizedEpilogue, QuantizedResidual, Scaling, Target, TargetLanes, store_codes};
+use super::{QuantizedEpilogue, QuantizedResidual, Scaling, Target, TargetLanes, store_codes};
 use crate::blocked::{BLOCK, lanes_from, slopes_from};
 use crate::isa::Isa;
 use crate::simd::{Simd, dispatch};
-use crate::stream::{prefetch_near, prefetch_tile};
+use crate::stream::{prefetch_span, prefetch_tile};
 use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
 
@@ -470,7 +470,11 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
         let per_block = BLOCK / lanes;
         for vector in 0..VECTORS {
             let count = end.channels.saturating_sub(vector * lanes).min(lanes);
-            let (inner, outer) = (parameters.inner(), parameters.at(s, vector * lanes));
+            let outer = parameters.at(s, vector * lanes);
+            let mut inner = None;
+            if let Some(lanes_of_inner) = parameters.inner() {
+                inner = Some(lanes_of_inner.at(s, vector * lanes));
+            }
             let sums = sums.0.as_ptr().cast::<f32>().wrapping_add(vector * POSITIONS * lanes);
             let place = |strides: [usize; 2]| vector / per_block * strides[1] + vector % per_block * lanes;
             let (from, to) = (added.wrapping_add(place(end.strides)), codes.wrapping_add(place(end.stored_strides)));
@@ -486,8 +490,8 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
                         _ => s.from_i(load_codes(s, from, count)),
                     };
                     let mut sum = s.load(sums.add(position * lanes));
-                    if let Some(inner) = inner {
-                        sum = inner.at(s, vector * lanes).numbers(s, sum);
+                    if let Some(inner) = &inner {
+                        sum = inner.numbers(s, sum);
                     }
                     let code = outer.codes(s, sum, added);
                     match is_whole {
@@ -590,12 +594,7 @@ fn prefetch_blocks<T, const POSITIONS: usize>(values: *const T, strides: [usize;
         return;
     }
     // Positions lie side by side.
-    let len = POSITIONS * BLOCK;
     for block in 0..blocks {
-        let first = values.wrapping_add(block * strides[1]);
-        for place in (0..len).step_by(LINE_BYTES / size_of::<T>()) {
-            prefetch_near(first.wrapping_add(place));
-        }
-        prefetch_near(first.wrapping_add(len - 1));
+        prefetch_span(values.wrapping_add(block * strides[1]), POSITIONS * BLOCK);
     }
 }

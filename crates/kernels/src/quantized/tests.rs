@@ -198,8 +198,11 @@ proptest! {
                     blocked
                 }
             };
-            // Padding far larger than a volume.
-            let Some(planes) = CodePlanes::of_convolution(&geometry, layout) else { continue };
+            let Some(planes) = CodePlanes::of_convolution(&geometry, layout) else {
+                // Padding far larger than a volume.
+                assert!(is_far && is_volume, "{geometry:?}");
+                continue;
+            };
             let mut input = vec![9; planes.len()];
             planes.quantize(isa, &quantizer, zero as u8, &source, &mut input).unwrap();
             let mut codes = vec![0; source.len()];

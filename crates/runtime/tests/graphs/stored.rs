@@ -83,7 +83,7 @@ fn products_with_rows_of_weights() {
     }
 }
 
-/// Whatever lies before a constant in the file, an odd number of bytes among it.
+/// Products whose codes and parameters begin at odd places give what the reference gives.
 #[test]
 fn constants_anywhere_in_the_file() {
     for (element_type, groups, has_zero) in [("i8", 4, false), ("u8", 4, true), ("i4", 2, true), ("f16", 1, false)] {

@@ -116,9 +116,8 @@ pub(super) struct ByteBlock<'a> {
 mod x86 {
     use super::super::{Element, Lines, Stored, best_tile};
     use super::{BLOCK, ByteBlock, KEPT_LINES, PAIR, QUAD};
-    use crate::quantized::LINE_BYTES;
     use crate::simd::{Avx512, Simd};
-    use crate::stream::prefetch_near;
+    use crate::stream::prefetch_span;
     use std::arch::x86_64::*;
     use std::mem::MaybeUninit;
 
@@ -239,30 +238,25 @@ mod x86 {
             [tile, columns]: [usize; 2],
         ) {
             let (view, part) = (&lines.shared.view, &lines.part);
-            // Behind the last line of a strip come the first ones of the next; behind the last strip the next plane.
+            // Behind the last line of a strip come the first ones of the next; behind the last strip the next plane's first one.
             let (mut y, mut x) = (y + LINES_AHEAD, x);
-            if y >= part.lines.end && x + tile < part.columns.end {
-                (y, x) = (y - part.lines.len().min(LINES_AHEAD), x + tile);
+            if y >= part.lines.end {
+                (y, x) = match x + tile < part.columns.end {
+                    true => (y - part.lines.len().min(LINES_AHEAD), x + tile),
+                    false => (y, part.columns.start),
+                };
             }
             let last = (y * view.stride[0] + (self.taps.high - 1) * view.dilation[0]).wrapping_sub(view.pad[0]);
             for line in 0..view.stride[0] {
                 let place = last.wrapping_sub(line).wrapping_mul(view.input[1]).wrapping_add(x * STRIDE);
                 let from = self.codes.as_ptr().wrapping_add(place.wrapping_sub(view.pad[1]).wrapping_mul(BLOCK));
-                for byte in (0..columns * BLOCK).step_by(LINE_BYTES) {
-                    prefetch_near(from.wrapping_add(byte));
-                }
+                prefetch_span(from, columns * BLOCK);
             }
             let place = ((y - part.first) * view.output[1] + x) * BLOCK;
             match &lines.stored {
-                Stored::Values(values) => {
-                    for value in (0..tile * BLOCK).step_by(LINE_BYTES / size_of::<f32>()) {
-                        prefetch_near(values.wrapping_add(place + value));
-                    }
-                }
+                Stored::Values(values) => prefetch_span(values.wrapping_add(place), tile * BLOCK),
                 Stored::Codes(codes, _) | Stored::Direct(codes, _) => {
-                    for byte in (0..tile * BLOCK).step_by(LINE_BYTES) {
-                        prefetch_near(codes.wrapping_add(place + byte));
-                    }
+                    prefetch_span(codes.wrapping_add(place), tile * BLOCK);
                 }
             }
         }
