@@ -16,6 +16,7 @@ mod fold_slices;
 mod fuse_attention;
 mod fuse_elementwise;
 mod fuse_epilogue;
+mod fuse_integers;
 mod fuse_normalization;
 mod fuse_rotary;
 mod fuse_scatter;
@@ -102,6 +103,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "fuse_rotary", run: fuse_rotary::run },
     // After the attentions have taken what repeats keys and values.
     Pass { name: "grow_states", run: grow_states::run },
+    // Before the elementwise groups, which would take the Converts around the sums.
+    Pass { name: "fuse_integers", run: fuse_integers::run },
     // After the epilogues, which are worth more: what is left is elementwise layers among themselves.
     Pass { name: "fuse_elementwise", run: fuse_elementwise::run },
     // Anywhere: its pairs are not part of other chains.

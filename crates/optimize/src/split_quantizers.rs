@@ -383,7 +383,7 @@ fn zero_code(levels: &Levels) -> Option<i64> {
 }
 
 /// The input channels that each block of outputs of groups of so many output and input channels reads, in whole blocks.
-fn channels_read(outputs: usize, inputs: usize) -> usize {
+pub(crate) fn channels_read(outputs: usize, inputs: usize) -> usize {
     let runs = |first: usize| {
         let (low, last) = (first / outputs * inputs, (first + BLOCK - 1) / outputs * inputs + inputs);
         last.div_ceil(BLOCK) - low / BLOCK

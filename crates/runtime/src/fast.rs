@@ -21,6 +21,7 @@ mod fake_quantize;
 mod fourier;
 mod indexed;
 mod integer;
+mod integer_codes;
 mod interpolate;
 mod layout;
 mod mapped;
@@ -236,6 +237,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     matmul::claim,
     einsum::claim,
     integer::claim,
+    integer_codes::claim,
     stored_gather::claim,
     chain::claim,
     unary::claim,
