@@ -35,7 +35,7 @@ pub use transposed::{BlockedTransposed, NarrowTransposed, blocked_transposed, na
 
 use crate::error::{KernelError, check_exact, product};
 use crate::parallel::{nanoseconds_for_bytes, parallel_chunks_mut};
-use crate::tile::{SIDE, transpose};
+use crate::tile::{BYTE_SIDE, SIDE, columns, transpose};
 use std::ops::Range;
 
 /// Channels in one block.
@@ -124,9 +124,20 @@ pub fn codes_from_plain(
     output: &mut [u8],
 ) -> Result<(), KernelError> {
     write_blocks([batch, channels, positions], input, output, |input, range, output| {
-        output.fill(0);
-        let lines = input[range.start * positions..range.end * positions].chunks_exact(positions);
-        lines.enumerate().for_each(|(lane, line)| spread(line, output, lane));
+        let (input, count) = (&input[range.start * positions..range.end * positions], range.len());
+        if count < BLOCK {
+            output.fill(0);
+        }
+        let whole = if count == BLOCK { positions - positions % BYTE_SIDE } else { 0 };
+        for (index, block) in output[..whole * BLOCK].chunks_exact_mut(BYTE_SIDE * BLOCK).enumerate() {
+            let mut rows = [[0; BYTE_SIDE]; BLOCK];
+            for (row, line) in rows.iter_mut().zip(input.chunks_exact(positions)) {
+                row.copy_from_slice(&line[index * BYTE_SIDE..][..BYTE_SIDE]);
+            }
+            block.copy_from_slice(columns(&rows).as_flattened());
+        }
+        let lines = input.chunks_exact(positions).map(|line| &line[whole..]);
+        lines.enumerate().for_each(|(lane, line)| spread(line, output, whole * BLOCK + lane));
     })
 }
 
@@ -142,8 +153,18 @@ pub fn codes_to_plain(
     output: &mut [u8],
 ) -> Result<(), KernelError> {
     read_blocks([batch, channels, positions], input, output, |input, output, _| {
-        for (channel, line) in output.chunks_exact_mut(positions).enumerate() {
-            collect(input, channel / BLOCK * positions * BLOCK + channel % BLOCK, line);
+        for (block, lines) in output.chunks_mut(positions * BLOCK).enumerate() {
+            let input = &input[block * positions * BLOCK..][..positions * BLOCK];
+            let whole = if lines.len() == input.len() { positions - positions % BYTE_SIDE } else { 0 };
+            let (rows, _) = input[..whole * BLOCK].as_chunks::<BLOCK>();
+            for (index, rows) in rows.as_chunks::<BYTE_SIDE>().0.iter().enumerate() {
+                for (line, column) in lines.chunks_exact_mut(positions).zip(columns(rows)) {
+                    line[index * BYTE_SIDE..][..BYTE_SIDE].copy_from_slice(&column);
+                }
+            }
+            for (lane, line) in lines.chunks_exact_mut(positions).enumerate() {
+                collect(input, whole * BLOCK + lane, &mut line[whole..]);
+            }
         }
     })
 }

@@ -107,9 +107,11 @@ pub struct QuantizedWeights {
     /// `[output block, row of taps, quad of bytes, 16 output channels, 4 bytes]`: four channels that are bytes, or two that are
     /// words. The quads of a row are in the order of the data.
     values: Packed<i8>,
-    /// The sums of the codes of each output channel in each row of taps: `[output block, tap deep, tap down, 16 output
-    /// channels]`.
+    /// The sums of the codes of each output channel in each row of taps, up to each of its parts: `[output block, tap deep,
+    /// tap down, part, 16 output channels]`.
     sums: Vec<i32>,
+    /// The parts of a row of taps: its taps, or one where those do not follow each other.
+    parts: usize,
 }
 
 impl QuantizedWeights {
@@ -202,16 +204,19 @@ impl QuantizedWeights {
             }
             Element::Bf16 => return Err(KernelError::invalid("layout", "is that of bf16")),
         };
-        let sums = vec![0; product("codes", &[shape[0].next_multiple_of(BLOCK), deep, high])?];
+        let parts = parts_of(layout, wide);
+        let sums = vec![0; product("codes", &[shape[0].next_multiple_of(BLOCK), deep, high, parts])?];
         let lanes = channels * element.bytes();
-        let mut weights = Self { shape, layout, lanes, apart: lanes, order, values, sums };
-        let rows = weights.values.chunks_exact(weights.row_bytes().max(1));
-        for (row, sums) in rows.zip(weights.sums.chunks_exact_mut(BLOCK)) {
-            let (quads, _) = row.as_chunks::<QUAD>();
-            for line in quads.chunks_exact(BLOCK) {
-                for (sum, quad) in sums.iter_mut().zip(line) {
-                    *sum += element.sum_of(*quad);
+        let mut weights = Self { shape, layout, lanes, apart: lanes, order, values, sums, parts };
+        let (rows, part_bytes) =
+            (weights.row_bytes().max(1), if parts == 1 { order.row } else { order.tap } * QUAD * BLOCK);
+        for (row, sums) in weights.values.chunks_exact(rows).zip(weights.sums.chunks_exact_mut(BLOCK * parts)) {
+            let mut sum = [0; BLOCK];
+            for (part, sums) in row.chunks_exact(part_bytes.max(1)).zip(sums.chunks_exact_mut(BLOCK)) {
+                for line in part.as_chunks::<QUAD>().0.chunks_exact(BLOCK) {
+                    sum.iter_mut().zip(line).for_each(|(sum, quad)| *sum += element.sum_of(*quad));
                 }
+                sums.copy_from_slice(&sum);
             }
         }
         Ok(weights)
@@ -236,21 +241,19 @@ impl QuantizedWeights {
     /// The sums of the codes of two blocks' channels at these taps deep, down and across.
     fn sums(&self, block: usize, taps: &[Range<usize>; 3]) -> [i32; 2 * BLOCK] {
         let [_, deep, high, wide, _] = self.shape;
-        let is_whole = taps[2] == (0..wide);
-        let across = taps[2].start * self.order.tap..taps[2].end * self.order.tap;
+        // Rows that are not taken apart are whole.
+        let across = if taps[2] == (0..wide) { 0..self.parts } else { taps[2].clone() };
         let mut sums = [0i32; 2 * BLOCK];
         for (block, sums) in (block..self.blocks()).zip(sums.chunks_exact_mut(BLOCK)) {
-            for tap in taps[0].clone().flat_map(|tap| taps[1].clone().map(move |row| tap * high + row)) {
-                if !is_whole {
-                    let first = (block * deep * high + tap) * self.row_bytes();
-                    let quads = &self.values[first + across.start * BLOCK * QUAD..first + across.end * BLOCK * QUAD];
-                    for line in quads.as_chunks::<QUAD>().0.chunks_exact(BLOCK) {
-                        sums.iter_mut().zip(line).for_each(|(sum, quad)| *sum += self.element().sum_of(*quad));
-                    }
-                    continue;
+            for row in taps[0].clone().flat_map(|tap| taps[1].clone().map(move |row| tap * high + row)) {
+                let first = (block * deep * high + row) * self.parts;
+                let up_to = |part: usize| &self.sums[(first + part - 1) * BLOCK..][..BLOCK];
+                if across.end > 0 {
+                    sums.iter_mut().zip(up_to(across.end)).for_each(|(sum, of_row)| *sum += of_row);
                 }
-                let row = &self.sums[(block * deep * high + tap) * BLOCK..][..BLOCK];
-                sums.iter_mut().zip(row).for_each(|(sum, of_row)| *sum += of_row);
+                if across.start > 0 {
+                    sums.iter_mut().zip(up_to(across.start)).for_each(|(sum, of_row)| *sum -= of_row);
+                }
             }
         }
         sums
@@ -343,6 +346,11 @@ pub fn takes_words(isa: Isa, geometry: &ConvolutionGeometry, layout: CodeLayout)
         && matches!(layout, CodeLayout::Words | CodeLayout::Rows)
         && reads_of(geometry, layout).is_some()
         && products / steps.max(1) >= LEAST_PRODUCTS
+}
+
+/// The parts of a row of so many taps: the taps, but where they do not follow each other.
+fn parts_of(layout: CodeLayout, wide: usize) -> usize {
+    if layout.is_for_tiles() { 1 } else { wide }
 }
 
 /// Where the taps of a window lie one after the other.

@@ -1,4 +1,4 @@
-//! Transposition of small square tiles of four-byte values.
+//! Transposition of small square tiles of values of four bytes and of one.
 
 use crate::gemm::Value;
 use crate::isa::Isa;
@@ -94,6 +94,41 @@ unsafe fn transpose_neon(from: *const f32, from_stride: usize, to: *mut f32, to_
     }
 }
 
+/// The side of a tile of bytes.
+pub(crate) const BYTE_SIDE: usize = 16;
+
+/// Sixteen rows of sixteen bytes as their columns.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn columns(rows: &[[u8; BYTE_SIDE]; BYTE_SIDE]) -> [[u8; BYTE_SIDE]; BYTE_SIDE] {
+    use std::arch::x86_64::*;
+    // SAFETY: every x86_64 has SSE2, and each row has the bytes of a vector.
+    unsafe {
+        let mut vectors = rows.each_ref().map(|row| _mm_loadu_si128(row.as_ptr().cast()));
+        // Each round moves one bit of a byte's row to its column.
+        for _ in 0..4 {
+            let before = vectors;
+            for index in 0..BYTE_SIDE / 2 {
+                let pair = (before[index], before[index + BYTE_SIDE / 2]);
+                vectors[2 * index] = _mm_unpacklo_epi8(pair.0, pair.1);
+                vectors[2 * index + 1] = _mm_unpackhi_epi8(pair.0, pair.1);
+            }
+        }
+        let mut columns = [[0; BYTE_SIDE]; BYTE_SIDE];
+        for (column, vector) in columns.iter_mut().zip(vectors) {
+            _mm_storeu_si128(column.as_mut_ptr().cast(), vector);
+        }
+        columns
+    }
+}
+
+/// Sixteen rows of sixteen bytes as their columns.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) fn columns(rows: &[[u8; BYTE_SIDE]; BYTE_SIDE]) -> [[u8; BYTE_SIDE]; BYTE_SIDE] {
+    std::array::from_fn(|column| std::array::from_fn(|row| rows[row][column]))
+}
+
 /// Indices of rows that are turned into lines together.
 const TOGETHER: usize = 2 * SIDE;
 
@@ -161,6 +196,15 @@ mod tests {
                 for_each_line(isa, &halves, stride, rows, count, |_, line: &[f32; 16]| lines.push(*line));
                 assert_eq!(lines, expected, "{isa}: {rows} rows of {count} halves");
             }
+        }
+    }
+
+    #[test]
+    fn rows_of_bytes_become_columns() {
+        let rows: [[u8; 16]; 16] = std::array::from_fn(|row| std::array::from_fn(|column| (16 * row + column) as u8));
+        let columns = columns(&rows);
+        for (row, column) in (0..16).flat_map(|row| (0..16).map(move |column| (row, column))) {
+            assert_eq!(columns[column][row], rows[row][column]);
         }
     }
 

@@ -18,7 +18,7 @@ use ovir_ops::r#type::convert::Convert;
 use ovir_tensor::{ElementType, Shape};
 
 use crate::chain::{Uses, become_fused, remove};
-use crate::split_quantizers::{MOST_BYTE_TERMS, channels_read, is_byte_group};
+use crate::split_quantizers::{MOST_BYTE_TERMS, MOST_CODE_TAPS, channels_read, is_byte_group};
 use crate::trace::{Trace, all_named};
 
 /// The largest magnitude of a constant, which is a byte without its zero.
@@ -127,10 +127,12 @@ fn fits(validated: &Validated, node: &Node) -> Result<(), &'static str> {
         }
         matrix[usize::from(product.attributes.transpose_b)]
     } else if node.operation.downcast_ref::<GroupConvolution>().is_some() {
-        if !(4..=6).contains(&shape.rank()) || !is_byte_group(shape[1], shape[2]) {
+        let taps = shape.get(3..).map_or(0, |taps| taps.iter().product());
+        let is_depthwise = matches!(shape[..], [_, 1, 1, _] | [_, 1, 1, _, _]) && taps <= MOST_CODE_TAPS;
+        if !(4..=6).contains(&shape.rank()) || !is_depthwise && !is_byte_group(shape[1], shape[2]) {
             return Err("its groups are not those of blocks");
         }
-        channels_read(shape[1], shape[2]).saturating_mul(shape[3..].iter().product())
+        if is_depthwise { taps } else { channels_read(shape[1], shape[2]).saturating_mul(taps) }
     } else {
         if !(3..=5).contains(&shape.rank()) {
             return Err("its constant is no filter");

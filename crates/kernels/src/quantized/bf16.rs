@@ -16,7 +16,7 @@ use super::amx::has_amx;
 pub use super::dots::has_bf16;
 use super::{
     BLOCK, CodeLayout, CodePlanes, Element, Order, QuantizedEpilogue, QuantizedOutput, QuantizedResidual,
-    QuantizedWeights, Scaling, pack_quads, quantized_convolution, quantized_product, taps_in_order,
+    QuantizedWeights, Scaling, pack_quads, parts_of, quantized_convolution, quantized_product, taps_in_order,
 };
 
 /// bf16 of a pair.
@@ -110,9 +110,10 @@ impl Bf16Weights {
         let halves = |value: T| bf16::from_f32(value.widen()).to_le_bytes().map(u8::cast_signed);
         let order = Order::new(layout, [shape[3], across], shape[4], channels)?;
         let values = pack_quads(shape, order, values, taps, strides, halves)?;
-        let sums = vec![0; product("values", &[shape[0].next_multiple_of(BLOCK), shape[1], shape[2]])?];
+        let parts = parts_of(layout, shape[3]);
+        let sums = vec![0; product("values", &[shape[0].next_multiple_of(BLOCK), shape[1], shape[2], parts])?];
         let lanes = channels * PAIR;
-        let weights = QuantizedWeights { shape, layout, lanes, apart: lanes, order, values, sums };
+        let weights = QuantizedWeights { shape, layout, lanes, apart: lanes, order, values, sums, parts };
         Ok(Self { weights, ones: vec![1.0; shape[0]] })
     }
 

@@ -7,12 +7,14 @@
 use std::sync::Arc;
 
 use ovir_graph::Node;
-use ovir_kernels::blocked::{blocked_len, codes_from_plain, to_plain};
+use ovir_kernels::blocked::{
+    BlockedDepthwise, DepthwiseInput, blocked_depthwise, blocked_len, codes_from_plain, to_plain,
+};
 use ovir_kernels::convolution::{self as kernels, ConvolutionEpilogue, ConvolutionGeometry, PackedConvolution};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut};
 use ovir_kernels::quantized::{
-    CodeLayout, CodePlanes, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling, pad_rows,
+    CodeLayout, CodePlanes, Decodings, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling, pad_rows,
     quantized_convolution, quantized_product, takes_amx, takes_words,
 };
 use ovir_ops::fused::Fused;
@@ -59,10 +61,21 @@ struct Convolution {
     codes: Codes,
     form: Form,
     filter: Shape,
-    layout: CodeLayout,
-    packed: Arc<Packed<QuantizedWeights>>,
-    /// A filter of ones for each group, which sums data; only where those sums are needed.
-    ones: Option<Arc<PackedConvolution>>,
+    weights: Weights,
+}
+
+/// The constant of a convolution.
+enum Weights {
+    /// Bytes.
+    Bytes(CodeLayout, Arc<Packed<QuantizedWeights>>, Option<Ones>),
+    /// That of a depthwise one, whose sums are small enough for f32.
+    Depthwise(Arc<BlockedDepthwise>),
+}
+
+/// A filter of ones, which sums the data of a group, and what sums are multiplied with.
+struct Ones {
+    filter: Arc<PackedConvolution>,
+    shift: f32,
 }
 
 /// The root of a layer of codes, and the inputs of the code of zero and of the constant.
@@ -121,6 +134,16 @@ fn convolution(
     let (filter, isa) = (tensor.shape().clone(), isa::detect());
     let geometry = kernel_geometry(&form.geometry(&smallest_data(&form, &filter)?, &filter).ok()?).ok()?;
     let [groups, outputs, channels] = sizes(&form, &filter)?;
+    let is_depthwise = groups == outputs && groups == channels && !geometry.has_depth();
+    if matches!(form, Form::Grouped(_)) && is_depthwise {
+        let key = context.key(port, tensor);
+        let weights = context.packed.get(key, format!("depthwise of codes {filter}"), || {
+            let aligned = tensor.aligned().ok()?;
+            let values: Vec<f32> = aligned.slice::<i32>().ok()?.iter().map(|value| *value as f32).collect();
+            BlockedDepthwise::pack(&geometry, &values).ok()
+        })?;
+        return Some(Convolution { codes: codes(outputs), form, filter, weights: Weights::Depthwise(weights) });
+    }
     let is_plain = groups == 1 && channels <= FEW_CHANNELS;
     let words = if is_plain { CodeLayout::Rows } else { CodeLayout::Words };
     let layout = if takes_words(isa, &geometry, words) {
@@ -142,14 +165,14 @@ fn convolution(
     let ones = if packed.shift == 0 {
         None
     } else {
-        let format = format!("sums of codes {filter}");
         let key = context.key(port, tensor);
-        Some(context.packed.get(key, format, || {
+        let filter = context.packed.get(key, format!("sums of codes {filter}"), || {
             let of_sums = sums_geometry(form.geometry(&smallest_data(&form, &filter)?, &filter).ok()?)?;
             PackedConvolution::pack(isa, &of_sums, &vec![1.0; of_sums.weights_len()]).ok()
-        })?)
+        })?;
+        Some(Ones { filter, shift: packed.shift as f32 })
     };
-    Some(Convolution { codes: codes(outputs), form, filter, layout, packed, ones })
+    Some(Convolution { codes: codes(outputs), form, filter, weights: Weights::Bytes(layout, packed, ones) })
 }
 
 /// Groups, and the output and input channels of all.
@@ -263,9 +286,8 @@ impl Kernel for Product {
 /// How a convolution runs on some data.
 struct Placed {
     geometry: ConvolutionGeometry,
-    planes: CodePlanes,
-    /// That of the sums of the data of each group, whose groups are images.
-    of_sums: ConvolutionGeometry,
+    /// What bytes are multiplied of, and the geometry of the sums of the data of each group, whose groups are images.
+    of_bytes: Option<(CodePlanes, ConvolutionGeometry)>,
     images: usize,
     /// Channels and positions of the data and of the result.
     channels: [usize; 2],
@@ -277,46 +299,58 @@ impl Convolution {
         let geometry = self.form.geometry(data, &self.filter).ok()?;
         let of_sums = sums_geometry(geometry.clone())?;
         let geometry = kernel_geometry(&geometry).ok()?;
-        let planes = CodePlanes::of_convolution(&geometry, self.layout)?;
+        let of_bytes = match &self.weights {
+            Weights::Bytes(layout, ..) => Some((CodePlanes::of_convolution(&geometry, *layout)?, of_sums)),
+            Weights::Depthwise(_) => None,
+        };
         let ([_, outputs, channels], images) = (sizes(&self.form, &self.filter)?, *data.first()?);
         let positions_of = |len: usize, channels: usize| len.checked_div(images.checked_mul(channels)?);
         let positions = [positions_of(geometry.input_len(), channels)?, positions_of(geometry.output_len(), outputs)?];
-        Some(Placed { geometry, planes, of_sums, images, channels: [channels, outputs], positions })
+        Some(Placed { geometry, of_bytes, images, channels: [channels, outputs], positions })
     }
 
+    /// Whether codes are read as they are, of few channels.
     fn is_plain(&self) -> bool {
-        matches!(self.layout, CodeLayout::Quads | CodeLayout::Rows)
+        matches!(self.weights, Weights::Bytes(CodeLayout::Quads | CodeLayout::Rows, ..))
     }
 
     /// Bytes of the parts of the scratch: blocked codes, planes of codes, blocked sums, and the sums of data and of windows.
     fn scratch(&self, placed: &Placed) -> [usize; 5] {
         let ([channels, outputs], [positions, of_result]) = (placed.channels, placed.positions);
-        let of_sums = |len: usize| if self.ones.is_some() { len.saturating_mul(4) } else { 0 };
+        let (of_planes, of_sums) = match (&placed.of_bytes, &self.weights) {
+            (Some((planes, sums)), Weights::Bytes(_, _, ones)) => {
+                let of_sums = if ones.is_some() { [sums.input_len(), sums.output_len()] } else { [0; 2] };
+                (if planes.are_input() { 0 } else { planes.len() }, of_sums)
+            }
+            _ => (0, [0; 2]),
+        };
         [
             if self.is_plain() { 0 } else { blocked_len(placed.images, channels, positions) },
-            if placed.planes.are_input() { 0 } else { placed.planes.len() },
+            of_planes,
             blocked_len(placed.images, outputs, of_result).saturating_mul(4),
-            of_sums(placed.of_sums.input_len()),
-            of_sums(placed.of_sums.output_len()),
+            of_sums[0].saturating_mul(4),
+            of_sums[1].saturating_mul(4),
         ]
         .map(|bytes| bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX))
     }
+}
 
-    /// Adds to the result what the integer that was taken from the constant adds, if there is one.
-    fn add_sums(
+impl Ones {
+    /// Adds to the result what the integer that was taken from the constant adds.
+    fn add(
         &self,
-        placed: &Placed,
-        zero: u8,
-        data: &[u8],
+        isa: Isa,
+        (placed, of_sums): (&Placed, &ConvolutionGeometry),
+        (zero, data): (u8, &[u8]),
         [of_data, of_windows]: [&mut [f32]; 2],
         result: &mut [f32],
     ) -> OpResult {
-        let Some(ones) = &self.ones else { return Ok(()) };
         let ([channels, outputs], [positions, of_result]) = (placed.channels, placed.positions);
-        let groups = (placed.of_sums.input_len() / (placed.images * positions).max(1)).max(1);
+        let groups = (of_sums.input_len() / (placed.images * positions).max(1)).max(1);
         let (channels, outputs) = (channels / groups, outputs / groups);
-        let (of_data, of_windows) =
-            (&mut of_data[..placed.of_sums.input_len()], &mut of_windows[..placed.of_sums.output_len()]);
+        let fits = |part: &[f32], len: usize| if part.len() < len { Err(misfit()) } else { Ok(()) };
+        fits(of_data, of_sums.input_len()).and_then(|()| fits(of_windows, of_sums.output_len()))?;
+        let (of_data, of_windows) = (&mut of_data[..of_sums.input_len()], &mut of_windows[..of_sums.output_len()]);
         let zeros = channels as f32 * f32::from(zero);
         parallel_chunks_mut(of_data, positions.max(1), nanoseconds_for_bytes(data.len()), |group, sums| {
             sums.fill(-zeros);
@@ -324,12 +358,12 @@ impl Convolution {
                 sums.iter_mut().zip(line).for_each(|(sum, code)| *sum += f32::from(*code));
             }
         });
-        let (isa, epilogue) = (self.codes.isa, ConvolutionEpilogue::default());
-        kernels::convolution(isa, &placed.of_sums, ones, of_data, of_windows, &epilogue).map_err(kernel_error)?;
-        let (shift, work) = (self.packed.shift as f32, nanoseconds_for_bytes(result.len().saturating_mul(8)));
+        let epilogue = ConvolutionEpilogue::default();
+        kernels::convolution(isa, of_sums, &self.filter, of_data, of_windows, &epilogue).map_err(kernel_error)?;
+        let work = nanoseconds_for_bytes(result.len().saturating_mul(8));
         parallel_chunks_mut(result, of_result.max(1), work, |channel, values| {
             let sums = &of_windows[channel / outputs * of_result..][..of_result];
-            values.iter_mut().zip(sums).for_each(|(value, sum)| *value += shift * sum);
+            values.iter_mut().zip(sums).for_each(|(value, sum)| *value += self.shift * sum);
         });
         Ok(())
     }
@@ -351,7 +385,7 @@ impl Kernel for Convolution {
     }
 
     fn run(&self, mut io: StepIo<'_, '_>) -> OpResult {
-        let (zero, mut rest) = (self.codes.zero(&io)?, std::mem::take(&mut io.scratch));
+        let (isa, zero, mut rest) = (self.codes.isa, self.codes.zero(&io)?, std::mem::take(&mut io.scratch));
         let [output] = io.outputs else { return Ok(()) };
         let (data, result) = (io.inputs[0].slice::<u8>()?, output.slice_mut::<f32>()?);
         let placed = self.place(io.inputs[0].shape()).ok_or_else(misfit)?;
@@ -368,19 +402,36 @@ impl Kernel for Convolution {
             codes_from_plain(placed.images, channels, positions, data, blocked).map_err(kernel_error)?;
             blocked
         };
-        let input = if placed.planes.are_input() {
-            input
-        } else {
-            let codes = &mut codes[..placed.planes.len()];
-            placed.planes.pad(zero, input, codes).map_err(kernel_error)?;
-            codes
-        };
-        let (isa, scaling, epilogue) = (self.codes.isa, self.codes.scaling(zero), QuantizedEpilogue::default());
         let sums = &mut scratch_f32(sums)[..blocked_len(placed.images, outputs, of_result)];
         let target = QuantizedOutput::Values(&mut *sums);
-        quantized_convolution(isa, &placed.geometry, &self.packed.weights, &scaling, input, target, &epilogue)
-            .map_err(kernel_error)?;
+        match (&self.weights, &placed.of_bytes) {
+            (Weights::Bytes(_, packed, _), Some((planes, _))) => {
+                let input = if planes.are_input() {
+                    input
+                } else {
+                    let codes = &mut codes[..planes.len()];
+                    planes.pad(zero, input, codes).map_err(kernel_error)?;
+                    codes
+                };
+                let (scaling, epilogue) = (self.codes.scaling(zero), QuantizedEpilogue::default());
+                quantized_convolution(isa, &placed.geometry, &packed.weights, &scaling, input, target, &epilogue)
+            }
+            (Weights::Depthwise(weights), _) => {
+                let zero = f32::from(zero);
+                let values = Decodings::new(&[-zero], &[255.0 - zero], 255.0).map_err(kernel_error)?;
+                let (input, epilogue) = (DepthwiseInput::Codes(input, &values), ConvolutionEpilogue::default());
+                blocked_depthwise(isa, &placed.geometry, weights, input, target, &epilogue)
+            }
+            (Weights::Bytes(..), None) => return Err(misfit()),
+        }
+        .map_err(kernel_error)?;
         to_plain(placed.images, outputs, of_result, sums, result).map_err(kernel_error)?;
-        self.add_sums(&placed, zero, data, [scratch_f32(of_data), scratch_f32(of_windows)], result)
+        match (&self.weights, &placed.of_bytes) {
+            (Weights::Bytes(_, _, Some(ones)), Some((_, of_sums))) => {
+                let scratch = [scratch_f32(of_data), scratch_f32(of_windows)];
+                ones.add(isa, (&placed, of_sums), (zero, data), scratch, result)
+            }
+            _ => Ok(()),
+        }
     }
 }
