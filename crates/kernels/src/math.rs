@@ -56,25 +56,82 @@ pub(crate) struct Levels<S: Simd> {
     steps: S::F,
     width: Divisor<S>,
     last: Divisor<S>,
+    /// Levels in a unit of the input.
+    per_unit: S::F,
+    /// From this distance of a level on it may be another one that is nearest.
+    near: S::F,
+    /// The reciprocal of the steps, in two parts.
+    parts: [S::F; 2],
+    is_usual: bool,
 }
 
 impl<S: Simd> Levels<S> {
+    /// The most steps for which `near` is above zero and quotients of two parts are exact.
+    const MOST_STEPS: f32 = 65535.0;
+
     #[inline(always)]
     pub(crate) fn new(s: S, limits: [S::F; 4], steps: S::F) -> Self {
-        let width = Divisor::new(s, s.sub(limits[1], limits[0]));
-        Self { limits, steps, width, last: Divisor::new(s, steps) }
+        let (width, last) = (Divisor::new(s, s.sub(limits[1], limits[0])), Divisor::new(s, steps));
+        let per_unit = s.mul(steps, width.reciprocal);
+        // Both ways to a level together are rounded five times.
+        let near = s.fma(steps, s.splat(-8.0 * f32::EPSILON / 2.0), s.splat(0.5));
+        let rest = s.fma(s.neg(last.reciprocal), steps, s.splat(1.0));
+        let parts = [last.reciprocal, s.mul(rest, last.reciprocal)];
+        let is_usual = width.is_usual && last.is_usual && !s.any(s.lt(s.splat(Self::MOST_STEPS), steps));
+        Self { limits, steps, width, last, per_unit, near, parts, is_usual }
+    }
+
+    /// Whether [`Self::nearest_of`] may be asked for its quick way.
+    #[inline(always)]
+    pub(crate) fn is_usual(&self) -> bool {
+        self.is_usual
     }
 
     /// The nearest level of a value.
     #[inline(always)]
-    pub(crate) fn nearest(self, s: S, x: S::F) -> S::F {
+    pub(crate) fn nearest(&self, s: S, x: S::F) -> S::F {
+        let [level] =
+            if self.is_usual { self.nearest_of::<1, true>(s, [x]) } else { self.nearest_of::<1, false>(s, [x]) };
+        level
+    }
+
+    /// The nearest levels of values, the same bits by the quick way and by the other.
+    #[inline(always)]
+    pub(crate) fn nearest_of<const COUNT: usize, const QUICK: bool>(&self, s: S, x: [S::F; COUNT]) -> [S::F; COUNT] {
         let [input_low, input_high, output_low, output_high] = self.limits;
-        // What the divisions do with infinities and the smallest values makes no difference: these are at a limit.
-        let part = self.width.divide(s, s.sub(x, input_low));
-        let level = self.last.divide(s, s.round(s.mul(part, self.steps)));
-        let inside = s.add(s.mul(level, s.sub(output_high, output_low)), output_low);
-        let below = s.select(s.le(x, s.min(input_low, input_high)), output_low, inside);
-        s.select(s.lt(s.max(input_low, input_high), x), output_high, below)
+        let (mut distances, mut levels, mut parts) = (x, x, x);
+        for distance in &mut distances {
+            *distance = s.sub(*distance, input_low);
+        }
+        let mut is_far = s.splat(0.0);
+        if QUICK {
+            for (level, distance) in levels.iter_mut().zip(distances) {
+                let scaled = s.mul(distance, self.per_unit);
+                *level = s.round(scaled);
+                is_far = s.select(s.lt(self.near, s.abs(s.sub(scaled, *level))), s.splat(1.0), is_far);
+            }
+        }
+        if !QUICK || s.any(s.lt(s.splat(0.0), is_far)) {
+            // What the divisions do with infinities and the smallest values makes no difference: these are at a limit.
+            for (level, distance) in levels.iter_mut().zip(distances) {
+                *level = s.round(s.mul(self.width.divide(s, distance), self.steps));
+            }
+        }
+        for (part, level) in parts.iter_mut().zip(levels) {
+            // A quotient of integers below 2^16 lies further from the middle of two f32 than what the parts leave out.
+            *part = if QUICK {
+                s.fma(level, self.parts[0], s.mul(level, self.parts[1]))
+            } else {
+                self.last.divide(s, level)
+            };
+        }
+        let mut results = parts;
+        for (result, x) in results.iter_mut().zip(x) {
+            let inside = s.add(s.mul(*result, s.sub(output_high, output_low)), output_low);
+            let below = s.select(s.le(x, s.min(input_low, input_high)), output_low, inside);
+            *result = s.select(s.lt(s.max(input_low, input_high), x), output_high, below);
+        }
+        results
     }
 }
 
@@ -376,11 +433,6 @@ functions! {
     Clamp { low, high } |s, x| s.min(high, s.max(low, x));
     /// `scale * x + shift`, rounded after each step.
     Affine { scale, shift } |s, x| s.add(s.mul(x, scale), shift);
-    /// The nearest of `steps + 1` levels between the input limits, laid between the output limits; rounded as the
-    /// expression of the specification is.
-    FakeQuantize { input_low, input_high, output_low, output_high, steps } |s, x| {
-        Levels::new(s, [input_low, input_high, output_low, output_high], steps).nearest(s, x)
-    };
     /// The absolute value.
     Abs {} |s, x| s.abs(x);
     /// The negated value.

@@ -210,7 +210,8 @@ impl QuantizedWeights {
         let mut weights = Self { shape, layout, lanes, apart: lanes, order, values, sums, parts };
         let (rows, part_bytes) =
             (weights.row_bytes().max(1), if parts == 1 { order.row } else { order.tap } * QUAD * BLOCK);
-        for (row, sums) in weights.values.chunks_exact(rows).zip(weights.sums.chunks_exact_mut(BLOCK * parts)) {
+        for (row, sums) in weights.values.chunks_exact(rows).zip(weights.sums.chunks_exact_mut((BLOCK * parts).max(1)))
+        {
             let mut sum = [0; BLOCK];
             for (part, sums) in row.chunks_exact(part_bytes.max(1)).zip(sums.chunks_exact_mut(BLOCK)) {
                 for line in part.as_chunks::<QUAD>().0.chunks_exact(BLOCK) {

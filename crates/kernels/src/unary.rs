@@ -2,7 +2,7 @@
 
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
-use crate::math::{self, UnaryMath};
+use crate::math::{self, Levels, UnaryMath};
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 
@@ -223,7 +223,8 @@ pub(crate) unsafe fn apply(isa: Isa, op: UnaryOp, input: *const f32, output: *mu
         UnaryOp::Clamp { min, max } => map!(math::Clamp { low: min, high: max }),
         UnaryOp::Affine { scale, shift } => map!(math::Affine { scale, shift }),
         UnaryOp::FakeQuantize { input_low, input_high, output_low, output_high, steps } => {
-            map!(math::FakeQuantize { input_low, input_high, output_low, output_high, steps });
+            let limits = [input_low, input_high, output_low, output_high];
+            dispatch(isa, NearestLevels { limits, steps, input, output, len });
         }
         UnaryOp::Abs => map!(math::Abs {}),
         UnaryOp::Neg => map!(math::Neg {}),
@@ -288,6 +289,56 @@ impl<U: UnaryMath> Kernel for Map<U> {
                 s.store_partial(self.output.add(whole), value, rest);
             }
         }
+    }
+}
+
+/// The nearest of `steps + 1` levels between the input limits, laid between the output limits; rounded as the expression of
+/// the specification is.
+struct NearestLevels {
+    limits: [f32; 4],
+    steps: f32,
+    input: *const f32,
+    output: *mut f32,
+    len: usize,
+}
+
+/// Vectors of values whose levels are found together.
+const TOGETHER: usize = 4;
+
+impl NearestLevels {
+    #[inline(always)]
+    fn all<S: Simd, const QUICK: bool>(&self, s: S, levels: &Levels<S>) {
+        let (lanes, mut index) = (S::LANES, 0);
+        // SAFETY: `apply` was promised `len` readable and writable places.
+        unsafe {
+            while index + TOGETHER * lanes <= self.len {
+                let mut values = [s.splat(0.0); TOGETHER];
+                for (place, value) in values.iter_mut().enumerate() {
+                    *value = s.load(self.input.add(index + place * lanes));
+                }
+                for (place, value) in levels.nearest_of::<TOGETHER, QUICK>(s, values).into_iter().enumerate() {
+                    s.store(self.output.add(index + place * lanes), value);
+                }
+                index += TOGETHER * lanes;
+            }
+            while index < self.len {
+                let count = lanes.min(self.len - index);
+                let [value] = levels.nearest_of::<1, QUICK>(s, [s.load_first(self.input.add(index), count)]);
+                s.store_first(self.output.add(index), value, count);
+                index += lanes;
+            }
+        }
+    }
+}
+
+impl Kernel for NearestLevels {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let [input_low, input_high, output_low, output_high] = self.limits;
+        let limits = [s.splat(input_low), s.splat(input_high), s.splat(output_low), s.splat(output_high)];
+        let levels = Levels::new(s, limits, s.splat(self.steps));
+        if levels.is_usual() { self.all::<S, true>(s, &levels) } else { self.all::<S, false>(s, &levels) }
     }
 }
 

@@ -7,7 +7,9 @@
 use std::collections::HashSet;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
+use ovir_ops::activation::clamp::Clamp;
 use ovir_ops::codes::{Decode, Encode};
+use ovir_ops::r#type::convert::Convert;
 use ovir_tensor::{Dim, ElementType, PartialShape};
 
 use crate::chain::{Uses, fuse};
@@ -154,10 +156,11 @@ fn is_small(validated: &Validated, uses: &Uses, group: &[NodeId]) -> bool {
 
 /// The inputs that may come from inside a group: parameters of functions of one value may not.
 fn value_inputs(node: &Node) -> &[Source] {
-    let count = match node.operation.downcast_ref::<Decode>() {
-        Some(_) => 0,
-        None if BINARY.contains(&&*node.type_name) => 2,
-        None => 1,
+    let is_first = node.operation.downcast_ref::<Decode>().is_some() || is_to_f32(node);
+    let count = match BINARY.contains(&&*node.type_name) {
+        _ if is_first => 0,
+        true => 2,
+        false => 1,
     };
     node.inputs.get(..count).unwrap_or(&[])
 }
@@ -166,6 +169,9 @@ fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -
     let known = shape(validated, id).is_some_and(|shape| shape.rank().is_some());
     if node.operation.downcast_ref::<Decode>().is_some() {
         return known;
+    }
+    if node.operation.downcast_ref::<Convert>().is_some() {
+        return known && converts_bytes(validated, uses, node);
     }
     if let Some(encode) = node.operation.downcast_ref::<Encode>() {
         return known && encode.levels.whole().is_some();
@@ -180,6 +186,25 @@ fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -
             || is_broadcast_prelu(validated, uses, node);
     let depends_on_data = node.inputs.iter().any(|source| !uses.is_constant(source.node));
     known && is_function && depends_on_data && node.inputs.iter().all(is_f32)
+}
+
+/// Whether a layer is a Convert to f32.
+fn is_to_f32(node: &Node) -> bool {
+    let convert = node.operation.downcast_ref::<Convert>();
+    convert.is_some_and(|convert| convert.attributes.destination_type == ElementType::F32)
+}
+
+/// Whether a layer makes values of bytes, or bytes of values that a Clamp in front of it, which it alone reads, keeps within
+/// theirs.
+fn converts_bytes(validated: &Validated, uses: &Uses, node: &Node) -> bool {
+    let [data] = node.inputs[..] else { return false };
+    let (from, to_f32) = (validated.inference().get(data).element_type, is_to_f32(node));
+    let to_u8 =
+        node.operation.downcast_ref::<Convert>().is_some_and(|c| c.attributes.destination_type == ElementType::U8);
+    let is_within = |clamp: &Clamp| clamp.attributes.min >= 0.0 && clamp.attributes.max <= 255.0;
+    let producer = || validated.model().node(data.node).operation.downcast_ref::<Clamp>();
+    from == ElementType::U8 && to_f32 && !uses.is_constant(data.node)
+        || from == ElementType::F32 && to_u8 && producer().is_some_and(is_within) && uses.of(data.node).len() == 1
 }
 
 /// Whether a layer is a PReLU whose slope is a constant that surely broadcasts to the data as numpy does; a slope of one axis

@@ -9,9 +9,10 @@ use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::quantized::{Dequantizer, Quantizer};
 use ovir_kernels::unary::UnaryOp;
-use ovir_ops::activation::prelu::Prelu;
+use ovir_ops::activation::{clamp::Clamp, prelu::Prelu};
 use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::fused::{Fused, Stage, StageInput};
+use ovir_ops::r#type::convert::Convert;
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
 
@@ -43,17 +44,32 @@ pub(crate) fn is_chain(node: &Node) -> bool {
     fused.is_some_and(|fused| functions(&fused.stages).is_some())
 }
 
-/// The stages that are functions: all but the Decodes of what comes from outside and an Encode at the end.
+/// The stages that are functions: all but the Decodes and Converts of what comes from outside and an Encode or a Convert at
+/// the end.
 fn functions(stages: &[Stage]) -> Option<impl Iterator<Item = (usize, &Stage)>> {
     let is_decode = |stage: &Stage| {
-        stage.operation.downcast_ref::<Decode>().is_some() && matches!(stage.inputs[..], [StageInput::Outside(_)])
+        let is_first = stage.operation.downcast_ref::<Decode>().is_some() || converts(stage, ElementType::F32);
+        is_first && matches!(stage.inputs[..], [StageInput::Outside(_)])
     };
     let (last, inner) = stages.split_last()?;
-    let is_encode = last.operation.downcast_ref::<Encode>().is_some();
+    let is_encode = last.operation.downcast_ref::<Encode>().is_some() || is_truncation(last, inner);
     let fits = |stage: &Stage| is_decode(stage) || function(stage).is_some();
     (inner.iter().all(fits) && (is_encode || fits(last))).then_some(())?;
     let count = stages.len() - usize::from(is_encode);
     Some(stages[..count].iter().enumerate().filter(move |(_, stage)| !is_decode(stage)))
+}
+
+/// Whether a stage is a Convert to a type.
+fn converts(stage: &Stage, to: ElementType) -> bool {
+    let convert = stage.operation.downcast_ref::<Convert>();
+    convert.is_some_and(|convert| convert.attributes.destination_type == to)
+}
+
+/// Whether the last stage makes bytes of values that the stage in front of it keeps within theirs.
+fn is_truncation(last: &Stage, inner: &[Stage]) -> bool {
+    let clamp = inner.last().and_then(|stage| stage.operation.downcast_ref::<Clamp>());
+    let is_within = clamp.is_some_and(|clamp| clamp.attributes.min >= 0.0 && clamp.attributes.max <= 255.0);
+    is_within && converts(last, ElementType::U8) && last.inputs[..] == [StageInput::Stage(inner.len() - 1)]
 }
 
 /// A function whose parameters are not known yet.
@@ -118,6 +134,10 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .filter_map(|(port, levels)| Some((ports.iter().position(|p| p == port)?, *levels)))
         .collect();
     let mut steps = steps(stages, &singles, &ports, &of_channels)?;
+    if coding.truncates {
+        // The codes of integers are these.
+        steps.push(ChainStep::Unary(UnaryOp::Floor, Operand::Step(steps.len().checked_sub(1)?)));
+    }
     let first_constant = ports.len();
     let mut packed_inputs: SmallVec<[usize; 2]> = (0..singles.len()).filter(|port| singles[*port].is_some()).collect();
     let (mut inputs, mut constants, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
@@ -195,35 +215,44 @@ struct Coding<'a> {
     channels: Vec<(usize, &'a Levels)>,
     /// How the result becomes codes, if it does.
     encoded: Option<Quantizer>,
+    /// Whether the codes are the result without its fraction.
+    truncates: bool,
 }
 
 /// Codes as they are.
 const NUMBERS: Dequantizer = Dequantizer { low: 0.0, high: 1.0, steps: 1.0 };
+
+/// Integers as they are.
+const BYTES: Quantizer = Quantizer { low: 0.0, high: 255.0, steps: 255.0 };
 
 impl<'a> Coding<'a> {
     /// `None` if an input has codes of several levels, or the result those of channels.
     fn of(stages: &'a [Stage], inputs: usize) -> Option<Coding<'a>> {
         let (mut decoded, mut channels) = (vec![None; inputs], Vec::new());
         for stage in stages {
-            let (Some(decode), [StageInput::Outside(port)]) =
-                (stage.operation.downcast_ref::<Decode>(), &stage.inputs[..])
-            else {
-                continue;
+            let [StageInput::Outside(port)] = &stage.inputs[..] else { continue };
+            let found = match stage.operation.downcast_ref::<Decode>() {
+                Some(decode) => {
+                    let found = dequantizer_of(&decode.levels);
+                    if found.is_none() {
+                        channels.iter().all(|(known, _)| known != port).then_some(())?;
+                        channels.push((*port, &decode.levels));
+                    }
+                    found
+                }
+                None if converts(stage, ElementType::F32) => None,
+                None => continue,
             };
-            let found = dequantizer_of(&decode.levels);
-            if found.is_none() {
-                channels.iter().all(|(known, _)| known != port).then_some(())?;
-                channels.push((*port, &decode.levels));
-            }
             let (found, known) = (found.unwrap_or(NUMBERS), decoded.get_mut(*port)?);
             (*known.get_or_insert(found) == found).then_some(())?;
         }
-        let encode = stages.last()?.operation.downcast_ref::<Encode>();
-        let encoded = match encode {
+        let (last, inner) = stages.split_last()?;
+        let truncates = is_truncation(last, inner);
+        let encoded = match last.operation.downcast_ref::<Encode>() {
             Some(encode) => Some(quantizer_of(&encode.levels)?),
-            None => None,
+            None => truncates.then_some(BYTES),
         };
-        Some(Coding { decoded, channels, encoded })
+        Some(Coding { decoded, channels, encoded, truncates })
     }
 }
 
@@ -251,8 +280,9 @@ fn steps(
     // What each stage gives: codes from outside are values where they are read.
     let mut given: Vec<Option<Operand>> = stages
         .iter()
-        .map(|stage| match (&stage.inputs[..], stage.operation.downcast_ref::<Decode>()) {
-            ([StageInput::Outside(port)], Some(_)) => outside(port),
+        .map(|stage| match &stage.inputs[..] {
+            [StageInput::Outside(port)] if stage.operation.downcast_ref::<Decode>().is_some() => outside(port),
+            [StageInput::Outside(port)] if converts(stage, ElementType::F32) => outside(port),
             _ => None,
         })
         .collect();

@@ -149,9 +149,10 @@ pub(crate) fn candidate(
 ) -> Option<Candidate> {
     let output = outputs.first()?;
     channels_of(&output.shape)?;
-    if node.operation.downcast_ref::<Encode>().is_some() {
-        // Whoever reads codes of images is a convolution, or a layer in front of one.
-        return Some(Candidate { gain: GAIN, ..Candidate::of_first(inputs.len()) }.for_readers());
+    if let Some(encode) = node.operation.downcast_ref::<Encode>() {
+        // Levels of channels have a kernel on blocks alone; others go where their readers are.
+        let gain = if encode.levels.whole().is_some() { 0.0 } else { GAIN };
+        return Some(Candidate { gain, ..Candidate::of_first(inputs.len()) }.for_readers());
     }
     if node.operation.downcast_ref::<Decode>().is_some() {
         // Codes are reordered faster than values.
