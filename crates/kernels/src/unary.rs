@@ -349,7 +349,7 @@ fn work(op: UnaryOp, len: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{erf_f64, ulp_distance};
+    use crate::testing::{Random, erf_f64, ulp_distance};
     use pretty_assertions::assert_eq;
 
     fn run(isa: Isa, op: UnaryOp, input: &[f32]) -> Vec<f32> {
@@ -395,6 +395,45 @@ mod tests {
                     || (y.is_nan() && expected.is_nan())
                     || (f64::from(y) - f64::from(expected)).abs() <= 1e-6 + 1e-6 * f64::from(expected).abs();
                 assert!(close, "{op:?} {isa} at {x:e}: {y:e}, expected {expected:e}");
+            }
+        }
+    }
+
+    /// Levels are those of the specification's expression, rounded step by step, also beside the middle of two.
+    #[test]
+    fn nearest_levels_are_exact() {
+        let mut random = Random::new(11);
+        let limits = [[-1.0, 1.0], [0.0, 6.0], [-0.37, 2.11], [3.0, -2.0], [-1e-3, 7e-3], [-1e30, 1e30], [0.5, 0.5]];
+        let cases = limits.iter().flat_map(|l| [1.0, 3.0, 15.0, 254.0, 255.0, 65535.0, 16_777_215.0].map(|s| (l, s)));
+        for ([low, high], steps) in cases {
+            let [input_low, input_high] = [*low, *high];
+            let (output_low, output_high): (f32, f32) = (input_low * 1.1 - 0.01, input_high * 0.9 + 0.02);
+            let width = input_high - input_low;
+            let mut values = vec![f32::INFINITY, f32::NEG_INFINITY, input_low, input_high, 0.0, -0.0, 1e-40, f32::MAX];
+            for value in random.values(300) {
+                let middle = ((value + 1.0) / 2.0 * steps).round() + 0.5;
+                let middle = input_low + middle / steps * width;
+                values.extend([input_low + (value + 1.0) / 1.9 * width, middle, middle.next_up(), middle.next_down()]);
+            }
+            let nearest = |x: f32| {
+                if x <= input_low.min(input_high) {
+                    output_low
+                } else if x > input_low.max(input_high) {
+                    output_high
+                } else {
+                    let level = ((x - input_low) / width * steps).round_ties_even();
+                    level / steps * (output_high - output_low) + output_low
+                }
+            };
+            let expected: Vec<u32> = values.iter().map(|value| nearest(*value).to_bits()).collect();
+            for isa in Isa::available() {
+                let mut given = values.clone();
+                given.push(f32::NAN);
+                let op = UnaryOp::FakeQuantize { input_low, input_high, output_low, output_high, steps };
+                unary_f32_in_place(isa, op, &mut given);
+                assert!(given.pop().is_some_and(f32::is_nan));
+                let given: Vec<u32> = given.iter().map(|value| value.to_bits()).collect();
+                assert_eq!(given, expected, "{low} to {high} in {steps} {isa}");
             }
         }
     }

@@ -16,6 +16,8 @@ mod einsum;
 mod elementwise;
 #[path = "graphs/initialisers.rs"]
 mod initialisers;
+#[path = "graphs/integers.rs"]
+mod integers;
 #[path = "graphs/normalization.rs"]
 mod normalization;
 #[path = "graphs/precision.rs"]

@@ -49,6 +49,7 @@ impl Text {
             "HSwish" | "Interpolate" | "Swish" => "opset4",
             "CumSum" | "NonZero" => "opset3",
             "Einsum" => "opset7",
+            "Round" => "opset5",
             "GridSample" | "ROIAlign" => "opset9",
             "ScaledDotProductAttention" => "opset13",
             "Broadcast" | "ShapeOf" => "opset3",
