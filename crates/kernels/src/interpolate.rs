@@ -1,5 +1,6 @@
 //! Resizing of f32 planes by tables of positions and weights computed once per size.
 
+use crate::blocked::BLOCK;
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
@@ -200,6 +201,14 @@ pub fn interpolate_nearest<T: Copy + Send + Sync>(
             if lanes == 1 {
                 for (place, position) in target.iter_mut().zip(&columns.first) {
                     *place = from[*position as usize];
+                }
+                continue;
+            }
+            if lanes == BLOCK {
+                // Blocks of a known size are moved as vectors.
+                let (blocks, _) = from.as_chunks::<BLOCK>();
+                for (places, position) in target.as_chunks_mut::<BLOCK>().0.iter_mut().zip(&columns.first) {
+                    *places = blocks[*position as usize];
                 }
                 continue;
             }

@@ -9,6 +9,7 @@ mod count_booleans;
 mod drop_identities;
 mod drop_indices;
 mod fold_affine;
+mod fold_levels;
 mod fold_pads;
 mod fold_scales;
 mod fold_shapes;
@@ -89,6 +90,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "fold_scales", run: fold_scales::run },
     // After the scales, of which it takes those that are left, and before the epilogues, which take the biases that it leaves.
     Pass { name: "fold_affine", run: fold_affine::run },
+    // Before the quantisers are split, whose first halves take what it folds.
+    Pass { name: "fold_levels", run: fold_levels::run },
     // After the indices are gone, which MaxPool could not keep, and before the epilogues, which take the halves.
     Pass { name: "split_quantizers", run: split_quantizers::run },
     // Before the epilogues, which take the activations that it brings.

@@ -14,8 +14,10 @@ use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::common::broadcast::AutoBroadcast;
 use ovir_ops::common::convolution::TransposedAttributes;
+use ovir_ops::common::interpolation::InterpolateMode;
 use ovir_ops::convolution::convolution::Convolution;
 use ovir_ops::convolution::convolution_backprop_data::ConvolutionBackpropData;
+use ovir_ops::image::interpolate::Interpolate;
 use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::movement::concat::Concat;
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
@@ -202,7 +204,15 @@ fn moved(node: &Node) -> Option<&[Source]> {
     }
     // Indices of a MaxPool are no codes.
     let is_mover = MOVERS.iter().any(|kind| node.is(kind)) && (!node.is("MaxPool") || node.outputs.len() == 1);
-    node.inputs.get(..1).filter(|_| is_mover)
+    node.inputs.get(..1).filter(|_| is_mover || takes_nearest(node))
+}
+
+/// Whether a layer is an Interpolate that gives elements of its data and nothing else.
+fn takes_nearest(node: &Node) -> bool {
+    let Some(found) = node.operation.downcast_ref::<Interpolate>() else { return false };
+    let attributes = &found.attributes;
+    let mut pads = attributes.pads_begin.iter().chain(&attributes.pads_end);
+    found.class_version > 1 && attributes.mode == InterpolateMode::Nearest && pads.all(|pad| *pad == 0)
 }
 
 struct Analysis<'a> {
@@ -320,14 +330,17 @@ impl Analysis<'_> {
         self.levels.get(data).is_some_and(|levels| takes_codes(self.validated, self.uses, root, *data, levels))
     }
 
-    /// The MaxPools and Concats before which their readers' Encodes go, with the levels.
+    /// The MaxPools, Concats and Interpolates before which their readers' Encodes go, with the levels.
     fn earlier(&self, wanted: &HashSet<Source>) -> HashMap<NodeId, Levels> {
         let model = self.validated.model();
         let mut earlier: HashMap<NodeId, Levels> = HashMap::new();
         for index in (0..model.nodes.len()).rev() {
             let id = NodeId(index as u32);
             let (node, value) = (model.node(id), Source { node: id, port: 0 });
-            if !(node.is("Concat") || node.is("MaxPool")) || moved(node).is_none() || wanted.contains(&value) {
+            if !(node.is("Concat") || node.is("MaxPool") || takes_nearest(node))
+                || moved(node).is_none()
+                || wanted.contains(&value)
+            {
                 continue;
             }
             let of_reader = |reader: &NodeId| match self.codings.get(reader) {

@@ -285,8 +285,13 @@ impl Shared<'_> {
             }
             TargetLanes::Codes(codes, encoding) => {
                 let output = codes.wrapping_add(offset);
+                let is_linear = self.slopes.is_none() && part.residual.is_null();
+                if is_linear && self.function == Some(UnaryOp::HSwish) {
+                    let gated = encoding.gated(&self.scale, &self.bias);
+                    // SAFETY: the caller's promise.
+                    return unsafe { self.lines(input, part, Stored::Gated(output, &gated)) };
+                }
                 let Some(op) = self.function else {
-                    let is_linear = self.slopes.is_none() && part.residual.is_null();
                     let direct = encoding.direct(&self.scale, &self.bias, self.limits);
                     let stored =
                         if is_linear { Stored::Direct(output, &direct) } else { Stored::Codes(output, &encoding) };
@@ -602,6 +607,14 @@ impl<I: Element> Lines<'_, I> {
                     }
                 }
                 Stored::Direct(codes, lanes) => {
+                    let (codes, lanes) = (codes.wrapping_add(place), lanes.at(s, part));
+                    for (index, sum) in sums.into_iter().enumerate() {
+                        if index < count {
+                            store_codes(s, codes.wrapping_add(index * BLOCK), lanes.codes(s, sum), S::LANES);
+                        }
+                    }
+                }
+                Stored::Gated(codes, lanes) => {
                     let (codes, lanes) = (codes.wrapping_add(place), lanes.at(s, part));
                     for (index, sum) in sums.into_iter().enumerate() {
                         if index < count {

@@ -3,7 +3,7 @@
 use super::dots::{Dots, MOST_POSITIONS};
 use super::finish::{
     Added, AddingLanes, AddingVector, BUFFERED_TILES, Buffer, Decoding, DirectLanes, DirectVector, Encoding,
-    MOST_VALUES, StoreBuffer, Stored, load_codes, load_lanes,
+    GatedLanes, GatedVector, MOST_VALUES, StoreBuffer, Stored, load_codes, load_lanes,
 };
 use super::{QuantizedEpilogue, QuantizedResidual, Scaling, Target, TargetLanes, store_codes};
 use crate::blocked::{BLOCK, lanes_from, slopes_from};
@@ -28,6 +28,8 @@ pub(super) struct Ending<'a> {
     /// All of this together, where codes of sums are stored to which nothing is added, or codes.
     direct: Option<DirectLanes<{ 2 * BLOCK }>>,
     adding: Option<AddingLanes<{ 2 * BLOCK }>>,
+    /// The same, where the codes are those of an HSwish.
+    gated: Option<GatedLanes<{ 2 * BLOCK }>>,
     /// Where a function is applied to values before they become codes.
     buffer: Option<Buffer>,
     /// Values of the buffer from one position to the next.
@@ -51,7 +53,7 @@ impl<'a> Ending<'a> {
         let scales = lanes_from(scaling.scales, channel);
         let bias = epilogue.bias.map_or([0.0; 2 * BLOCK], |bias| lanes_from(bias, channel));
         let slopes = slopes_from(epilogue.activation, channel);
-        let (function, limits) = (epilogue.activation.function(), epilogue.activation.limits());
+        let (mut function, limits) = (epilogue.activation.function(), epilogue.activation.limits());
         let target = output.lanes(channel);
         let decoding = match &epilogue.residual {
             QuantizedResidual::Codes(_, dequantizer) => Decoding::new(dequantizer),
@@ -61,7 +63,15 @@ impl<'a> Ending<'a> {
         let are_values = matches!(epilogue.residual, QuantizedResidual::Values(_));
         let is_linear = function.is_none() && slopes.is_none() && !are_values;
         let is_direct = inner.is_none() && matches!(epilogue.residual, QuantizedResidual::None);
+        let gated = match &target {
+            TargetLanes::Codes(_, encoding) if is_direct && function == Some(UnaryOp::HSwish) => {
+                function = None;
+                Some(encoding.gated(&scales, &bias))
+            }
+            _ => None,
+        };
         let (direct, adding) = match &target {
+            TargetLanes::Codes(..) if gated.is_some() => (None, None),
             TargetLanes::Codes(_, encoding) if is_linear && is_direct => {
                 (Some(encoding.direct(&scales, &bias, limits)), None)
             }
@@ -85,6 +95,7 @@ impl<'a> Ending<'a> {
             target,
             direct,
             adding,
+            gated,
             buffer,
             row: blocks * BLOCK,
             channels,
@@ -104,8 +115,12 @@ impl<'a> Ending<'a> {
             (TargetLanes::Codes(..), Some(buffer)) => (Stored::Values(buffer.0.as_mut_ptr()), [self.row, BLOCK]),
             (TargetLanes::Codes(output, encoding), None) => {
                 let output = output.wrapping_add(offset);
-                let codes = Stored::Codes(output, encoding);
-                (self.direct.as_ref().map_or(codes, |direct| Stored::Direct(output, direct)), self.strides)
+                let stored = match (&self.direct, &self.gated) {
+                    (Some(direct), _) => Stored::Direct(output, direct),
+                    (None, Some(gated)) => Stored::Gated(output, gated),
+                    (None, None) => Stored::Codes(output, encoding),
+                };
+                (stored, self.strides)
             }
         };
         let added = match self.residual {
@@ -216,6 +231,27 @@ impl Whole for Direct<'_> {
 
     #[inline(always)]
     unsafe fn store<S: Simd>(&self, s: S, parameters: &DirectVector<S>, sum: S::F, _from: usize, to: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_u8(self.codes.wrapping_add(to), parameters.codes(s, sum)) };
+    }
+}
+
+/// Codes of what an HSwish makes of sums.
+struct Gated<'a> {
+    codes: *mut u8,
+    lanes: &'a GatedLanes<{ 2 * BLOCK }>,
+}
+
+impl Whole for Gated<'_> {
+    type Parameters<S: Simd> = GatedVector<S>;
+
+    #[inline(always)]
+    fn parameters<S: Simd>(&self, s: S, lane: usize) -> GatedVector<S> {
+        self.lanes.at(s, lane)
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&self, s: S, parameters: &GatedVector<S>, sum: S::F, _from: usize, to: usize) {
         // SAFETY: the caller's promise.
         unsafe { s.store_u8(self.codes.wrapping_add(to), parameters.codes(s, sum)) };
     }
@@ -339,7 +375,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
         let stored = end.stored.moved(position * end.stored_strides[0]);
         match stored {
             Stored::Values(values) => prefetch_blocks::<_, POSITIONS>(values, end.stored_strides, blocks),
-            Stored::Codes(codes, _) | Stored::Direct(codes, _) => {
+            Stored::Codes(codes, _) | Stored::Direct(codes, _) | Stored::Gated(codes, _) => {
                 prefetch_blocks::<_, POSITIONS>(codes, end.stored_strides, blocks);
             }
         }
@@ -370,6 +406,7 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
         unsafe {
             match (stored, end.adding) {
                 (Stored::Direct(codes, lanes), _) if is_whole => self.finish_whole(d, sums, &Direct { codes, lanes }),
+                (Stored::Gated(codes, lanes), _) if is_whole => self.finish_whole(d, sums, &Gated { codes, lanes }),
                 (Stored::Codes(codes, _), Some(lanes)) => {
                     let added = match added {
                         Added::Codes(codes, _) => codes,
@@ -532,6 +569,10 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
                     Stored::Direct(_, direct) => Some(direct.at(s, vector * lanes)),
                     _ => None,
                 };
+                let gated = match stored {
+                    Stored::Gated(_, gated) => Some(gated.at(s, vector * lanes)),
+                    _ => None,
+                };
                 // What lies beyond the limits of the codes has the code of the limit.
                 let (low, high) = match &encoding {
                     Some(encoding) => (encoding.limit(s, limits.0), encoding.limit(s, limits.1)),
@@ -542,6 +583,10 @@ impl<const POSITIONS: usize, const VECTORS: usize> Ends<'_, '_, POSITIONS, VECTO
                     let to = place(position, end.stored_strides);
                     if let (Stored::Direct(codes, _), Some(direct)) = (stored, &direct) {
                         store_codes(s, codes.wrapping_add(to), direct.codes(s, sum), count);
+                        continue;
+                    }
+                    if let (Stored::Gated(codes, _), Some(gated)) = (stored, &gated) {
+                        store_codes(s, codes.wrapping_add(to), gated.codes(s, sum), count);
                         continue;
                     }
                     let mut sum = s.fma(sum, scale, bias);

@@ -145,6 +145,41 @@ impl<S: Simd> DirectVector<S> {
     }
 }
 
+/// From sums to codes of `value * min(max(value + 3, 0), 6) / 6`, for neighbouring channels.
+pub(crate) struct GatedLanes<const LANES: usize> {
+    scale: [f32; LANES],
+    bias: [f32; LANES],
+    /// What becomes of the products of values and gates.
+    outer: DirectLanes<LANES>,
+}
+
+/// The same for a vector of channels.
+#[derive(Clone, Copy)]
+pub(crate) struct GatedVector<S: Simd> {
+    scale: S::F,
+    bias: S::F,
+    outer: DirectVector<S>,
+}
+
+impl<const LANES: usize> GatedLanes<LANES> {
+    /// Those of a vector of channels from a lane on.
+    #[inline(always)]
+    pub(crate) fn at<S: Simd>(&self, s: S, lane: usize) -> GatedVector<S> {
+        let (scale, bias) = (load_lanes(s, &self.scale, lane), load_lanes(s, &self.bias, lane));
+        GatedVector { scale, bias, outer: self.outer.at(s, lane) }
+    }
+}
+
+impl<S: Simd> GatedVector<S> {
+    /// The codes of sums.
+    #[inline(always)]
+    pub(crate) fn codes(&self, s: S, sum: S::F) -> S::I {
+        let value = s.fma(sum, self.scale, self.bias);
+        let gate = s.min(s.splat(6.0), s.max(s.splat(0.0), s.add(value, s.splat(3.0))));
+        self.outer.codes(s, s.mul(value, gate))
+    }
+}
+
 /// A vector of the values of lanes from one on.
 #[inline(always)]
 pub(super) fn load_lanes<S: Simd, const LANES: usize>(s: S, values: &[f32; LANES], lane: usize) -> S::F {
@@ -167,6 +202,14 @@ impl<const LANES: usize> EncodingLanes<LANES> {
             (lanes.least[lane], lanes.most[lane]) = (code(limits.0), code(limits.1));
         }
         lanes
+    }
+}
+
+impl<const LANES: usize> EncodingLanes<LANES> {
+    /// The codes of what an HSwish makes of scaled sums with a bias.
+    pub(crate) fn gated(&self, scales: &[f32; LANES], bias: &[f32; LANES]) -> GatedLanes<LANES> {
+        let outer = self.direct(&[1.0 / 6.0; LANES], &[0.0; LANES], (f32::NEG_INFINITY, f32::INFINITY));
+        GatedLanes { scale: *scales, bias: *bias, outer }
     }
 }
 
@@ -383,6 +426,8 @@ pub(crate) enum Stored<'a, const LANES: usize> {
     Codes(*mut u8, &'a EncodingLanes<LANES>),
     /// Codes of sums to which nothing is added.
     Direct(*mut u8, &'a DirectLanes<LANES>),
+    /// Codes of what an HSwish makes of them.
+    Gated(*mut u8, &'a GatedLanes<LANES>),
 }
 
 impl<const LANES: usize> Stored<'_, LANES> {
@@ -393,6 +438,7 @@ impl<const LANES: usize> Stored<'_, LANES> {
             Stored::Values(values) => Stored::Values(values.wrapping_add(elements)),
             Stored::Codes(codes, encoding) => Stored::Codes(codes.wrapping_add(elements), encoding),
             Stored::Direct(codes, lanes) => Stored::Direct(codes.wrapping_add(elements), lanes),
+            Stored::Gated(codes, lanes) => Stored::Gated(codes.wrapping_add(elements), lanes),
         }
     }
 }

@@ -673,8 +673,10 @@ fn plane_candidate(
     is_constant: &dyn Fn(usize) -> bool,
 ) -> Option<Candidate> {
     let data = inputs.first()?;
-    let is_max = data.element_type == ElementType::U8 && super::pooling::kind(node) == Some(PoolingKind::Max);
-    let count = if is_max { channels_of(&data.shape)? } else { channels(data)? };
+    // Codes are moved, or compared, as they are.
+    let moves_codes = super::pooling::kind(node) == Some(PoolingKind::Max) || super::interpolate::takes_nearest(node);
+    let are_moved_codes = data.element_type == ElementType::U8 && moves_codes;
+    let count = if are_moved_codes { channels_of(&data.shape)? } else { channels(data)? };
     if pads(node, inputs, is_constant).is_some() {
         return Some(Candidate::of_first(inputs.len()).for_readers());
     }
@@ -682,7 +684,7 @@ fn plane_candidate(
     let is_plane = is_pooling
         || is_reduction(node, inputs, &data.shape, outputs)
         || super::normalization::is_of_channels(node, inputs)
-        || super::interpolate::keeps_channels(node, inputs, is_constant);
+        || super::interpolate::keeps_channels(node, inputs, outputs.first()?, is_constant);
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
     if let (true, Some((taps, strides))) = (is_pooling, super::pooling::taps_and_strides(node)) {
         let tap = tap_gain(strides) * use_of_lanes(count);

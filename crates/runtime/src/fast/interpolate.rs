@@ -89,13 +89,31 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
     claim_with(context, true)
 }
 
+/// Whether a layer takes nearest elements.
+pub(crate) fn takes_nearest(node: &Node) -> bool {
+    let found = node.operation.downcast_ref::<Interpolate>();
+    found.is_some_and(|found| found.attributes.mode == InterpolateMode::Nearest)
+}
+
 /// Whether a layer resizes the last two of four axes, as far as shapes tell, with two taps a coordinate.
-pub(crate) fn keeps_channels(node: &Node, inputs: &[&ValueFacts], is_constant: &dyn Fn(usize) -> bool) -> bool {
+pub(crate) fn keeps_channels(
+    node: &Node,
+    inputs: &[&ValueFacts],
+    output: &ValueFacts,
+    is_constant: &dyn Fn(usize) -> bool,
+) -> bool {
     let Some(found) = node.operation.downcast_ref::<Interpolate>() else { return false };
     let attributes = &found.attributes;
     let axes: Option<SmallVec<[i64; 8]>> = match (found.class_version, inputs) {
         (1, _) => Some(attributes.axes.iter().copied().collect()),
         (4, [_, _, _, axes, ..]) | (11, [_, _, axes, ..]) => axes.integers(),
+        // All axes are named, of which those keep their sizes that are still.
+        (4 | 11, [data, ..]) => match (data.shape.dims(), output.shape.dims()) {
+            (Some([n, c, ..]), Some([m, d, ..])) => {
+                (n.is_same(*m) && c.is_same(*d)).then(|| SmallVec::from_slice(&[2, 3]))
+            }
+            _ => None,
+        },
         _ => None,
     };
     let is_plane = |axis: &i64| matches!(axis_of(*axis, 4), Some(2 | 3));
@@ -114,7 +132,9 @@ fn claim_with(context: &mut ClaimContext<'_>, is_blocked: bool) -> Option<Claim>
     let found = operation.downcast_ref::<Interpolate>()?;
     let element_type = context.inputs.first()?.element_type;
     let can_be_general = matches!(element_type, ElementType::F32 | ElementType::U8 | ElementType::I8);
-    if !can_be_general || (is_blocked && element_type != ElementType::F32) {
+    let can_be_blocked =
+        element_type == ElementType::F32 || element_type == ElementType::U8 && takes_nearest(context.node);
+    if !can_be_general || is_blocked && !can_be_blocked {
         return None;
     }
     let uses_scales =

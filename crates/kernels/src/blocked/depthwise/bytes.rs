@@ -255,7 +255,7 @@ mod x86 {
             let place = ((y - part.first) * view.output[1] + x) * BLOCK;
             match &lines.stored {
                 Stored::Values(values) => prefetch_span(values.wrapping_add(place), tile * BLOCK),
-                Stored::Codes(codes, _) | Stored::Direct(codes, _) => {
+                Stored::Codes(codes, _) | Stored::Direct(codes, _) | Stored::Gated(codes, _) => {
                     prefetch_span(codes.wrapping_add(place), tile * BLOCK);
                 }
             }
@@ -290,6 +290,13 @@ mod x86 {
                         let (codes, direct) = (codes.wrapping_add(place), direct.at(s, 0));
                         for at in 0..count {
                             s.store_u8(codes.wrapping_add(at * BLOCK), direct.codes(s, s.load(values.add(at).cast())));
+                        }
+                    }
+                    Stored::Gated(codes, gated) => {
+                        let place = ((y - lines.part.first) * lines.shared.view.output[1] + x) * BLOCK;
+                        let (codes, gated) = (codes.wrapping_add(place), gated.at(s, 0));
+                        for at in 0..count {
+                            s.store_u8(codes.wrapping_add(at * BLOCK), gated.codes(s, s.load(values.add(at).cast())));
                         }
                     }
                     Stored::Values(target) if lines.part.residual.is_null() && lines.shared.slopes.is_none() => {
