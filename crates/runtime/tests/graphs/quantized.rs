@@ -534,3 +534,61 @@ fn pooled_features() {
         }
     }
 }
+
+/// Numbers that scale and shift an activation are limits of the codes that it becomes, so that the convolution writes these.
+#[test]
+fn affine_layers_in_front_of_codes() {
+    for (scale, has_other_reader, folded) in [(0.8, false, 2), (0.8, true, 0), (-0.8, false, 0)] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,32,?,?");
+        let stem = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let deep = text.quantized_convolution(stem, [40, 32, 3, 3], PLANE);
+        let deep = text.unary("HSwish", deep);
+        let (scale, shift) = (text.floats(&[1], |_| scale), text.floats(&[], |_| -0.125));
+        let scaled = text.binary("Multiply", scale, deep);
+        let shifted = text.binary("Add", scaled, shift);
+        let ends = [(-2.0, 3.0), (-1.0, 4.1)].map(|(low, high)| {
+            let codes = text.quantize(shifted, low, high);
+            text.quantized_convolution(codes, [16, 40, 1, 1], POINT)
+        });
+        let mut end = text.binary("Subtract", ends[0], ends[1]);
+        if has_other_reader {
+            let other = text.quantized_convolution(shifted, [16, 40, 1, 1], POINT);
+            end = text.binary("Add", end, other);
+        }
+        text.layer("Result", "", &[end], "");
+        let kinds = check(&text, &image(&[2, 32, 9, 13]), 0.02);
+        let reports = text.reports();
+        let report = reports.iter().find(|report| report.name == "fold_levels").unwrap();
+        let applied = report.notes.iter().filter(|note| note.is_applied).count();
+        assert_eq!(applied, folded, "{kinds:?}");
+    }
+}
+
+/// What takes nearest elements moves codes, on blocks where its size is not known either.
+#[test]
+fn nearest_elements_of_codes() {
+    let mode = "mode=\"nearest\" shape_calculation_mode=\"scales\" coordinate_transformation_mode=\"asymmetric\" nearest_mode=\"floor\" antialias=\"false\" pads_begin=\"0\" pads_end=\"0\" cube_coeff=\"-0.75\"";
+    for has_axes in [false, true] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,32,?,?");
+        let stem = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let deep = text.quantized_convolution(stem, [40, 32, 3, 3], PLANE);
+        let deep = text.quantize(deep, -3.0, 5.0);
+        let sizes = text.integers(&vec![0; if has_axes { 2 } else { 4 }]);
+        let large = if has_axes {
+            let (scales, axes) = (text.floats(&[2], |i| 2.0 + i as f32), text.integers(&[2, 3]));
+            text.layer("Interpolate", mode, &[deep, sizes, scales, axes], "FP32")
+        } else {
+            let scales = text.floats(&[4], |i| [1.0, 1.0, 2.0, 3.0][i]);
+            text.layer("Interpolate", mode, &[deep, sizes, scales], "FP32")
+        };
+        let large = text.quantize(large, -2.0, 4.0);
+        let end = text.quantized_convolution(large, [24, 40, 1, 1], POINT);
+        text.layer("Result", "", &[end], "");
+        for shape in [[1, 32, 9, 13], [2, 32, 16, 5]] {
+            let kinds = check(&text, &image(&shape), 0.02);
+            assert_eq!(kinds, ["Reorder", "Fused", "Fused", "Interpolate", "Fused", "Reorder"]);
+        }
+    }
+}
