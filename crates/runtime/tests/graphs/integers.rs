@@ -129,9 +129,12 @@ fn attributes(axes: usize, stride: usize, dilation: usize, pads: [usize; 2]) -> 
     )
 }
 
+/// A convolution: its type, filter and data, stride and dilation, and pads.
+type Case = (&'static str, &'static [usize], &'static [usize], [usize; 2], [usize; 2]);
+
 #[test]
 fn convolutions() {
-    let cases: &[(&str, &[usize], &[usize], [usize; 2], [usize; 2])] = &[
+    let cases: &[Case] = &[
         ("Convolution", &[48, 3, 7, 7], &[2, 3, 33, 17], [2, 1], [3, 3]),
         ("Convolution", &[5, 4, 1, 1], &[1, 4, 9, 8], [1, 1], [0, 0]),
         ("Convolution", &[32, 48, 3, 3], &[2, 48, 14, 11], [1, 1], [1, 1]),
