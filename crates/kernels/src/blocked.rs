@@ -24,7 +24,10 @@ pub(crate) use direct::{AxisView, PlaneView, lanes_from, slopes_from};
 pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample, grid_sample};
 pub use levels::{ChannelLevels, blocked_fake_quantize};
-pub use mean_variance::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
+pub use mean_variance::{
+    GroupMeanVariance, MeanVariance, blocked_group_normalization, blocked_mean_variance,
+    blocked_mean_variance_scratch_len,
+};
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
 pub(crate) use planes::window;

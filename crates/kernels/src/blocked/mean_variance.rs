@@ -1,10 +1,10 @@
-//! Normalisation of the mean and the variance of each channel of blocked tensors: a vector is sixteen channels of one
-//! position.
+//! Normalisation of the mean and the variance of each channel of blocked tensors, or of groups of channels: a vector is
+//! sixteen channels of one position.
 //!
 //! Positions are cut into chunks, whose means and variances are joined: sums of many small numbers keep their digits, chunks
 //! stay in the first cache for both, and one block of channels has work for several threads.
 
-use super::{BLOCK, blocked_len};
+use super::{BLOCK, blocked_len, lanes_from};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_chunks_mut, parallel_for};
@@ -33,68 +33,169 @@ pub fn blocked_mean_variance_scratch_len(batch: usize, channels: usize, position
     blocked_len(batch, channels, positions.div_ceil(CHUNK)).saturating_mul(2)
 }
 
+/// The normalisation of groups of channels: `(x - mean) / sqrt(variance + epsilon) * scale + bias`.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupMeanVariance<'a> {
+    /// The groups, of as many channels each.
+    pub groups: usize,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// One value a channel.
+    pub scale: &'a [f32],
+    /// One value a channel.
+    pub bias: &'a [f32],
+}
+
 /// Normalises every channel of every image of blocked `[batch, channels, positions]`.
 ///
 /// # Errors
 /// A slice does not fit the sizes.
 pub fn blocked_mean_variance(
     isa: Isa,
-    [batch, channels, positions]: [usize; 3],
+    sizes: [usize; 3],
     normalization: &MeanVariance,
     input: &[f32],
     output: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    let len = product("input", &[batch, channels.div_ceil(BLOCK), BLOCK, positions])?;
-    check_exact("input", input.len(), len)?;
-    check_exact("output", output.len(), len)?;
-    let needed = blocked_mean_variance_scratch_len(batch, channels, positions);
-    check_len("scratch", scratch.len(), needed)?;
-    if len == 0 {
-        return Ok(());
-    }
-    let (volume, chunks) = (positions * BLOCK, positions.div_ceil(CHUNK));
-    let work = nanoseconds_for_bytes(len.saturating_mul(4));
-    let range_of = |index: usize| {
-        let (start, first) = (index / chunks * volume, index % chunks * CHUNK * BLOCK);
-        start + first..start + volume.min(first + CHUNK * BLOCK)
-    };
-    let scratch = &mut scratch[..needed];
-    parallel_chunks_mut(scratch, 2 * BLOCK, work, |index, statistics| {
-        dispatch(isa, Statistics { input: &input[range_of(index)], statistics });
-    });
-    scratch.chunks_exact_mut(chunks * 2 * BLOCK).for_each(|chunks| join(positions, normalization, chunks));
-    let (scratch, shared) = (&*scratch, SharedMut::new(output));
-    parallel_for(len / volume * chunks, 1, work.saturating_mul(2), |range| {
-        for index in range {
-            let place = range_of(index);
-            let joined = &scratch[index / chunks * chunks * 2 * BLOCK..][..2 * BLOCK];
-            // SAFETY: chunks are disjoint and lie in the output, which is as long as the input.
-            let output = unsafe { shared.slice(place.clone()) };
-            dispatch(isa, Apply { input: &input[place], joined, output });
+    let [_, channels, positions] = sizes;
+    let MeanVariance { divide, epsilon, epsilon_inside } = *normalization;
+    let blocks = Blocks::new(sizes)?;
+    let join = |image: &mut [f32]| {
+        for block in image.chunks_exact_mut(blocks.chunks * 2 * BLOCK) {
+            for (lane, [mean, squares]) in joined(positions, block).into_iter().enumerate() {
+                let variance = squares / positions as f64;
+                let root = match epsilon_inside {
+                    true => (variance + f64::from(epsilon)).sqrt(),
+                    false => variance.sqrt() + f64::from(epsilon),
+                };
+                block[lane] = mean as f32;
+                block[BLOCK + lane] = if divide { (1.0 / root) as f32 } else { 1.0 };
+            }
         }
-    });
-    Ok(())
+    };
+    blocks.normalize(isa, input, output, scratch, join, |_| [0.0; BLOCK], channels)
 }
 
-/// Puts the means of all positions and the factors of a block, sixteen of each, where its first chunk has its own.
-fn join(positions: usize, normalization: &MeanVariance, chunks: &mut [f32]) {
-    let MeanVariance { divide, epsilon, epsilon_inside } = *normalization;
+/// Normalises every group of channels of every image of blocked `[batch, channels, positions]`.
+///
+/// # Errors
+/// A slice does not fit the sizes, or groups are not of as many channels each.
+pub fn blocked_group_normalization(
+    isa: Isa,
+    sizes: [usize; 3],
+    normalization: &GroupMeanVariance<'_>,
+    input: &[f32],
+    output: &mut [f32],
+    scratch: &mut [f32],
+) -> Result<(), KernelError> {
+    let [_, channels, positions] = sizes;
+    let GroupMeanVariance { groups, epsilon, scale, bias } = *normalization;
+    check_len("scale", scale.len(), channels)?;
+    check_len("bias", bias.len(), channels)?;
+    if groups == 0 || !channels.is_multiple_of(groups) {
+        return Err(KernelError::invalid("groups", "are not of as many channels each"));
+    }
+    let blocks = Blocks::new(sizes)?;
+    let of_group = channels / groups;
+    let join = |image: &mut [f32]| {
+        let apart = blocks.chunks * 2 * BLOCK;
+        for block in image.chunks_exact_mut(apart) {
+            for (lane, [mean, squares]) in joined(positions, block).into_iter().enumerate() {
+                (block[lane], block[BLOCK + lane]) = (mean as f32, squares as f32);
+            }
+        }
+        let place = |channel: usize| channel / BLOCK * apart + channel % BLOCK;
+        for group in 0..groups {
+            let own = group * of_group..(group + 1) * of_group;
+            let value = |channel: usize, of: usize| f64::from(image[place(channel) + of * BLOCK]);
+            let mean = own.clone().map(|channel| value(channel, 0)).sum::<f64>() / of_group as f64;
+            let apart = |channel: usize| positions as f64 * (value(channel, 0) - mean).powi(2);
+            let squares: f64 = own.clone().map(|channel| value(channel, 1) + apart(channel)).sum();
+            let root = (squares / (of_group * positions) as f64 + f64::from(epsilon)).sqrt();
+            for channel in own {
+                image[place(channel)] = mean as f32;
+                image[place(channel) + BLOCK] = (f64::from(scale[channel]) / root) as f32;
+            }
+        }
+    };
+    blocks.normalize(isa, input, output, scratch, join, |channel| lanes_from(bias, channel), channels)
+}
+
+/// The blocks of a blocked tensor, cut into chunks.
+struct Blocks {
+    batch: usize,
+    /// Blocks of an image, and chunks of a block.
+    count: usize,
+    chunks: usize,
+    /// Elements of a block, and of all.
+    volume: usize,
+    len: usize,
+}
+
+impl Blocks {
+    fn new([batch, channels, positions]: [usize; 3]) -> Result<Self, KernelError> {
+        let len = product("input", &[batch, channels.div_ceil(BLOCK), BLOCK, positions])?;
+        let (count, chunks) = (channels.div_ceil(BLOCK), positions.div_ceil(CHUNK));
+        Ok(Self { batch, count, chunks, volume: positions * BLOCK, len })
+    }
+
+    /// Subtracts means and multiplies by factors, both of which `join` puts where the first chunk of each block of an image
+    /// has its statistics, and adds the `bias` of the channels from one on.
+    #[expect(clippy::too_many_arguments, reason = "two functions are given what tells them apart")]
+    fn normalize(
+        &self,
+        isa: Isa,
+        input: &[f32],
+        output: &mut [f32],
+        scratch: &mut [f32],
+        join: impl Fn(&mut [f32]),
+        bias: impl Fn(usize) -> [f32; BLOCK] + Sync,
+        channels: usize,
+    ) -> Result<(), KernelError> {
+        let Self { batch, count, chunks, volume, len } = *self;
+        check_exact("input", input.len(), len)?;
+        check_exact("output", output.len(), len)?;
+        let needed = blocked_mean_variance_scratch_len(batch, channels, volume / BLOCK);
+        check_len("scratch", scratch.len(), needed)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let work = nanoseconds_for_bytes(len.saturating_mul(4));
+        let range_of = |index: usize| {
+            let (start, first) = (index / chunks * volume, index % chunks * CHUNK * BLOCK);
+            start + first..start + volume.min(first + CHUNK * BLOCK)
+        };
+        let scratch = &mut scratch[..needed];
+        parallel_chunks_mut(scratch, 2 * BLOCK, work, |index, statistics| {
+            dispatch(isa, Statistics { input: &input[range_of(index)], statistics });
+        });
+        scratch.chunks_exact_mut(count * chunks * 2 * BLOCK).for_each(join);
+        let (scratch, shared) = (&*scratch, SharedMut::new(output));
+        parallel_for(len / volume * chunks, 1, work.saturating_mul(2), |range| {
+            for index in range {
+                let (place, block) = (range_of(index), index / chunks);
+                let joined = &scratch[block * chunks * 2 * BLOCK..][..2 * BLOCK];
+                // SAFETY: chunks are disjoint and lie in the output, which is as long as the input.
+                let output = unsafe { shared.slice(place.clone()) };
+                let bias = bias(block % count * BLOCK);
+                dispatch(isa, Apply { input: &input[place], joined, bias: &bias, output });
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The mean of all positions of each lane of a block, and the sum of the squares of the distances from it.
+fn joined(positions: usize, chunks: &[f32]) -> [[f64; 2]; BLOCK] {
     let count = chunks.len() / (2 * BLOCK);
     let weight = |chunk: usize| (positions - chunk * CHUNK).min(CHUNK) as f64;
-    for lane in 0..BLOCK {
+    std::array::from_fn(|lane| {
         let value = |chunk: usize, of: usize| f64::from(chunks[(chunk * 2 + of) * BLOCK + lane]);
         let mean = (0..count).map(|chunk| weight(chunk) * value(chunk, 0)).sum::<f64>() / positions as f64;
-        let squares: f64 =
-            (0..count).map(|chunk| value(chunk, 1) + weight(chunk) * (value(chunk, 0) - mean).powi(2)).sum();
-        let variance = squares / positions as f64;
-        let root = match epsilon_inside {
-            true => (variance + f64::from(epsilon)).sqrt(),
-            false => variance.sqrt() + f64::from(epsilon),
-        };
-        chunks[lane] = mean as f32;
-        chunks[BLOCK + lane] = if divide { (1.0 / root) as f32 } else { 1.0 };
-    }
+        let squares = (0..count).map(|chunk| value(chunk, 1) + weight(chunk) * (value(chunk, 0) - mean).powi(2)).sum();
+        [mean, squares]
+    })
 }
 
 /// The means of the positions of a chunk, and the sums of the squares of the distances from them.
@@ -156,11 +257,12 @@ unsafe fn added<S: Simd>(s: S, from: *const f32, center: S::F, squares: bool, su
     if squares { s.fma(value, value, sum) } else { s.add(sum, value) }
 }
 
-/// Subtracts means and multiplies by factors.
+/// Subtracts means, multiplies by factors and adds a bias.
 struct Apply<'a> {
     input: &'a [f32],
     /// Sixteen means and sixteen factors.
     joined: &'a [f32],
+    bias: &'a [f32; BLOCK],
     output: &'a mut [f32],
 }
 
@@ -177,10 +279,11 @@ impl Kernel for Apply<'_> {
             unsafe {
                 let mean = s.load(self.joined.as_ptr().add(part));
                 let factor = s.load(self.joined.as_ptr().add(BLOCK + part));
+                let bias = s.load(self.bias.as_ptr().add(part));
                 for position in 0..positions {
                     let place = position * BLOCK + part;
                     let value = s.sub(s.load(self.input.as_ptr().add(place)), mean);
-                    s.store(self.output.as_mut_ptr().add(place), s.mul(value, factor));
+                    s.store(self.output.as_mut_ptr().add(place), s.fma(value, factor, bias));
                 }
             }
         }
@@ -193,6 +296,48 @@ mod tests {
     use crate::blocked::{from_plain, to_plain};
     use crate::testing::{Random, assert_close, in_pool};
     use pretty_assertions::assert_eq;
+
+    #[test]
+    fn groups_are_normalised() {
+        let mut random = Random::new(9);
+        for (batch, groups, of_group, positions) in
+            [(1, 1, 1, 1), (2, 1, 19, 7), (1, 32, 10, CHUNK), (2, 3, 16, 2 * CHUNK + 3), (1, 1, 64, 700), (0, 1, 3, 4)]
+        {
+            let channels = groups * of_group;
+            let values: Vec<f32> = random.values(batch * channels * positions).iter().map(|x| x + 3.0).collect();
+            let (scale, bias) = (random.values(channels), random.values(channels));
+            let mut blocked = vec![f32::NAN; blocked_len(batch, channels, positions)];
+            from_plain(batch, channels, positions, &values, &mut blocked).unwrap();
+            let mut expected = Vec::new();
+            for (index, group) in values.chunks(of_group * positions).enumerate() {
+                let mean = group.iter().map(|x| f64::from(*x)).sum::<f64>() / group.len() as f64;
+                let square = group.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / group.len() as f64;
+                for (place, x) in group.iter().enumerate() {
+                    let channel = index % groups * of_group + place / positions;
+                    let value = (f64::from(*x) - mean) / (square + 0.01).sqrt();
+                    expected.push(value * f64::from(scale[channel]) + f64::from(bias[channel]));
+                }
+            }
+            let normalization = GroupMeanVariance { groups, epsilon: 0.01, scale: &scale, bias: &bias };
+            let sizes = [batch, channels, positions];
+            for isa in Isa::available() {
+                let run = || {
+                    let len = blocked_mean_variance_scratch_len(batch, channels, positions);
+                    let (mut output, mut scratch) = (vec![f32::NAN; blocked.len()], vec![f32::NAN; len]);
+                    blocked_group_normalization(isa, sizes, &normalization, &blocked, &mut output, &mut scratch)
+                        .unwrap();
+                    let mut plain = vec![f32::NAN; values.len()];
+                    to_plain(batch, channels, positions, &output, &mut plain).unwrap();
+                    plain
+                };
+                let result = run();
+                assert_close(&result, &expected, 100, &format!("{isa} {batch} {groups} {of_group} {positions}"));
+                assert_eq!(result, in_pool(3, run));
+            }
+            let uneven = GroupMeanVariance { groups: channels + 1, ..normalization };
+            assert!(blocked_group_normalization(Isa::portable(), sizes, &uneven, &blocked, &mut [], &mut []).is_err());
+        }
+    }
 
     #[test]
     fn channels_are_normalised() {

@@ -1,7 +1,10 @@
 //! Normalisations of f32: mean and variance, root mean square, L2, groups, batches, and local responses.
 
 use ovir_graph::Node;
-use ovir_kernels::blocked::{MeanVariance, blocked_mean_variance, blocked_mean_variance_scratch_len};
+use ovir_kernels::blocked::{
+    GroupMeanVariance, MeanVariance, blocked_group_normalization, blocked_mean_variance,
+    blocked_mean_variance_scratch_len,
+};
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::local_response::{Boxes, local_response_of_boxes};
@@ -59,6 +62,11 @@ struct GroupKernel {
     epsilon: f32,
 }
 
+/// GroupNormalization of blocks of channels.
+struct BlockedGroupKernel {
+    group: GroupKernel,
+}
+
 /// BatchNormInference with constant parameters.
 struct BatchKernel {
     isa: Isa,
@@ -101,9 +109,8 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return Some(Claim { kernel: Box::new(kernel), packed_inputs: none });
     }
     let isa = isa::detect();
-    if let Some(group) = operation.downcast_ref::<GroupNormalization>() {
-        let (groups, epsilon) = (usize::try_from(group.attributes.num_groups).ok()?, group.attributes.epsilon as f32);
-        return Some(Claim { kernel: Box::new(GroupKernel { isa, groups, epsilon }), packed_inputs: none });
+    if let Some(kernel) = group_kernel(&*operation) {
+        return Some(Claim { kernel: Box::new(kernel), packed_inputs: none });
     }
     if let Some(lrn) = operation.downcast_ref::<Lrn>() {
         let LrnAttributes { alpha, beta, bias, size } = lrn.attributes;
@@ -137,8 +144,23 @@ pub(crate) fn is_of_channels(node: &Node, inputs: &[&ValueFacts]) -> bool {
     kernel.subtract_mean && !kernel.is_sum && is_whole
 }
 
-/// Claims normalisations of channels that lie in blocks.
+/// Whether a layer normalises groups of channels.
+pub(crate) fn is_of_groups(node: &Node) -> bool {
+    node.operation.downcast_ref::<GroupNormalization>().is_some()
+}
+
+/// The kernel of a GroupNormalization on plain data.
+fn group_kernel(operation: &dyn Operation) -> Option<GroupKernel> {
+    let group = operation.downcast_ref::<GroupNormalization>()?;
+    let groups = usize::try_from(group.attributes.num_groups).ok().filter(|groups| *groups > 0)?;
+    Some(GroupKernel { isa: isa::detect(), groups, epsilon: group.attributes.epsilon as f32 })
+}
+
+/// Claims normalisations of channels, and of groups of them, that lie in blocks.
 pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    if let Some(group) = group_kernel(&*context.node.operation) {
+        return Some(Claim { kernel: Box::new(BlockedGroupKernel { group }), packed_inputs: SmallVec::new() });
+    }
     let RowKernel { isa, divide, epsilon, epsilon_inside, .. } =
         rows(&*context.node.operation, context.inputs).filter(|_| is_of_channels(context.node, context.inputs))?;
     let normalization = MeanVariance { divide, epsilon: epsilon as f32, epsilon_inside };
@@ -413,6 +435,34 @@ impl Kernel for GroupKernel {
         };
         let target = output.slice_mut::<f32>()?;
         normalize(self.isa, [rows, columns, 1], &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
+    }
+}
+
+impl Kernel for BlockedGroupKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        self.group.accepts(shapes) && shapes.inputs.first().is_some_and(|shape| shape.elements() > 0)
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let sizes = shapes.inputs.first().and_then(|shape| sizes(shape));
+        sizes.map_or(0, |[batch, channels, positions]| {
+            blocked_mean_variance_scratch_len(batch, channels, positions).saturating_mul(size_of::<f32>())
+        })
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        self.group.work_nanoseconds(shapes)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let GroupKernel { isa, groups, epsilon } = self.group;
+        let (scale, bias) = (io.inputs[1].slice::<f32>()?, io.inputs[2].slice::<f32>()?);
+        let (data, sizes) = (&io.inputs[0], sizes(io.inputs[0].shape()).ok_or_else(misfit)?);
+        let normalization = GroupMeanVariance { groups, epsilon, scale, bias };
+        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        blocked_group_normalization(isa, sizes, &normalization, values, target, scratch_f32(io.scratch))
+            .map_err(kernel_error)
     }
 }
 

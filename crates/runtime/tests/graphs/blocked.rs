@@ -669,3 +669,29 @@ fn transposed_convolutions_of_lines() {
         assert_eq!(entries.iter().filter(|entry| entry.type_name == "Reorder").count(), 2);
     }
 }
+
+/// Groups of channels are normalised where convolutions have left them: groups within blocks, across them and of all channels.
+#[test]
+fn groups_between_convolutions() {
+    for (channels, groups) in [(32, 4), (40, 8), (48, 1), (60, 3)] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,16,?,?");
+        let filter = text.floats(&[channels, 16, 3, 3], |i| ((i * 31) % 17) as f32 / 90.0 - 0.08);
+        let plane = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
+        let deep = text.layer("Convolution", plane, &[x, filter], "FP32");
+        let scale = text.floats(&[channels], |i| 0.5 + i as f32 / 40.0);
+        let bias = text.floats(&[channels], |i| i as f32 / 30.0 - 1.0);
+        let data = format!("num_groups=\"{groups}\" epsilon=\"0.001\"");
+        let normal = text.layer("GroupNormalization", &data, &[deep, scale, bias], "FP32");
+        let filter = text.floats(&[24, channels, 3, 3], |i| ((i * 29) % 19) as f32 / 200.0 - 0.04);
+        let end = text.layer("Convolution", plane, &[normal, filter], "FP32");
+        text.layer("Result", "", &[end], "");
+        for shape in [[1, 16, 9, 13], [2, 16, 32, 20]] {
+            let input = image(&shape);
+            text.check(std::slice::from_ref(&input), &format!("{channels} channels in {groups} groups"));
+            let (_, entries) = text.run(&[input], false);
+            let reorders = entries.iter().filter(|entry| entry.type_name == "Reorder").count();
+            assert_eq!(reorders, 2, "{entries:?}");
+        }
+    }
+}

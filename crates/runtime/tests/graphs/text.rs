@@ -51,6 +51,7 @@ impl Text {
             "Einsum" => "opset7",
             "Round" => "opset5",
             "GridSample" | "ROIAlign" => "opset9",
+            "GroupNormalization" => "opset12",
             "ScaledDotProductAttention" => "opset13",
             "Broadcast" | "ShapeOf" => "opset3",
             "Assign" | "ExperimentalDetectronROIFeatureExtractor" | "MVN" | "ReadValue" => "opset6",
