@@ -110,8 +110,6 @@ pub struct QuantizedWeights {
     /// The sums of the codes of each output channel in each row of taps, up to each of its parts: `[output block, tap deep,
     /// tap down, part, 16 output channels]`.
     sums: Vec<i32>,
-    /// The parts of a row of taps: its taps, or one where those do not follow each other.
-    parts: usize,
 }
 
 impl QuantizedWeights {
@@ -207,7 +205,7 @@ impl QuantizedWeights {
         let parts = parts_of(layout, wide);
         let sums = vec![0; product("codes", &[shape[0].next_multiple_of(BLOCK), deep, high, parts])?];
         let lanes = channels * element.bytes();
-        let mut weights = Self { shape, layout, lanes, apart: lanes, order, values, sums, parts };
+        let mut weights = Self { shape, layout, lanes, apart: lanes, order, values, sums };
         let (rows, part_bytes) =
             (weights.row_bytes().max(1), if parts == 1 { order.row } else { order.tap } * QUAD * BLOCK);
         for (row, sums) in weights.values.chunks_exact(rows).zip(weights.sums.chunks_exact_mut((BLOCK * parts).max(1)))
@@ -242,12 +240,13 @@ impl QuantizedWeights {
     /// The sums of the codes of two blocks' channels at these taps deep, down and across.
     fn sums(&self, block: usize, taps: &[Range<usize>; 3]) -> [i32; 2 * BLOCK] {
         let [_, deep, high, wide, _] = self.shape;
+        let parts = parts_of(self.layout, wide);
         // Rows that are not taken apart are whole.
-        let across = if taps[2] == (0..wide) { 0..self.parts } else { taps[2].clone() };
+        let across = if taps[2] == (0..wide) { 0..parts } else { taps[2].clone() };
         let mut sums = [0i32; 2 * BLOCK];
         for (block, sums) in (block..self.blocks()).zip(sums.chunks_exact_mut(BLOCK)) {
             for row in taps[0].clone().flat_map(|tap| taps[1].clone().map(move |row| tap * high + row)) {
-                let first = (block * deep * high + row) * self.parts;
+                let first = (block * deep * high + row) * parts;
                 let up_to = |part: usize| &self.sums[(first + part - 1) * BLOCK..][..BLOCK];
                 if across.end > 0 {
                     sums.iter_mut().zip(up_to(across.end)).for_each(|(sum, of_row)| *sum += of_row);

@@ -172,6 +172,27 @@ impl Added {
     }
 }
 
+/// Removes those of some layers, which stand in the order of a model, that nobody reads any more but others of them.
+pub(crate) fn remove_unread(model: &mut Model, mut layers: Vec<NodeId>) {
+    let mut readers: HashMap<NodeId, usize> = HashMap::new();
+    for source in model.nodes.iter().flat_map(|node| &node.inputs) {
+        *readers.entry(source.node).or_default() += 1;
+    }
+    // Readers come before what they read.
+    layers.sort_unstable_by(|a, b| b.cmp(a));
+    layers.dedup();
+    let mut removed = HashSet::new();
+    for id in layers {
+        if readers.get(&id).copied().unwrap_or(0) == 0 {
+            for source in &model.node(id).inputs {
+                readers.entry(source.node).and_modify(|count| *count -= 1);
+            }
+            removed.insert(id);
+        }
+    }
+    remove(model, &removed);
+}
+
 /// Removes layers that nobody reads any more.
 pub(crate) fn remove(model: &mut Model, removed: &HashSet<NodeId>) {
     if removed.is_empty() {

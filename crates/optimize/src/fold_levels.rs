@@ -3,15 +3,13 @@
 //! The convolution in front, with its activation, then writes codes. Networks with learnt affine layers behind their
 //! activations, such as PP-LCNet, have such layers by the dozen.
 
-use std::collections::{HashMap, HashSet};
-
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::arithmetic::{add::Add, multiply::Multiply};
 use ovir_ops::common::broadcast::AutoBroadcast;
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_tensor::{ElementType, Tensor};
 
-use crate::chain::{Added, Uses, remove, single_value};
+use crate::chain::{Added, Uses, remove_unread, single_value};
 use crate::trace::{Trace, all_named};
 
 /// The most layers that are folded into one.
@@ -44,30 +42,8 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     if folded.is_empty() {
         return None;
     }
-    let removed = unread(&changed, folded);
-    remove(&mut changed, &removed);
+    remove_unread(&mut changed, folded);
     changed.sort().then_some(changed)
-}
-
-/// Those of some layers that nobody reads any more but others of them.
-fn unread(model: &Model, mut layers: Vec<NodeId>) -> HashSet<NodeId> {
-    let mut readers: HashMap<NodeId, usize> = HashMap::new();
-    for source in model.nodes.iter().flat_map(|node| &node.inputs) {
-        *readers.entry(source.node).or_default() += 1;
-    }
-    // Readers come before what they read.
-    layers.sort_unstable_by(|a, b| b.cmp(a));
-    layers.dedup();
-    let mut found = HashSet::new();
-    for id in layers {
-        if readers.get(&id).copied().unwrap_or(0) == 0 {
-            for source in &model.node(id).inputs {
-                readers.entry(source.node).and_modify(|count| *count -= 1);
-            }
-            found.insert(id);
-        }
-    }
-    found
 }
 
 /// What is done to the data of a FakeQuantize: `data * scale + shift`.
@@ -136,9 +112,9 @@ impl Affine {
             let (before, after) = (f64::from(*high) - f64::from(*low), f64::from(*new_high) - f64::from(*new_low));
             (after * self.scale - before).abs() <= before.abs() * 1e-6
         };
-        let mut widths =
+        let widths =
             low.iter().cycle().zip(high.iter().cycle()).zip(new_low.iter().cycle().zip(new_high.iter().cycle()));
-        let is_usual = are_finite && widths.by_ref().take(low.len().max(high.len())).all(is_kept);
+        let is_usual = are_finite && widths.take(low.len().max(high.len())).all(is_kept);
         let tensor = |values: &[f32], shape| Tensor::from_slice(values, shape).ok();
         is_usual.then(|| Some([tensor(&new_low, low_shape)?, tensor(&new_high, high_shape)?]))?
     }

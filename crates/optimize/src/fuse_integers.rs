@@ -5,7 +5,6 @@
 //! codes as they are, multiply bytes and write what the sums are as f32. Layers that read the same difference each take the
 //! codes; what nobody reads any more is removed.
 
-use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use ovir_ops::matrix::matmul::MatMul;
 use ovir_ops::r#type::convert::Convert;
 use ovir_tensor::{ElementType, Shape};
 
-use crate::chain::{Uses, become_fused, remove};
+use crate::chain::{Uses, become_fused, remove_unread};
 use crate::split_quantizers::{MOST_BYTE_TERMS, MOST_CODE_TAPS, channels_read, is_byte_group};
 use crate::trace::{Trace, all_named};
 
@@ -32,7 +31,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
     let uses = Uses::new(model);
     let mut changed = model.clone();
-    let (mut fused, mut in_front): (HashSet<NodeId>, HashSet<NodeId>) = (HashSet::new(), HashSet::new());
+    let mut replaced: Vec<NodeId> = Vec::new();
     for (id, node) in model.iter() {
         let Some(data) = data_of(validated, &uses, id, node) else { continue };
         let Some(behind) = uses.only_reader(id).filter(|reader| converts(validated, *reader, ElementType::F32)) else {
@@ -48,20 +47,11 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
             format!("takes {}", all_named(others))
         });
         changed.nodes[behind.index()] = fuse(model, id, &data, behind);
-        fused.insert(id);
-        in_front.extend(data.layers);
+        replaced.push(id);
+        replaced.extend(data.layers);
     }
-    // From the last to the first, because a Convert is read by a Subtract.
-    let mut removed = fused;
-    let mut in_front: Vec<NodeId> = in_front.into_iter().collect();
-    in_front.sort_unstable_by(|a, b| b.cmp(a));
-    for id in in_front {
-        if uses.of(id).iter().all(|reader| removed.contains(reader)) {
-            removed.insert(id);
-        }
-    }
-    (!removed.is_empty()).then(|| {
-        remove(&mut changed, &removed);
+    (!replaced.is_empty()).then(|| {
+        remove_unread(&mut changed, replaced);
         changed
     })
 }

@@ -58,7 +58,7 @@ pub fn blocked_mean_variance(
     output: &mut [f32],
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
-    let [_, channels, positions] = sizes;
+    let [_, _, positions] = sizes;
     let MeanVariance { divide, epsilon, epsilon_inside } = *normalization;
     let blocks = Blocks::new(sizes)?;
     let join = |image: &mut [f32]| {
@@ -74,7 +74,7 @@ pub fn blocked_mean_variance(
             }
         }
     };
-    blocks.normalize(isa, input, output, scratch, join, |_| [0.0; BLOCK], channels)
+    blocks.normalize(isa, input, output, scratch, join, |_| [0.0; BLOCK])
 }
 
 /// Normalises every group of channels of every image of blocked `[batch, channels, positions]`.
@@ -119,7 +119,7 @@ pub fn blocked_group_normalization(
             }
         }
     };
-    blocks.normalize(isa, input, output, scratch, join, |channel| lanes_from(bias, channel), channels)
+    blocks.normalize(isa, input, output, scratch, join, |channel| lanes_from(bias, channel))
 }
 
 /// The blocks of a blocked tensor, cut into chunks.
@@ -142,7 +142,6 @@ impl Blocks {
 
     /// Subtracts means and multiplies by factors, both of which `join` puts where the first chunk of each block of an image
     /// has its statistics, and adds the `bias` of the channels from one on.
-    #[expect(clippy::too_many_arguments, reason = "two functions are given what tells them apart")]
     fn normalize(
         &self,
         isa: Isa,
@@ -151,12 +150,11 @@ impl Blocks {
         scratch: &mut [f32],
         join: impl Fn(&mut [f32]),
         bias: impl Fn(usize) -> [f32; BLOCK] + Sync,
-        channels: usize,
     ) -> Result<(), KernelError> {
         let Self { batch, count, chunks, volume, len } = *self;
         check_exact("input", input.len(), len)?;
         check_exact("output", output.len(), len)?;
-        let needed = blocked_mean_variance_scratch_len(batch, channels, volume / BLOCK);
+        let needed = blocked_mean_variance_scratch_len(batch, count * BLOCK, volume / BLOCK);
         check_len("scratch", scratch.len(), needed)?;
         if len == 0 {
             return Ok(());

@@ -113,7 +113,7 @@ impl Bf16Weights {
         let parts = parts_of(layout, shape[3]);
         let sums = vec![0; product("values", &[shape[0].next_multiple_of(BLOCK), shape[1], shape[2], parts])?];
         let lanes = channels * PAIR;
-        let weights = QuantizedWeights { shape, layout, lanes, apart: lanes, order, values, sums, parts };
+        let weights = QuantizedWeights { shape, layout, lanes, apart: lanes, order, values, sums };
         Ok(Self { weights, ones: vec![1.0; shape[0]] })
     }
 

@@ -15,19 +15,18 @@ use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut};
 use ovir_kernels::quantized::{
     CodeLayout, CodePlanes, Decodings, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling, pad_rows,
-    quantized_convolution, quantized_product, takes_amx, takes_words,
+    quantized_convolution, quantized_product,
 };
 use ovir_ops::fused::Fused;
 use ovir_ops::matrix::matmul::MatMul;
-use ovir_ops::{Blame, OpError, OpResult, Operation};
+use ovir_ops::{OpResult, Operation};
 use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
 
+use super::blocked::misfit;
 use super::convolution::{Form, kernel_geometry, smallest_data};
 use super::parts::{kernel_error, scratch_f32};
+use super::quantized::{QUAD, fastest_layout};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
-
-/// Channels of data that are taken plain.
-const FEW_CHANNELS: usize = 4;
 
 /// Bytes at which parts of the scratch begin.
 const ALIGNMENT: usize = 64;
@@ -144,21 +143,10 @@ fn convolution(
         })?;
         return Some(Convolution { codes: codes(outputs), form, filter, weights: Weights::Depthwise(weights) });
     }
-    let is_plain = groups == 1 && channels <= FEW_CHANNELS;
-    let words = if is_plain { CodeLayout::Rows } else { CodeLayout::Words };
-    let layout = if takes_words(isa, &geometry, words) {
-        words
-    } else if is_plain {
-        CodeLayout::Quads
-    } else {
-        // Tiles hold their padding, which is only known to be near where the data are.
-        let data = context.inputs.first().and_then(|facts| facts.shape.to_shape());
-        let of_data = data.and_then(|data| kernel_geometry(&form.geometry(&data, &filter).ok()?).ok());
-        let has_tiles =
-            |of_data: &ConvolutionGeometry| CodePlanes::of_convolution(of_data, CodeLayout::Tiles).is_some();
-        let takes_tiles = takes_amx(isa, &geometry) && of_data.as_ref().is_some_and(has_tiles);
-        if takes_tiles { CodeLayout::Tiles } else { CodeLayout::Blocks }
-    };
+    let is_plain = groups == 1 && channels <= QUAD;
+    let data = context.inputs.first().and_then(|facts| facts.shape.to_shape());
+    let layout = if is_plain { CodeLayout::Quads } else { CodeLayout::Blocks };
+    let layout = fastest_layout(layout, &form, (data.as_ref(), &filter), &geometry);
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     let format = format!("convolution of codes {filter} {layout:?} {:?}", geometry.dilation());
     let packed = packed(context, (port, tensor), format, &pack)?;
@@ -210,10 +198,6 @@ fn packed<W: Send + Sync + 'static>(
     })
 }
 
-fn misfit() -> OpError {
-    OpError::shape(Blame::Input(0), "the kernel does not fit the data")
-}
-
 impl Codes {
     /// The code of zero.
     fn zero(&self, io: &StepIo<'_, '_>) -> OpResult<u8> {
@@ -246,7 +230,7 @@ impl Kernel for Product {
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        let filled = self.k.next_multiple_of(FEW_CHANNELS);
+        let filled = self.k.next_multiple_of(QUAD);
         if filled == self.k { 0 } else { self.rows(shapes.inputs[0]) * filled }
     }
 
@@ -258,7 +242,7 @@ impl Kernel for Product {
         let (zero, scratch) = (self.codes.zero(&io)?, std::mem::take(&mut io.scratch));
         let [output] = io.outputs else { return Ok(()) };
         let (data, result) = (io.inputs[0].slice::<u8>()?, output.slice_mut::<f32>()?);
-        let (rows, filled) = (data.len() / self.k.max(1), self.k.next_multiple_of(FEW_CHANNELS));
+        let (rows, filled) = (data.len() / self.k.max(1), self.k.next_multiple_of(QUAD));
         let codes = if filled == self.k {
             data
         } else {
@@ -348,9 +332,8 @@ impl Ones {
         let ([channels, outputs], [positions, of_result]) = (placed.channels, placed.positions);
         let groups = (of_sums.input_len() / (placed.images * positions).max(1)).max(1);
         let (channels, outputs) = (channels / groups, outputs / groups);
-        let fits = |part: &[f32], len: usize| if part.len() < len { Err(misfit()) } else { Ok(()) };
-        fits(of_data, of_sums.input_len()).and_then(|()| fits(of_windows, of_sums.output_len()))?;
-        let (of_data, of_windows) = (&mut of_data[..of_sums.input_len()], &mut of_windows[..of_sums.output_len()]);
+        let of_data = of_data.get_mut(..of_sums.input_len()).ok_or_else(misfit)?;
+        let of_windows = of_windows.get_mut(..of_sums.output_len()).ok_or_else(misfit)?;
         let zeros = channels as f32 * f32::from(zero);
         parallel_chunks_mut(of_data, positions.max(1), nanoseconds_for_bytes(data.len()), |group, sums| {
             sums.fill(-zeros);

@@ -374,16 +374,21 @@ impl Kernel for RowKernel {
     }
 }
 
+/// The scratch of a normalisation on blocks.
+fn blocked_scratch_bytes(shapes: &StepShapes<'_>) -> usize {
+    let sizes = shapes.inputs.first().and_then(|shape| sizes(shape));
+    sizes.map_or(0, |[batch, channels, positions]| {
+        blocked_mean_variance_scratch_len(batch, channels, positions).saturating_mul(size_of::<f32>())
+    })
+}
+
 impl Kernel for BlockedRowKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         shapes.inputs.first().is_some_and(|shape| shape.elements() > 0)
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        let sizes = shapes.inputs.first().and_then(|shape| sizes(shape));
-        sizes.map_or(0, |[batch, channels, positions]| {
-            blocked_mean_variance_scratch_len(batch, channels, positions).saturating_mul(size_of::<f32>())
-        })
+        blocked_scratch_bytes(shapes)
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -444,10 +449,7 @@ impl Kernel for BlockedGroupKernel {
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        let sizes = shapes.inputs.first().and_then(|shape| sizes(shape));
-        sizes.map_or(0, |[batch, channels, positions]| {
-            blocked_mean_variance_scratch_len(batch, channels, positions).saturating_mul(size_of::<f32>())
-        })
+        blocked_scratch_bytes(shapes)
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {

@@ -21,10 +21,10 @@ use ovir_ops::convolution::{
     convolution::Convolution, convolution_backprop_data::ConvolutionBackpropData, group_convolution::GroupConvolution,
 };
 use ovir_ops::matrix::matmul::MatMul;
-use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
+use ovir_ops::{OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorView, TensorViewMut};
 
-use super::blocked::{Candidate, channels_of};
+use super::blocked::{Candidate, channels_of, misfit};
 use super::convolution::{Form, kernel_geometry, smallest_data};
 use super::parts::{EpilogueParts, QuantizedData, QuantizedParts, kernel_error};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes, transposed};
@@ -41,7 +41,7 @@ const _: () = assert!(ovir_optimize::MOST_BYTE_TERMS <= MOST_TERMS && ovir_optim
 const MOST_TILE_DILATION: usize = 16;
 
 /// Data of so few channels are taken plain.
-const QUAD: usize = 4;
+pub(super) const QUAD: usize = 4;
 
 /// What all kernels need.
 struct Quantized {
@@ -208,29 +208,40 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
         let weights = ConvolutionWeights::Winograd(weights);
         return Some(Claim { kernel: Box::new(ConvolutionKernel { common, weights, form, filter }), packed_inputs });
     }
-    let words = if layout == CodeLayout::Quads { CodeLayout::Rows } else { CodeLayout::Words };
-    if takes_words(isa::detect(), &geometry, words) {
-        layout = words;
-    }
-    if layout == CodeLayout::Blocks && takes_amx(isa::detect(), &geometry) {
-        // Taps far beyond the input are left out of blocks alone.
-        let data = parts.inputs.first().and_then(|port| context.inputs.get(*port)?.shape.to_shape());
-        let are_near = match data.map(|data| kernel_geometry(&form.geometry(&data, &filter).ok()?).ok()) {
-            Some(geometry) => {
-                geometry.is_some_and(|of_data| CodePlanes::of_convolution(&of_data, CodeLayout::Tiles).is_some())
-            }
-            None => geometry.dilation().iter().all(|apart| *apart <= MOST_TILE_DILATION),
-        };
-        if are_near {
-            layout = CodeLayout::Tiles;
-        }
-    }
+    let data = parts.inputs.first().and_then(|port| context.inputs.get(*port)?.shape.to_shape());
+    layout = fastest_layout(layout, &form, (data.as_ref(), &filter), &geometry);
     let pack = |codes: &[i8]| QuantizedWeights::of_convolution(&geometry, layout, codes).ok();
     // Where taps across lie apart, weights for tiles follow each other in another order.
     let format = format!("quantised convolution {filter} {layout:?} {:?}", geometry.dilation());
     let (common, weights, packed_inputs) = common(context, &found, matrix, format, &pack)?;
     let weights = ConvolutionWeights::Direct(weights, layout);
     Some(Claim { kernel: Box::new(ConvolutionKernel { common, weights, form, filter }), packed_inputs })
+}
+
+/// The layout from which a convolution of these codes, which lie as [`CodeLayout::Quads`] or [`CodeLayout::Blocks`], runs
+/// fastest. Of the data and the filter, whose smallest `geometry` is given, the shape of the data may be unknown.
+pub(super) fn fastest_layout(
+    layout: CodeLayout,
+    form: &Form,
+    (data, filter): (Option<&Shape>, &Shape),
+    geometry: &ConvolutionGeometry,
+) -> CodeLayout {
+    let words = if layout == CodeLayout::Quads { CodeLayout::Rows } else { CodeLayout::Words };
+    if takes_words(isa::detect(), geometry, words) {
+        return words;
+    }
+    if layout == CodeLayout::Quads || !takes_amx(isa::detect(), geometry) {
+        return layout;
+    }
+    // Taps far beyond the input are left out of blocks alone.
+    let of_data = |data: &Shape| kernel_geometry(&form.geometry(data, filter).ok()?).ok();
+    let are_near = match data {
+        Some(data) => {
+            of_data(data).is_some_and(|of_data| CodePlanes::of_convolution(&of_data, CodeLayout::Tiles).is_some())
+        }
+        None => geometry.dilation().iter().all(|apart| *apart <= MOST_TILE_DILATION),
+    };
+    if are_near { CodeLayout::Tiles } else { layout }
 }
 
 /// Claims transposed convolutions on blocks.
@@ -325,10 +336,6 @@ fn common<T: Send + Sync + 'static>(
     let common =
         Quantized { isa: isa::detect(), quantizer, zero, scales, epilogue, inner, residual, output, data_port };
     Some((common, weights, packed_inputs))
-}
-
-fn misfit() -> OpError {
-    OpError::shape(Blame::Input(0), "the kernel does not fit the data")
 }
 
 impl Quantized {
