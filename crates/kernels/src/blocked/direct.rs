@@ -58,8 +58,11 @@ const IN_LINE_BY_TWO: usize = usize::MAX - 5;
 /// Both [`STRADDLING`] and [`SIDE_BY_SIDE`].
 const STRADDLING_BESIDE: usize = usize::MAX - 4;
 
-/// The narrowest lines of a blocked input with which tiles end.
-pub(super) const NARROWEST: usize = 12;
+/// The narrowest lines of a blocked input with which tiles end: where vectors are short, tiles of a whole line have too few sums
+/// to hide how long one takes.
+pub(super) fn narrowest(tier: Tier) -> usize {
+    if tier == Tier::Avx512 { 4 } else { 12 }
+}
 
 /// The channels of half a block.
 const HALF_BLOCK: usize = BLOCK / 2;
@@ -457,7 +460,11 @@ pub fn blocked_convolution(
     // Groups that lie in one block, and those that straddle blocks, are one task a block.
     let groups = if shares_blocks || is_straddling { outputs.div_ceil(BLOCK) } else { groups };
     let ends_with_lines = layout == BlockedInput::Plain
-        || (taps != [1, 1] && view.stride[1] <= 2 && view.output[1] >= NARROWEST && !shares_blocks && !is_straddling);
+        || (taps != [1, 1]
+            && view.stride[1] <= 2
+            && view.output[1] >= narrowest(isa.tier())
+            && !shares_blocks
+            && !is_straddling);
     // Where a vector is half a block, channels that would fill the other half alone are not computed.
     let is_halved = isa.tier() == Tier::Avx2
         && groups == 1
@@ -489,7 +496,7 @@ pub fn blocked_convolution(
         output: SharedMut::new(output),
     };
     let span = if ends_with_lines { view.output[1] } else { positions };
-    let parts = Parts::new(isa, job.per_group);
+    let parts = Parts::of_span(isa, job.per_group, span);
     let (tile, channels) =
         (job.tile(&parts, 0, span), if job.is_half(0) { HALF_BLOCK } else { parts.of(0).len() * BLOCK });
     let tile_flops = 2 * tile * channels * inputs * depth.taps * taps[0] * taps[1];
@@ -550,11 +557,20 @@ impl Parts {
         Self { tier, blocks, count }
     }
 
+    /// The same for tiles that share a span of positions evenly: where these leave registers unused, parts are larger.
+    fn of_span(isa: Isa, blocks: usize, span: usize) -> Self {
+        let pairs = Self::new(isa, blocks);
+        let is_short = blocks >= MOST_BLOCKS && pairs.tile(span, MOST_BLOCKS) == pairs.tile(span, MOST_BLOCKS - 1);
+        match pairs.tier {
+            Tier::Avx512 if is_short => Self { count: blocks.div_ceil(MOST_BLOCKS), ..pairs },
+            _ => pairs,
+        }
+    }
+
     /// The blocks of a part.
     pub(super) fn of(&self, part: usize) -> Range<usize> {
-        let each = self.blocks / self.count;
-        let end = if part + 1 == self.count { self.blocks } else { (part + 1) * each };
-        part * each..end
+        let first = |part: usize| part * self.blocks / self.count;
+        first(part)..first(part + 1)
     }
 
     /// The positions of a tile with so many blocks: as many as registers hold, evenly over a span.
@@ -867,6 +883,7 @@ impl Job<'_> {
                     IN_LINE_BY_TWO => run_tiles::<IN_LINE_BY_TWO>(self.isa, count, blocks, call),
                     1 => run_tiles::<1>(self.isa, count, blocks, call),
                     2 => run_tiles::<2>(self.isa, count, blocks, call),
+                    4 => run_tiles::<4>(self.isa, count, blocks, call),
                     _ => run_tiles::<APART>(self.isa, count, blocks, call),
                 }
             }
@@ -907,7 +924,7 @@ impl Job<'_> {
                 1 => IN_LINE,
                 _ => IN_LINE_BY_TWO,
             },
-            _ if self.is_dense && self.view.stride[1] <= 2 => self.view.stride[1],
+            _ if self.is_dense && matches!(self.view.stride[1], 1 | 2 | 4) => self.view.stride[1],
             _ => APART,
         }
     }
@@ -1232,20 +1249,24 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const S
     let (wide, stride, to_last) = (view.input[1] as isize, STRIDE as isize, ((POSITIONS - 1) * STRIDE) as isize);
     let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
     let (first, across) = ((x * STRIDE) as isize - view.pad[1] as isize, view.dilation[1] as isize);
-    // The taps whose first position lies before the line, and those whose last one lies behind it, are at the ends.
-    let (mut before, mut after) = (0, 0);
+    // The taps whose first one or two positions lie before the line, and those whose last ones lie behind it, are at the ends.
+    let (mut before, mut after) = ([0; 2], [0; 2]);
     for kx in 0..call.taps[1] {
         let column = first + kx as isize * across;
-        before += usize::from(column < 0);
-        after += usize::from(column + to_last >= wide);
+        let beyond = column + to_last - wide;
+        before[0] += usize::from(column < -stride);
+        before[1] += usize::from((-stride..0).contains(&column));
+        after[0] += usize::from((0..stride).contains(&beyond));
+        after[1] += usize::from(beyond >= stride);
     }
     let last = first + (call.taps[1] as isize - 1) * across;
-    let misses_more = first < -stride || last + to_last >= wide + stride;
-    // A tap of a line that is padded at both ends may miss the first position and the last.
-    if misses_more || before + after > call.taps[1] || POSITIONS < 2 {
+    let misses_more = first < -2 * stride || last + to_last >= wide + 2 * stride;
+    let inside = call.taps[1].checked_sub(before[0] + before[1] + after[0] + after[1]);
+    // A tap of a line that is padded at both ends may miss positions at both.
+    let (Some(inside), true) = (inside, !misses_more && POSITIONS > 2) else {
         // SAFETY: the caller's promise.
         return unsafe { in_line_at_edges::<S, POSITIONS, VECTORS, STRIDE>(s, call, y, first) };
-    }
+    };
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for (ky, input, row) in call.lines(y) {
         let steps = ky * call.taps[1] * call.channels;
@@ -1265,9 +1286,11 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const S
                 }
             };
         }
-        taps!(before, 1, 0);
-        taps!(call.taps[1] - before - after, 0, 0);
-        taps!(after, 0, 1);
+        taps!(before[0], 2, 0);
+        taps!(before[1], 1, 0);
+        taps!(inside, 0, 0);
+        taps!(after[0], 0, 1);
+        taps!(after[1], 0, 2);
     }
     sums
 }
@@ -1278,7 +1301,7 @@ fn next_tap(call: &Call, (weights, next): (*const f32, *const f32)) -> (*const f
     (weights.wrapping_add(call.channels * BLOCK), next.wrapping_add(call.channels * call.next_step))
 }
 
-/// The same where more than one position lies outside of the line for some tap, or one at both ends. The tile lies in the
+/// The same where more than two positions lie outside of the line for some tap, or some at both ends. The tile lies in the
 /// output line `y`, and its first position reads the column `start` by the first tap.
 ///
 /// # Safety
@@ -1380,7 +1403,7 @@ unsafe fn beside<
                 // SAFETY: the caller's promise.
                 unsafe {
                     let right = load_weights::<S, VECTORS>(s, call, weights.add($ahead * BLOCK));
-                    for position in BEFORE..POSITIONS - AFTER {
+                    for position in BEFORE..POSITIONS.saturating_sub(AFTER) {
                         let left = s.splat(*place.wrapping_add(position * STRIDE * BLOCK + $ahead));
                         for vector in 0..VECTORS {
                             sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);

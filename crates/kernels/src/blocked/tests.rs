@@ -160,6 +160,11 @@ proptest! {
         let pad = [0, random.between(0, 2), random.between(0, 2)];
         let geometry = ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, [1; 3], pad, pad).unwrap();
         check(&mut random, &geometry, Some(BlockedInput::Plain));
+        // Windows that overlap at every stride.
+        let (kernel, apart) = (random.between(5, 7), random.between(1, 4));
+        let (kernel, stride) = ([1, kernel, kernel], [1, random.between(1, 4), apart]);
+        let geometry = ConvolutionGeometry::new(1, 1, inputs, outputs, [1, 9, 31], kernel, stride, [1; 3], pad, pad);
+        check(&mut random, &geometry.unwrap(), Some(BlockedInput::Plain));
     }
 
     #[test]
@@ -566,7 +571,9 @@ fn tiles_in_lines() {
             ([3, 3], 1, 1),
             ([3, 3], 0, 1),
             ([3, 3], 1, 2),
+            ([3, 3], 2, 2),
             ([5, 5], 2, 1),
+            ([7, 7], 3, 1),
             ([3, 1], 1, 1),
         ] {
             let covered = |size: usize, taps: usize| size + 2 * pad > (taps - 1) * dilation;

@@ -6,8 +6,8 @@
 //! twice. The planes of a volume are those of the taps along the depth that reach them, one added to the other.
 
 use super::direct::{
-    ANY_POSITIONS, APART, Call, IN_LINE, LONGEST_TASK, MOST_SUMS, NARROWEST, Parts, SHORTEST_TASK, SIDE_BY_SIDE, TASKS,
-    lanes_of, run_tiles,
+    ANY_POSITIONS, APART, Call, IN_LINE, LONGEST_TASK, MOST_SUMS, Parts, SHORTEST_TASK, SIDE_BY_SIDE, TASKS, lanes_of,
+    narrowest, run_tiles,
 };
 use super::narrow::{Line, MOST_NARROW};
 use super::{BLOCK, blocked_len};
@@ -288,7 +288,7 @@ impl Job<'_> {
     fn cut(&self, phase: &PlanePhase) -> Cut {
         let (size, view) = (phase.size, &phase.view);
         let is_pointwise = phase.taps == [1, 1] && view.pad == [0, 0] && phase.first == [0, 0] && view.input == size;
-        let is_long = size[1] >= NARROWEST || phase.first[1] > 0;
+        let is_long = size[1] >= narrowest(self.isa.tier()) || phase.first[1] > 0;
         let ends_with_lines = phase.taps != [0, 0] && !is_pointwise && is_long;
         let [lines, columns] = if ends_with_lines { size } else { [1, size[0] * size[1]] };
         if lines * columns == 0 {
