@@ -167,8 +167,13 @@ impl Added {
             // Its ports declare what the old layer reads.
             (location.inputs, location.outputs) = Default::default();
         }
-        model.nodes.extend(self.new);
         model.nodes[id.index()] = last;
+        self.append(model);
+    }
+
+    /// Puts the layers behind those of the model.
+    pub fn append(self, model: &mut Model) {
+        model.nodes.extend(self.new);
     }
 }
 

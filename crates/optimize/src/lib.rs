@@ -23,6 +23,7 @@ mod fuse_rotary;
 mod fuse_scatter;
 mod grow_states;
 mod lift_activations;
+mod lift_strides;
 mod lower_einsum;
 mod promote_halves;
 mod sink_transposes;
@@ -90,6 +91,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "fold_scales", run: fold_scales::run },
     // After the scales, of which it takes those that are left, and before the epilogues, which take the biases that it leaves.
     Pass { name: "fold_affine", run: fold_affine::run },
+    // After the Pads and what scales channels, which would stand between, and before the epilogues, which hide convolutions.
+    Pass { name: "lift_strides", run: lift_strides::run },
     // Before the quantisers are split, whose first halves take what it folds.
     Pass { name: "fold_levels", run: fold_levels::run },
     // After the indices are gone, which MaxPool could not keep, and before the epilogues, which take the halves.

@@ -36,6 +36,8 @@ mod scales;
 mod slices;
 #[path = "graphs/stored.rs"]
 mod stored;
+#[path = "graphs/strides.rs"]
+mod strides;
 #[path = "graphs/text.rs"]
 mod text;
 #[path = "graphs/transposes.rs"]

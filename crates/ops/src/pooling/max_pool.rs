@@ -85,6 +85,24 @@ impl MaxPoolAttributes {
 }
 
 impl MaxPool {
+    /// The layer of version 1 that takes every so many-th element along each spatial axis, from the first one on.
+    #[must_use]
+    pub fn every(strides: Vec<i64>) -> MaxPool {
+        let axes = strides.len();
+        let attributes = MaxPoolAttributes {
+            strides,
+            dilations: Vec::new(),
+            pads_begin: vec![0; axes],
+            pads_end: vec![0; axes],
+            kernel: vec![1; axes],
+            rounding_type: RoundingType::Floor,
+            auto_pad: AutoPad::Explicit,
+            index_element_type: ElementType::I64,
+            axis: 0,
+        };
+        MaxPool { attributes, class_version: 1 }
+    }
+
     /// The geometry of the spatial axes and the shape of the output, for a known shape of the data.
     ///
     /// # Errors
