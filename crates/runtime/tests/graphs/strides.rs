@@ -4,6 +4,9 @@ use ovir_tensor::Tensor;
 
 use super::text::{Text, Value, compare};
 
+/// What stands between the sums of a block, whose data has this shape, and their readers.
+type Between = fn(&mut Text, Value, &[usize]) -> Value;
+
 /// What is done to the sums of a block of a residual network, and who reads them.
 struct Case<'a> {
     /// The shape of the data, as declared and as given.
@@ -13,7 +16,7 @@ struct Case<'a> {
     ends: [&'a str; 2],
     readers: [&'a str; 2],
     /// What stands between the sums and their readers.
-    between: fn(&mut Text, Value, &[usize]) -> Value,
+    between: Between,
     /// Whether the sums are a result, too.
     is_result: bool,
 }
@@ -115,7 +118,7 @@ fn residual_blocks_compute_what_is_read() {
 
 #[test]
 fn layers_that_work_element_by_element_stand_between() {
-    let layers: [fn(&mut Text, Value, &[usize]) -> Value; 5] = [
+    let layers: [Between; 5] = [
         |text, value, _| {
             let slopes = text.floats(&[20], |i| 0.1 * i as f32 - 0.7);
             text.layer("PReLU", "", &[value, slopes], "FP32")
