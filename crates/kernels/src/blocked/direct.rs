@@ -105,6 +105,20 @@ const LONGEST_RUN: usize = 96;
 /// Shorter windows are read where they lie.
 const SHORTEST_PATCH: usize = 32;
 
+/// Repeats a block for each index below a constant count, which is at most 28, with the index as a constant: a loop that is
+/// unrolled late keeps the sums of a tile in memory.
+macro_rules! unrolled {
+    ($index:ident < $count:ident => $body:block) => {
+        unrolled!(@ $index $count $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27)
+    };
+    (@ $index:ident $count:ident $body:block $($number:literal)*) => {
+        $(if $number < $count {
+            let $index: usize = $number;
+            $body
+        })*
+    };
+}
+
 /// The layout of a convolution's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockedInput {
@@ -1182,12 +1196,12 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
                     let right = load_weights::<S, VECTORS>(s, call, weights);
                     prefetch_far(next);
                     next = next.wrapping_add(call.next_step);
-                    for position in 0..POSITIONS {
+                    unrolled!(position < POSITIONS => {
                         let left = s.splat(*from.add(position * STEP));
                         for vector in 0..VECTORS {
                             sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
                         }
-                    }
+                    });
                     weights = weights.add(BLOCK);
                 }
             }
@@ -1403,12 +1417,14 @@ unsafe fn beside<
                 // SAFETY: the caller's promise.
                 unsafe {
                     let right = load_weights::<S, VECTORS>(s, call, weights.add($ahead * BLOCK));
-                    for position in BEFORE..POSITIONS.saturating_sub(AFTER) {
-                        let left = s.splat(*place.wrapping_add(position * STRIDE * BLOCK + $ahead));
-                        for vector in 0..VECTORS {
-                            sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
+                    unrolled!(position < POSITIONS => {
+                        if position >= BEFORE && position + AFTER < POSITIONS {
+                            let left = s.splat(*place.wrapping_add(position * STRIDE * BLOCK + $ahead));
+                            for vector in 0..VECTORS {
+                                sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
+                            }
                         }
-                    }
+                    });
                 }
             };
         }
@@ -1486,9 +1502,9 @@ unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STE
             for vector in 0..VECTORS {
                 let lanes = s.bits(s.load(mixture.lanes.as_ptr().add(vector * S::LANES).cast()));
                 let mask = s.eq_i(lanes, s.splat_i(group as i32));
-                for position in 0..POSITIONS {
+                unrolled!(position < POSITIONS => {
                     sums[position][vector] = s.select(mask, own[position][vector], sums[position][vector]);
-                }
+                });
             }
         }
     }
@@ -1695,12 +1711,12 @@ unsafe fn step<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         let right = load_weights::<S, VECTORS>(s, call, weights);
-        for position in 0..POSITIONS {
+        unrolled!(position < POSITIONS => {
             let left = s.splat(*pointers[position].wrapping_add(offset));
             for vector in 0..VECTORS {
                 sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
             }
-        }
+        });
     }
     sums
 }
@@ -1726,7 +1742,7 @@ unsafe fn step_shared<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
             let right = s.load(weights.add(first));
             let start = call.group_lanes.add(first);
             let index = s.add_i(s.bits(s.load(start.cast())), s.splat_i(channel as i32));
-            for position in 0..POSITIONS {
+            unrolled!(position < POSITIONS => {
                 let block = pointers[position].wrapping_add(offset);
                 // A vector of one group needs one value of it only.
                 let left = match S::LANES <= call.group_outputs {
@@ -1734,7 +1750,7 @@ unsafe fn step_shared<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
                     false => s.lookup(&*block.cast::<[f32; BLOCK]>(), index),
                 };
                 sums[position][vector] = s.fma(left, right, sums[position][vector]);
-            }
+            });
         }
     }
     sums
@@ -1749,30 +1765,49 @@ unsafe fn step_shared<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
 unsafe fn finish<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     s: S,
     call: &Call,
-    sums: [[S::F; VECTORS]; POSITIONS],
+    mut sums: [[S::F; VECTORS]; POSITIONS],
 ) {
     let per_block = BLOCK / S::LANES;
     let (low, high) = (s.splat(call.limits.0), s.splat(call.limits.1));
-    for position in 0..POSITIONS {
+    let place = |position: usize, vector: usize| {
+        vector / per_block * call.block_stride + position * BLOCK + vector % per_block * S::LANES
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
         for vector in 0..VECTORS {
-            let mut sum = sums[position][vector];
-            let place = vector / per_block * call.block_stride + position * BLOCK + vector % per_block * S::LANES;
-            // SAFETY: the caller's promise.
-            unsafe {
-                sum = s.add(sum, s.load(call.bias.add(vector * S::LANES)));
-                if !call.residual.is_null() {
-                    sum = s.add(sum, s.load(call.residual.add(place)));
-                }
-                if !call.slopes.is_null() {
-                    let scaled = s.mul(sum, s.load(call.slopes.add(vector * S::LANES)));
-                    sum = s.select(s.lt(sum, s.splat(0.0)), scaled, sum);
-                }
-                s.store(call.output.add(place), s.min(high, s.max(low, sum)));
+            let bias = s.load(call.bias.add(vector * S::LANES));
+            unrolled!(position < POSITIONS => {
+                sums[position][vector] = s.add(sums[position][vector], bias);
+            });
+        }
+        if !call.residual.is_null() {
+            for vector in 0..VECTORS {
+                unrolled!(position < POSITIONS => {
+                    let residual = s.load(call.residual.add(place(position, vector)));
+                    sums[position][vector] = s.add(sums[position][vector], residual);
+                });
             }
         }
+        if !call.slopes.is_null() {
+            for vector in 0..VECTORS {
+                let slopes = s.load(call.slopes.add(vector * S::LANES));
+                unrolled!(position < POSITIONS => {
+                    let sum = sums[position][vector];
+                    sums[position][vector] = s.select(s.lt(sum, s.splat(0.0)), s.mul(sum, slopes), sum);
+                });
+            }
+        }
+        for vector in 0..VECTORS {
+            unrolled!(position < POSITIONS => {
+                let sum = s.min(high, s.max(low, sums[position][vector]));
+                s.store(call.output.add(place(position, vector)), sum);
+            });
+        }
+        // The other half of a block of which only half is computed.
         for vector in VECTORS..per_block {
-            // SAFETY: the place lies in the block.
-            unsafe { s.store(call.output.add(position * BLOCK + vector * S::LANES), s.splat(0.0)) };
+            for position in 0..POSITIONS {
+                s.store(call.output.add(position * BLOCK + vector * S::LANES), s.splat(0.0));
+            }
         }
     }
 }
