@@ -27,6 +27,21 @@ use crate::isa::Tier;
 /// The lanes of the widest vector of any tier.
 pub(crate) const MOST_LANES: usize = 16;
 
+/// Repeats a block for each index below a constant count, which is at most 28, with the index as a constant: a loop that is
+/// unrolled late keeps the sums of a tile in memory.
+macro_rules! unrolled {
+    ($index:ident < $count:ident => $body:block) => {
+        unrolled!(@ $index $count $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27)
+    };
+    (@ $index:ident $count:ident $body:block $($number:literal)*) => {
+        $(if $number < $count {
+            let $index: usize = $number;
+            $body
+        })*
+    };
+}
+pub(crate) use unrolled;
+
 /// A kernel body, compiled for each tier.
 pub(crate) trait Kernel {
     /// What the body returns.

@@ -19,7 +19,7 @@ use crate::gemm::Value;
 use crate::isa::{self, Isa, Tier};
 use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, Simd, dispatch, unrolled};
 use crate::stream::{prefetch_far, prefetch_near, prefetch_tile};
 use crate::tile::for_each_line;
 use crate::unary;
@@ -104,20 +104,6 @@ const LONGEST_RUN: usize = 96;
 
 /// Shorter windows are read where they lie.
 const SHORTEST_PATCH: usize = 32;
-
-/// Repeats a block for each index below a constant count, which is at most 28, with the index as a constant: a loop that is
-/// unrolled late keeps the sums of a tile in memory.
-macro_rules! unrolled {
-    ($index:ident < $count:ident => $body:block) => {
-        unrolled!(@ $index $count $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27)
-    };
-    (@ $index:ident $count:ident $body:block $($number:literal)*) => {
-        $(if $number < $count {
-            let $index: usize = $number;
-            $body
-        })*
-    };
-}
 
 /// The layout of a convolution's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
