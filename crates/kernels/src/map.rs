@@ -1,4 +1,4 @@
-//! Functions of one element of any native type: conversions, functions of integers, and what a float is.
+//! Functions of one element of any native type: conversions, functions of integers and of f64, and what a float is.
 
 use half::f16;
 
@@ -51,6 +51,36 @@ impl<T> IntegerOp<T> {
             IntegerOp::Clamp { low, high } => IntegerOp::Clamp { low: convert(low), high: convert(high) },
         }
     }
+}
+
+/// A function of one f64 whose result is exact or rounded once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum DoubleOp {
+    /// The magnitude.
+    Abs,
+    /// `-x`.
+    Negative,
+    /// -1 or 1, or the number itself where it is zero or NaN.
+    Sign,
+    /// The greatest integer that is not above the number.
+    Floor,
+    /// The least integer that is not below the number.
+    Ceiling,
+    /// The nearest integer, of two the even one.
+    RoundHalfEven,
+    /// The nearest integer, of two the one farther from zero.
+    RoundHalfAway,
+    /// The square root, NaN below zero.
+    Sqrt,
+    /// The number, 0 where it is below.
+    Relu,
+    /// The number within limits; NaN stays.
+    Clamp {
+        /// The lower limit.
+        low: f64,
+        /// The upper limit.
+        high: f64,
+    },
 }
 
 /// What a float is asked for; the answer is 0 or 1.
@@ -195,6 +225,32 @@ pub fn integers<T: Integer>(isa: Isa, op: IntegerOp<T>, source: &[T], target: &m
         IntegerOp::IsZero => each(isa, |x: T| T::of_truth(x == T::default()), source, target),
         IntegerOp::Same => each(isa, |x: T| x, source, target),
         IntegerOp::Clamp { low, high } => each(isa, |x: T| x.max(low).min(high), source, target),
+    }
+}
+
+/// Writes `op(source[i])` to `target[i]`.
+///
+/// # Errors
+/// The slices differ in length.
+pub fn doubles(isa: Isa, op: DoubleOp, source: &[f64], target: &mut [f64]) -> Result<(), KernelError> {
+    let sign = |x: f64| if (x > 0.0) | (x < 0.0) { 1f64.copysign(x) } else { x };
+    match op {
+        DoubleOp::Abs => each(isa, |x: f64| x.abs(), source, target),
+        DoubleOp::Negative => each(isa, |x: f64| -x, source, target),
+        DoubleOp::Sign => each(isa, sign, source, target),
+        DoubleOp::Floor => each(isa, |x: f64| x.floor(), source, target),
+        DoubleOp::Ceiling => each(isa, |x: f64| x.ceil(), source, target),
+        DoubleOp::RoundHalfEven => each(isa, |x: f64| x.round_ties_even(), source, target),
+        DoubleOp::RoundHalfAway => each(isa, |x: f64| x.round(), source, target),
+        DoubleOp::Sqrt => each(isa, |x: f64| x.sqrt(), source, target),
+        DoubleOp::Relu => each(isa, |x: f64| if x < 0.0 { 0.0 } else { x }, source, target),
+        DoubleOp::Clamp { low, high } => {
+            let clamp = |x: f64| {
+                let x = if x < low { low } else { x };
+                if x > high { high } else { x }
+            };
+            each(isa, clamp, source, target)
+        }
     }
 }
 
@@ -397,6 +453,43 @@ mod tests {
         integers(isa, IntegerOp::Abs, &[i64::MIN], &mut smallest).unwrap();
         assert_eq!(smallest, [i64::MIN]);
         assert!(integers(isa, IntegerOp::Abs, &[1i8], &mut []).is_err());
+    }
+
+    #[test]
+    fn functions_of_doubles() {
+        let mut values: Vec<f64> = (-90..90).map(|i| f64::from(i) / 4.0).collect();
+        values.extend([0.0, -0.0, 1e300, -1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 4503599627370495.5]);
+        let table: [(DoubleOp, fn(f64) -> f64); 10] = [
+            (DoubleOp::Abs, f64::abs),
+            (DoubleOp::Negative, |x| -x),
+            (DoubleOp::Sign, |x| if x == 0.0 || x.is_nan() { x } else { x.signum() }),
+            (DoubleOp::Floor, f64::floor),
+            (DoubleOp::Ceiling, f64::ceil),
+            (DoubleOp::RoundHalfEven, |x| {
+                let down = x.floor();
+                match x - down {
+                    0.5 if down % 2.0 == 0.0 => down.copysign(x),
+                    0.5 => (down + 1.0).copysign(x),
+                    _ => x.round(),
+                }
+            }),
+            (DoubleOp::RoundHalfAway, f64::round),
+            (DoubleOp::Sqrt, f64::sqrt),
+            (DoubleOp::Relu, |x| if x.is_nan() || x == 0.0 { x } else { x.max(0.0) }),
+            (DoubleOp::Clamp { low: -2.0, high: 3.5 }, |x| if x.is_nan() { x } else { x.clamp(-2.0, 3.5) }),
+        ];
+        for isa in Isa::available() {
+            for (op, expected) in table {
+                let mut result = vec![0.0; values.len()];
+                doubles(isa, op, &values, &mut result).unwrap();
+                for (value, result) in values.iter().zip(result) {
+                    let expected = expected(*value);
+                    let is_same = result.to_bits() == expected.to_bits() || (result.is_nan() && expected.is_nan());
+                    assert!(is_same, "{isa} {op:?} of {value} is {result}, not {expected}");
+                }
+            }
+        }
+        assert!(doubles(Isa::portable(), DoubleOp::Abs, &[1.0], &mut []).is_err());
     }
 
     #[test]

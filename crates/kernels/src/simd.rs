@@ -27,17 +27,25 @@ use crate::isa::Tier;
 /// The lanes of the widest vector of any tier.
 pub(crate) const MOST_LANES: usize = 16;
 
-/// Repeats a block for each index below a constant count, which is at most 28, with the index as a constant: a loop that is
-/// unrolled late keeps the sums of a tile in memory.
+/// Repeats a block for each index below a constant count, which is at most 28, with the index as a constant: a loop that the
+/// compiler unrolls late keeps the sums of a tile in memory. Where assertions are compiled, speed is no matter, and a loop
+/// takes far less time to compile.
+#[cfg(not(debug_assertions))]
 macro_rules! unrolled {
     ($index:ident < $count:ident => $body:block) => {
         unrolled!(@ $index $count $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27)
     };
     (@ $index:ident $count:ident $body:block $($number:literal)*) => {
-        $(if $number < $count {
+        $(if const { $number < $count } {
             let $index: usize = $number;
             $body
         })*
+    };
+}
+#[cfg(debug_assertions)]
+macro_rules! unrolled {
+    ($index:ident < $count:ident => $body:block) => {
+        for $index in 0..$count $body
     };
 }
 pub(crate) use unrolled;

@@ -1324,6 +1324,24 @@ fn functions_of_integers_and_tests_of_floats() {
 }
 
 #[test]
+fn functions_of_doubles() {
+    let names = ["Abs", "Negative", "Sign", "ReLU", "Floor", "Ceiling", "Clamp", "Sqrt", "Round"];
+    many(75, 27, |random, round| {
+        let name = names[round % names.len()];
+        let special = [f64::NAN, f64::INFINITY, -0.0, 1e300];
+        let mut values: Vec<f64> = (0..90).map(|_| random.between(0, 160) as f64 / 8.0 - 10.0).collect();
+        values[random.between(0, 89)] = special[random.between(0, 3)];
+        let opset = if name == "Round" { "opset5" } else { "opset1" };
+        let case = Case::new(opset, name).input(Tensor::from_slice(&values, [9, 10]).unwrap());
+        match name {
+            "Clamp" => case.attribute("min", -3.5).attribute("max", 7.5),
+            "Round" => case.attribute("mode", ["half_to_even", "half_away_from_zero"][round / names.len() % 2]),
+            _ => case,
+        }
+    });
+}
+
+#[test]
 fn rounding_functions() {
     many(74, 12, |random, round| {
         let halves: Vec<f32> = (0..90).map(|_| random.between(0, 40) as f32 / 2.0 - 10.0).collect();

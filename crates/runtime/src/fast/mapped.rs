@@ -1,10 +1,13 @@
-//! Functions of one input of integers or booleans, and what floats are asked for.
+//! Functions of one input of integers, booleans or f64, and what floats are asked for.
 
 use ovir_kernels::isa::{self, Isa};
-use ovir_kernels::map::{FloatTest, Integer, IntegerOp, integers, test_floats};
+use ovir_kernels::map::{DoubleOp, FloatTest, Integer, IntegerOp, doubles, integers, test_floats};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_ops::activation::{clamp::Clamp, relu::Relu};
-use ovir_ops::arithmetic::{abs::Abs, ceiling::Ceiling, floor::Floor, negative::Negative, round::Round, sign::Sign};
+use ovir_ops::arithmetic::{
+    abs::Abs, ceiling::Ceiling, floor::Floor, negative::Negative, round::Round, round::RoundMode, sign::Sign,
+    sqrt::Sqrt,
+};
 use ovir_ops::bitwise::bitwise_not::BitwiseNot;
 use ovir_ops::comparison::{is_finite::IsFinite, is_inf::IsInf, is_nan::IsNaN};
 use ovir_ops::logical::logical_not::LogicalNot;
@@ -21,6 +24,11 @@ struct IntegerKernel {
     element_type: ElementType,
 }
 
+struct DoubleKernel {
+    isa: Isa,
+    function: DoubleOp,
+}
+
 struct TestKernel {
     isa: Isa,
     test: FloatTest,
@@ -28,12 +36,13 @@ struct TestKernel {
 
 /// Claims functions of one input.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
-    use ElementType::{Boolean, F32, I8, I32, I64, U8};
+    use ElementType::{Boolean, F32, F64, I8, I32, I64, U8};
     let operation = &*context.node.operation;
     let element_type = context.inputs.first()?.element_type;
     let isa = isa::detect();
     let kernel: Box<dyn Kernel> = match element_type {
         F32 => Box::new(TestKernel { isa, test: float_test(operation)? }),
+        F64 => Box::new(DoubleKernel { isa, function: double_function(operation)? }),
         Boolean => {
             let is_not =
                 operation.downcast_ref::<LogicalNot>().is_some() || operation.downcast_ref::<BitwiseNot>().is_some();
@@ -53,6 +62,28 @@ fn float_test(operation: &dyn Operation) -> Option<FloatTest> {
     }
     let is_nan = operation.downcast_ref::<IsNaN>().map(|_| FloatTest::IsNaN);
     is_nan.or_else(|| operation.downcast_ref::<IsFinite>().map(|_| FloatTest::IsFinite))
+}
+
+fn double_function(operation: &dyn Operation) -> Option<DoubleOp> {
+    if let Some(clamp) = operation.downcast_ref::<Clamp>() {
+        return Some(DoubleOp::Clamp { low: clamp.attributes.min, high: clamp.attributes.max });
+    }
+    if let Some(round) = operation.downcast_ref::<Round>() {
+        return Some(match round.attributes.mode {
+            RoundMode::HalfToEven => DoubleOp::RoundHalfEven,
+            RoundMode::HalfAwayFromZero => DoubleOp::RoundHalfAway,
+        });
+    }
+    let table = [
+        (operation.downcast_ref::<Abs>().is_some(), DoubleOp::Abs),
+        (operation.downcast_ref::<Negative>().is_some(), DoubleOp::Negative),
+        (operation.downcast_ref::<Sign>().is_some(), DoubleOp::Sign),
+        (operation.downcast_ref::<Floor>().is_some(), DoubleOp::Floor),
+        (operation.downcast_ref::<Ceiling>().is_some(), DoubleOp::Ceiling),
+        (operation.downcast_ref::<Sqrt>().is_some(), DoubleOp::Sqrt),
+        (operation.downcast_ref::<Relu>().is_some(), DoubleOp::Relu),
+    ];
+    table.into_iter().find(|(found, _)| *found).map(|(_, function)| function)
 }
 
 fn integer_function(operation: &dyn Operation) -> Option<IntegerOp<f64>> {
@@ -94,6 +125,17 @@ impl Kernel for IntegerKernel {
             ElementType::I64 => self.apply(io, |x| x as i64),
             _ => self.apply(io, |x| x as u8),
         }
+    }
+}
+
+impl Kernel for DoubleKernel {
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.outputs.iter().map(|s| nanoseconds_for_bytes(s.elements().saturating_mul(16))).sum()
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        doubles(self.isa, self.function, io.inputs[0].slice::<f64>()?, output.slice_mut::<f64>()?).map_err(kernel_error)
     }
 }
 
