@@ -455,11 +455,14 @@ mod tests {
         assert!(integers(isa, IntegerOp::Abs, &[1i8], &mut []).is_err());
     }
 
+    /// What a function gives, written otherwise.
+    type Expected = fn(f64) -> f64;
+
     #[test]
     fn functions_of_doubles() {
         let mut values: Vec<f64> = (-90..90).map(|i| f64::from(i) / 4.0).collect();
         values.extend([0.0, -0.0, 1e300, -1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 4503599627370495.5]);
-        let table: [(DoubleOp, fn(f64) -> f64); 10] = [
+        let table: [(DoubleOp, Expected); 10] = [
             (DoubleOp::Abs, f64::abs),
             (DoubleOp::Negative, |x| -x),
             (DoubleOp::Sign, |x| if x == 0.0 || x.is_nan() { x } else { x.signum() }),
