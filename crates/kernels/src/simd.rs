@@ -33,6 +33,7 @@ pub(crate) const MOST_LANES: usize = 16;
 #[cfg(not(debug_assertions))]
 macro_rules! unrolled {
     ($index:ident < $count:ident => $body:block) => {
+        const { assert!($count <= 28, "a loop that is unrolled has so many steps") };
         unrolled!(@ $index $count $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27)
     };
     (@ $index:ident $count:ident $body:block $($number:literal)*) => {

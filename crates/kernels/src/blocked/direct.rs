@@ -1096,7 +1096,8 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
     fn run<S: Simd>(self, s: S) {
         let mut call = self.0;
         let per_block = BLOCK / S::LANES;
-        if POSITIONS * VECTORS > MOST_SUMS || VECTORS > MOST_BLOCKS * per_block {
+        // Tiles that no registers of a tier hold are not compiled for it: `run_tiles` asks for none of them.
+        if const { POSITIONS * VECTORS > 2 * S::TILE_ROWS || VECTORS > MOST_BLOCKS * (BLOCK / S::LANES) } {
             return;
         }
         // Where tiles lie side by side, so does what they read.
