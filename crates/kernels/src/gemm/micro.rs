@@ -1,7 +1,7 @@
 //! The register-blocked micro-kernel.
 
 use crate::isa::{Isa, Tier};
-use crate::simd::{Kernel, Simd, dispatch, unrolled};
+use crate::simd::{Kernel, Simd, dispatch};
 use crate::stream::{prefetch_far, prefetch_tile};
 
 /// Columns of one packed panel of the right operand: two vectors.
@@ -183,10 +183,10 @@ unsafe fn start<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, tile: &T
     for vector in 0..VECTORS {
         let offset = vector * S::LANES;
         let count = tile.columns.saturating_sub(offset);
-        unrolled!(row < ROWS => {
+        for row in 0..ROWS {
             // SAFETY: the tile of C has the rows and columns stored.
             sums[row][vector] = unsafe { s.load_partial(tile.c.add(row * tile.c_row + offset), count) };
-        });
+        }
     }
     sums
 }
@@ -214,12 +214,12 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
                 for vector in 0..VECTORS {
                     right[vector] = s.load(b.add(vector * S::LANES));
                 }
-                unrolled!(row < ROWS => {
+                for row in 0..ROWS {
                     let left = s.splat(*a.add(row));
                     for vector in 0..VECTORS {
                         sums[row][vector] = s.fma(left, right[vector], sums[row][vector]);
                     }
-                });
+                }
                 a = a.add(tile.a_step);
                 b = b.add(width);
             }
@@ -241,17 +241,17 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
             for vector in 0..VECTORS {
                 right[vector] = s.load(b.add(vector * S::LANES));
             }
-            unrolled!(row < ROWS => {
+            for row in 0..ROWS {
                 let left = s.splat(*rows[row].add(row % 3 * tile.a_row));
                 for vector in 0..VECTORS {
                     sums[row][vector] = s.fma(left, right[vector], sums[row][vector]);
                 }
-            });
+            }
             b = b.add(width);
         }
-        unrolled!(row < ROWS => {
+        for row in 0..ROWS {
             rows[row] = rows[row].wrapping_add(1);
-        });
+        }
     }
     sums
 }
@@ -262,37 +262,26 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
 /// # Safety
 /// As of [`run`].
 #[inline(always)]
-unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(
-    s: S,
-    tile: &Tile,
-    mut sums: [[S::F; VECTORS]; ROWS],
-) {
+unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, tile: &Tile, sums: [[S::F; VECTORS]; ROWS]) {
     let (low, high) = (s.splat(tile.limits.0), s.splat(tile.limits.1));
     for vector in 0..VECTORS {
         let offset = vector * S::LANES;
         let count = tile.columns.saturating_sub(offset);
-        // SAFETY: the bias, the residual and the tile of C have the rows and columns stored.
-        unsafe {
-            if !tile.row_bias.is_null() {
-                unrolled!(row < ROWS => {
-                    sums[row][vector] = s.add(sums[row][vector], s.splat(*tile.row_bias.add(row)));
-                });
-            } else if !tile.column_bias.is_null() {
-                let bias = s.load_partial(tile.column_bias.add(offset), count);
-                unrolled!(row < ROWS => {
-                    sums[row][vector] = s.add(sums[row][vector], bias);
-                });
-            }
-            if !tile.residual.is_null() {
-                unrolled!(row < ROWS => {
-                    let place = tile.residual.add(row * tile.residual_row + offset);
-                    sums[row][vector] = s.add(sums[row][vector], s.load_partial(place, count));
-                });
-            }
-            unrolled!(row < ROWS => {
-                let sum = s.min(high, s.max(low, sums[row][vector]));
+        for row in 0..ROWS {
+            let mut sum = sums[row][vector];
+            // SAFETY: the bias, the residual and the tile of C have the rows and columns stored.
+            unsafe {
+                if !tile.row_bias.is_null() {
+                    sum = s.add(sum, s.splat(*tile.row_bias.add(row)));
+                } else if !tile.column_bias.is_null() {
+                    sum = s.add(sum, s.load_partial(tile.column_bias.add(offset), count));
+                }
+                if !tile.residual.is_null() {
+                    sum = s.add(sum, s.load_partial(tile.residual.add(row * tile.residual_row + offset), count));
+                }
+                sum = s.min(high, s.max(low, sum));
                 s.store_first(tile.c.add(row * tile.c_row + offset), sum, count);
-            });
+            }
         }
     }
 }
