@@ -5,8 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
-use ovir_ops::OpVersion;
+use ovir_ops::common::convolution::ConvolutionAttributes;
+use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
 use ovir_ops::fused::{Fused, Stage, StageInput};
+use ovir_ops::{OpVersion, Operation};
 use ovir_tensor::{ElementType, Tensor};
 
 /// Which layers read each value, and which values depend on constants only.
@@ -112,6 +114,20 @@ pub(crate) fn become_fused(node: &mut Node, stages: Vec<Stage>) {
     node.opset = Cow::Borrowed("ovir");
     node.version = FUSED;
     node.operation = Arc::new(Fused { stages });
+}
+
+/// The attributes of a Convolution or a GroupConvolution.
+pub(crate) fn convolution_attributes(node: &Node) -> Option<&ConvolutionAttributes> {
+    let plain = node.operation.downcast_ref::<Convolution>().map(|plain| &plain.attributes);
+    plain.or_else(|| Some(&node.operation.downcast_ref::<GroupConvolution>()?.attributes))
+}
+
+/// A Convolution, or a GroupConvolution if the layer is one, with other attributes.
+pub(crate) fn convolution_with(node: &Node, attributes: ConvolutionAttributes) -> Arc<dyn Operation> {
+    match node.operation.downcast_ref::<GroupConvolution>() {
+        Some(_) => Arc::new(GroupConvolution { attributes }),
+        None => Arc::new(Convolution { attributes }),
+    }
 }
 
 /// The values of a Const of floats, which may be stored as halves.

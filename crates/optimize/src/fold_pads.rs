@@ -10,11 +10,10 @@ use ovir_graph::{Model, Node, NodeId, Validated};
 use ovir_ops::Operation;
 use ovir_ops::common::convolution::ConvolutionAttributes;
 use ovir_ops::common::window::AutoPad;
-use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
 use ovir_ops::movement::pad::{Pad, PadMode};
 use ovir_tensor::ElementType;
 
-use crate::chain::{Uses, remove};
+use crate::chain::{Uses, convolution_attributes, convolution_with, remove};
 use crate::trace::{Trace, all_named, named};
 
 /// Folds all such Pads; `None` if there is none.
@@ -82,11 +81,7 @@ fn spatial_pads(validated: &Validated, node: &Node) -> Option<[Vec<i64>; 2]> {
 fn widen(node: &Node, data: NodeId, pads: &[Vec<i64>; 2]) -> Option<Arc<dyn Operation>> {
     let is_data = |(port, source): (usize, &ovir_graph::Source)| (source.node == data) == (port == 0);
     node.inputs.iter().enumerate().all(is_data).then_some(())?;
-    if let Some(plain) = node.operation.downcast_ref::<Convolution>() {
-        return Some(Arc::new(Convolution { attributes: widened(&plain.attributes, pads)? }));
-    }
-    let grouped = node.operation.downcast_ref::<GroupConvolution>()?;
-    Some(Arc::new(GroupConvolution { attributes: widened(&grouped.attributes, pads)? }))
+    Some(convolution_with(node, widened(convolution_attributes(node)?, pads)?))
 }
 
 fn widened(attributes: &ConvolutionAttributes, [begin, end]: &[Vec<i64>; 2]) -> Option<ConvolutionAttributes> {

@@ -10,10 +10,9 @@ use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::Operation;
 use ovir_ops::common::convolution::ConvolutionAttributes;
 use ovir_ops::common::window::AutoPad;
-use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
 use ovir_tensor::Dim;
 
-use crate::chain::{Uses, remove};
+use crate::chain::{Uses, convolution_attributes, convolution_with, remove};
 use crate::trace::{Trace, named};
 
 /// Layers between the convolution and the Slice that work element by element, if their other operand is the same along the
@@ -103,13 +102,8 @@ fn fold(validated: &Validated, uses: &Uses, id: NodeId) -> Result<Folded, &'stat
     }
     let convolution = source.node;
     let layer = model.node(convolution);
-    let operation: Arc<dyn Operation> = match layer.operation.downcast_ref::<Convolution>() {
-        Some(plain) => Arc::new(Convolution { attributes: narrowed(validated, layer, &plain.attributes, &cuts)? }),
-        None => {
-            let grouped = layer.operation.downcast_ref::<GroupConvolution>().ok_or("does not read a convolution")?;
-            Arc::new(GroupConvolution { attributes: narrowed(validated, layer, &grouped.attributes, &cuts)? })
-        }
-    };
+    let attributes = convolution_attributes(layer).ok_or("does not read a convolution")?;
+    let operation = convolution_with(layer, narrowed(validated, layer, attributes, &cuts)?);
     Ok(Folded { convolution, operation, chain, last })
 }
 

@@ -82,7 +82,7 @@ impl ConvolutionAttributes {
     ///
     /// # Errors
     /// A shape mismatch.
-    pub(crate) fn geometry(&self, data: &Shape, filter: &Shape, grouped: bool) -> OpResult<ConvolutionGeometry> {
+    pub fn geometry(&self, data: &Shape, filter: &Shape, grouped: bool) -> OpResult<ConvolutionGeometry> {
         let leading = 2 + usize::from(grouped);
         check_ranks(data, filter, leading)?;
         let groups = if grouped { filter[0] } else { 1 };

@@ -3,18 +3,16 @@
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::map::{DoubleOp, FloatTest, Integer, IntegerOp, doubles, integers, test_floats};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
+use ovir_kernels::unary::UnaryOp;
 use ovir_ops::activation::{clamp::Clamp, relu::Relu};
-use ovir_ops::arithmetic::{
-    abs::Abs, ceiling::Ceiling, floor::Floor, negative::Negative, round::Round, round::RoundMode, sign::Sign,
-    sqrt::Sqrt,
-};
+use ovir_ops::arithmetic::{abs::Abs, ceiling::Ceiling, floor::Floor, negative::Negative, round::Round, sign::Sign};
 use ovir_ops::bitwise::bitwise_not::BitwiseNot;
 use ovir_ops::comparison::{is_finite::IsFinite, is_inf::IsInf, is_nan::IsNaN};
 use ovir_ops::logical::logical_not::LogicalNot;
 use ovir_ops::{OpResult, Operation};
 use ovir_tensor::{ElementType, NativeElement, SmallVec};
 
-use super::parts::kernel_error;
+use super::parts::{kernel_error, unary_op};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 struct IntegerKernel {
@@ -65,25 +63,22 @@ fn float_test(operation: &dyn Operation) -> Option<FloatTest> {
 }
 
 fn double_function(operation: &dyn Operation) -> Option<DoubleOp> {
+    // The limits of the function of f32 are rounded.
     if let Some(clamp) = operation.downcast_ref::<Clamp>() {
         return Some(DoubleOp::Clamp { low: clamp.attributes.min, high: clamp.attributes.max });
     }
-    if let Some(round) = operation.downcast_ref::<Round>() {
-        return Some(match round.attributes.mode {
-            RoundMode::HalfToEven => DoubleOp::RoundHalfEven,
-            RoundMode::HalfAwayFromZero => DoubleOp::RoundHalfAway,
-        });
-    }
-    let table = [
-        (operation.downcast_ref::<Abs>().is_some(), DoubleOp::Abs),
-        (operation.downcast_ref::<Negative>().is_some(), DoubleOp::Negative),
-        (operation.downcast_ref::<Sign>().is_some(), DoubleOp::Sign),
-        (operation.downcast_ref::<Floor>().is_some(), DoubleOp::Floor),
-        (operation.downcast_ref::<Ceiling>().is_some(), DoubleOp::Ceiling),
-        (operation.downcast_ref::<Sqrt>().is_some(), DoubleOp::Sqrt),
-        (operation.downcast_ref::<Relu>().is_some(), DoubleOp::Relu),
-    ];
-    table.into_iter().find(|(found, _)| *found).map(|(_, function)| function)
+    Some(match unary_op(operation, &[])? {
+        UnaryOp::Abs => DoubleOp::Abs,
+        UnaryOp::Neg => DoubleOp::Negative,
+        UnaryOp::Sign => DoubleOp::Sign,
+        UnaryOp::Floor => DoubleOp::Floor,
+        UnaryOp::Ceil => DoubleOp::Ceiling,
+        UnaryOp::RoundHalfEven => DoubleOp::RoundHalfEven,
+        UnaryOp::RoundHalfAway => DoubleOp::RoundHalfAway,
+        UnaryOp::Sqrt => DoubleOp::Sqrt,
+        UnaryOp::Relu => DoubleOp::Relu,
+        _ => return None,
+    })
 }
 
 fn integer_function(operation: &dyn Operation) -> Option<IntegerOp<f64>> {
