@@ -6,7 +6,7 @@
 //! [`QuantizedWeights`](super::QuantizedWeights) holds for as many quads of one block of outputs. Sums of bytes are those of the
 //! integers, as in all other kernels; sums of bf16 are in an order of their own, the same for any number of threads.
 
-use super::dots::{DotKernel, Dots, dispatch_wide, has_bf16, has_vnni};
+use super::dots::{DotKernel, Dots, dispatch_wide, has_bf16};
 use super::{BLOCK, Element, End, Ending, Ends, Isa, Job, QUAD};
 use crate::convolution::ConvolutionGeometry;
 use crate::isa::Tier;
@@ -54,7 +54,7 @@ pub(super) fn has_amx(isa: Isa, element: Element) -> bool {
     let [has_bytes, has_halves] = instructions::usable();
     isa.tier() == Tier::Avx512
         && match element {
-            Element::Byte => has_bytes && has_vnni(),
+            Element::Byte => has_bytes && isa.has_vnni(),
             Element::Bf16 => has_halves && has_bf16(isa),
             Element::Word => false,
         }

@@ -54,7 +54,8 @@ pub(super) const MOST_POSITIONS: usize = 10;
 /// The most positions of a tile, and the blocks that it computes together.
 pub(super) fn tile_size(isa: Isa) -> (usize, usize) {
     match isa.tier() {
-        Tier::Avx512 if has_vnni() => (MOST_POSITIONS, 2),
+        Tier::Avx512 if isa.has_vnni() => (MOST_POSITIONS, 2),
+        Tier::Avx2 if isa.has_vnni() => (6, 1),
         Tier::Portable => (2, 1),
         Tier::Neon if has_dot_products() => (6, 1),
         _ => (4, 1),
@@ -86,9 +87,11 @@ pub(super) unsafe fn dispatch_dots(isa: Isa, positions: usize, blocks: usize, ti
     }
     match (isa.tier(), blocks) {
         #[cfg(target_arch = "x86_64")]
-        (Tier::Avx512, 2) if has_vnni() => call!(x86::run_vnni, 2: 1 2 3 4 5 6 7 8 9 10),
+        (Tier::Avx512, 2) if isa.has_vnni() => call!(x86::run_vnni, 2: 1 2 3 4 5 6 7 8 9 10),
         #[cfg(target_arch = "x86_64")]
-        (Tier::Avx512, _) if has_vnni() => call!(x86::run_vnni, 1: 1 2 3 4 5 6 7 8 9 10),
+        (Tier::Avx512, _) if isa.has_vnni() => call!(x86::run_vnni, 1: 1 2 3 4 5 6 7 8 9 10),
+        #[cfg(target_arch = "x86_64")]
+        (Tier::Avx2, _) if isa.has_vnni() => call!(x86::run_avx_vnni, 2: 1 2 3 4 5 6),
         #[cfg(target_arch = "x86_64")]
         (Tier::Avx512 | Tier::Avx2, _) => call!(x86::run_avx2, 2: 1 2 3 4),
         #[cfg(target_arch = "aarch64")]
@@ -105,8 +108,7 @@ pub(super) unsafe fn dispatch_dots(isa: Isa, positions: usize, blocks: usize, ti
 /// products of bytes exactly, so that each tile would take the bytes of its data apart anew.
 pub(super) fn prefers_words(isa: Isa) -> bool {
     match isa.tier() {
-        Tier::Avx2 => true,
-        Tier::Avx512 => !has_vnni(),
+        Tier::Avx2 | Tier::Avx512 => !isa.has_vnni(),
         Tier::Portable | Tier::Neon => false,
     }
 }
@@ -158,7 +160,7 @@ pub(super) unsafe fn dispatch_fourths<K: DotKernel>(kernel: K) {
 /// Runs a kernel on the instructions of sixteen lanes, of bytes or of bf16.
 ///
 /// # Safety
-/// As of the kernel, and [`has_vnni`] holds, or [`has_bf16`] where it is of bf16.
+/// As of the kernel, and the machine has the tier of AVX-512 and VNNI, or [`has_bf16`] holds where it is of bf16.
 pub(super) unsafe fn dispatch_wide<K: DotKernel>(is_bf16: bool, kernel: K) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller's promise.
@@ -213,17 +215,6 @@ pub fn has_bf16(isa: Isa) -> bool {
     return isa.tier() == Tier::Avx512 && is_x86_feature_detected!("avx512bf16");
     #[cfg(not(target_arch = "x86_64"))]
     return isa.tier() == Tier::Avx512;
-}
-
-/// Whether the machine sums byte products in one instruction of sixteen lanes.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn has_vnni() -> bool {
-    is_x86_feature_detected!("avx512vnni")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) fn has_vnni() -> bool {
-    false
 }
 
 /// Whether the machine sums products of signed bytes in one instruction of four lanes.
@@ -311,6 +302,10 @@ pub(super) mod x86 {
     #[derive(Clone, Copy)]
     struct Vnni(Avx512);
 
+    /// Products of bytes in the instruction of eight lanes.
+    #[derive(Clone, Copy)]
+    struct AvxVnni(Avx2);
+
     /// Byte products as pairs of 16-bit products, which do not saturate.
     #[derive(Clone, Copy)]
     struct Pairs(Avx2);
@@ -329,6 +324,14 @@ pub(super) mod x86 {
     pub(in crate::quantized) unsafe fn run_vnni<K: DotKernel>(kernel: K) {
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Vnni(Avx512::assume())) };
+    }
+
+    /// # Safety
+    /// The machine has the instructions of the AVX2 tier and AVX-VNNI, and as of the kernel.
+    #[target_feature(enable = "avxvnni,avx2,fma,f16c")]
+    pub(in crate::quantized) unsafe fn run_avx_vnni<K: DotKernel>(kernel: K) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(AvxVnni(Avx2::assume())) };
     }
 
     /// # Safety
@@ -396,6 +399,29 @@ pub(super) mod x86 {
         }
     }
 
+    /// The low and the high nibbles of all bytes.
+    ///
+    /// # Safety
+    /// The machine has the instructions of the AVX2 tier.
+    #[inline(always)]
+    unsafe fn half_nibbles_of(bytes: __m256i) -> [__m256i; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = _mm256_set1_epi8(15);
+            [_mm256_and_si256(bytes, low), _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low)]
+        }
+    }
+
+    /// The same four bytes in all lanes.
+    ///
+    /// # Safety
+    /// The machine has the instructions of the AVX2 tier, and four bytes are readable.
+    #[inline(always)]
+    unsafe fn broadcast(pointer: *const u8) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_castps_si256(_mm256_broadcast_ss(&pointer.cast::<f32>().read_unaligned())) }
+    }
+
     impl Dots for Vnni {
         type S = Avx512;
         type Left = __m512i;
@@ -424,6 +450,37 @@ pub(super) mod x86 {
         fn dot(self, sum: __m512i, left: __m512i, right: __m512i) -> __m512i {
             // SAFETY: a value of this type exists only where the machine supports the instruction.
             unsafe { _mm512_dpbusd_epi32(sum, left, right) }
+        }
+    }
+
+    impl Dots for AvxVnni {
+        type S = Avx2;
+        type Left = __m256i;
+        type Right = __m256i;
+
+        #[inline(always)]
+        fn simd(self) -> Avx2 {
+            self.0
+        }
+        #[inline(always)]
+        unsafe fn left(self, pointer: *const u8) -> __m256i {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe { broadcast(pointer) }
+        }
+        #[inline(always)]
+        unsafe fn right(self, pointer: *const i8) -> __m256i {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe { _mm256_loadu_si256(pointer.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn nibbles(self, pointer: *const i8) -> [__m256i; 2] {
+            // SAFETY: the caller's promise, and the proof of the instructions.
+            unsafe { half_nibbles_of(_mm256_loadu_si256(pointer.cast())) }
+        }
+        #[inline(always)]
+        fn dot(self, sum: __m256i, left: __m256i, right: __m256i) -> __m256i {
+            // SAFETY: a value of this type exists only where the machine supports the instruction.
+            unsafe { _mm256_dpbusd_avx_epi32(sum, left, right) }
         }
     }
 
@@ -479,7 +536,7 @@ pub(super) mod x86 {
         #[inline(always)]
         unsafe fn left(self, pointer: *const u8) -> __m256i {
             // SAFETY: the caller's promise, and the proof of the instructions.
-            unsafe { _mm256_castps_si256(_mm256_broadcast_ss(&pointer.cast::<f32>().read_unaligned())) }
+            unsafe { broadcast(pointer) }
         }
         #[inline(always)]
         unsafe fn right(self, pointer: *const i8) -> __m256i {
@@ -489,10 +546,7 @@ pub(super) mod x86 {
         #[inline(always)]
         unsafe fn nibbles(self, pointer: *const i8) -> [__m256i; 2] {
             // SAFETY: the caller's promise, and the proof of the instructions.
-            unsafe {
-                let (bytes, low) = (_mm256_loadu_si256(pointer.cast()), _mm256_set1_epi8(15));
-                [_mm256_and_si256(bytes, low), _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low)]
-            }
+            unsafe { half_nibbles_of(_mm256_loadu_si256(pointer.cast())) }
         }
         #[inline(always)]
         fn dot(self, sum: __m256i, left: __m256i, right: __m256i) -> __m256i {
@@ -793,8 +847,9 @@ mod tests {
         #[cfg(target_arch = "x86_64")]
         {
             ways.extend(Isa::new(Tier::Avx2).map(|_| ("pairs", 0, x86::run_avx2 as unsafe fn(Quads))));
-            let vnni = Isa::new(Tier::Avx512).filter(|_| has_vnni());
-            ways.extend(vnni.map(|_| ("vnni", 0, x86::run_vnni as unsafe fn(Quads))));
+            let vnni = |tier| Isa::new(tier).filter(|isa| isa.has_vnni());
+            ways.extend(vnni(Tier::Avx2).map(|_| ("avx-vnni", 0, x86::run_avx_vnni as unsafe fn(Quads))));
+            ways.extend(vnni(Tier::Avx512).map(|_| ("vnni", 0, x86::run_vnni as unsafe fn(Quads))));
         }
         #[cfg(target_arch = "aarch64")]
         {
@@ -835,7 +890,7 @@ mod tests {
 
     #[test]
     fn what_is_lowered_is_what_the_chosen_way_lowers() {
-        for isa in Isa::available() {
+        for isa in Isa::available_without_vnni_too() {
             let lowered = if isa.tier() == Tier::Neon { ways().last().map_or(0, |way| way.1) } else { 0 };
             assert_eq!(lowered_by(isa), lowered, "{isa}");
         }

@@ -152,7 +152,8 @@ const MOST_QUERIES: usize = 7;
 /// Queries of a tile, and the blocks of keys that it computes together.
 fn tile_size(isa: Isa) -> (usize, usize) {
     match isa.tier() {
-        Tier::Avx512 if dots::has_vnni() => (MOST_QUERIES, 2),
+        Tier::Avx512 if isa.has_vnni() => (MOST_QUERIES, 2),
+        Tier::Avx2 if isa.has_vnni() => (6, 1),
         _ => (2, 1),
     }
 }
@@ -173,9 +174,11 @@ unsafe fn dispatch_tile(isa: Isa, queries: usize, blocks: usize, tile: &Tile) {
     }
     match (isa.tier(), blocks) {
         #[cfg(target_arch = "x86_64")]
-        (Tier::Avx512, 2) if dots::has_vnni() => call!(dots::x86::run_vnni, 2: 1 2 3 4 5 6 7),
+        (Tier::Avx512, 2) if isa.has_vnni() => call!(dots::x86::run_vnni, 2: 1 2 3 4 5 6 7),
         #[cfg(target_arch = "x86_64")]
-        (Tier::Avx512, _) if dots::has_vnni() => call!(dots::x86::run_vnni, 1: 1 2 3 4 5 6 7),
+        (Tier::Avx512, _) if isa.has_vnni() => call!(dots::x86::run_vnni, 1: 1 2 3 4 5 6 7),
+        #[cfg(target_arch = "x86_64")]
+        (Tier::Avx2, _) if isa.has_vnni() => call!(dots::x86::run_avx_vnni, 2: 1 2 3 4 5 6),
         #[cfg(target_arch = "x86_64")]
         (Tier::Avx512 | Tier::Avx2, _) => call!(dots::x86::run_avx2, 2: 1 2),
         #[cfg(target_arch = "aarch64")]

@@ -189,7 +189,7 @@ proptest! {
             CodeLayout::Tiles => amx::has_amx(isa, Element::Byte),
             _ => true,
         };
-        for isa in Isa::available().filter(|isa| is_known(*isa)) {
+        for isa in Isa::available_without_vnni_too().filter(|isa| is_known(*isa)) {
             let source = match layout {
                 CodeLayout::Quads | CodeLayout::Rows => values.clone(),
                 _ => {
@@ -274,7 +274,7 @@ proptest! {
         planes.pad(zero, &blocked, &mut input).unwrap();
         let (epilogue, scaling) = (QuantizedEpilogue { bias: Some(&bias), ..Default::default() }, Scaling { zero: i32::from(zero), scales: &scales });
         let encodings = Encodings::new(&[-1000.0], &[1000.0], 255.0).unwrap();
-        for isa in Isa::available() {
+        for isa in Isa::available_without_vnni_too() {
             let run = || {
                 let mut output = vec![f32::NAN; blocked_len(2, outputs, positions)];
                 let target = QuantizedOutput::Values(&mut output);
@@ -315,7 +315,7 @@ proptest! {
         let epilogue = QuantizedEpilogue { activation: Activation::Unary(UnaryOp::Abs), ..Default::default() };
         let residual: Vec<u8> = (0..rows * n).map(|_| random.between(0, 255) as u8).collect();
         let dequantizer = Dequantizer { low: 0.0, high: 255.0, steps: 255.0 };
-        for isa in Isa::available() {
+        for isa in Isa::available_without_vnni_too() {
             let mut input = vec![7; rows * k.next_multiple_of(4)];
             quantize_rows(isa, &quantizer, k, &values, &mut input).unwrap();
             let mut output = vec![f32::NAN; rows * n];
@@ -369,7 +369,7 @@ fn positions_that_points_skip_are_left_out() {
         let mut blocked = vec![0.0; blocked_len(2, 32, 70)];
         from_plain(2, 32, 70, &values, &mut blocked).unwrap();
         let packed = QuantizedWeights::of_convolution(&geometry, CodeLayout::Words, &weights).unwrap();
-        for isa in Isa::available() {
+        for isa in Isa::available_without_vnni_too() {
             let (mut input, mut padded, mut codes) =
                 (vec![9; planes.len()], vec![9; planes.len()], vec![9; blocked.len()]);
             planes.quantize(isa, &quantizer, 77, &blocked, &mut input).unwrap();
@@ -396,7 +396,7 @@ fn words_are_for_machines_that_multiply_them_and_for_codes_that_are_multiplied_o
         let (kernel, stride, pad) = ([1, kernel, kernel], [1, stride, stride], [0, kernel / 2, kernel / 2]);
         ConvolutionGeometry::new(1, groups, 32, outputs, [1, 8, 8], kernel, stride, [1; 3], pad, pad).unwrap()
     };
-    for isa in Isa::available() {
+    for isa in Isa::available_without_vnni_too() {
         let takes = |geometry: ConvolutionGeometry| takes_words(isa, &geometry, CodeLayout::Words);
         assert_eq!(takes(of(64, 1, 1, 1)), prefers_words(isa), "{isa}");
         assert_eq!(takes(of(32, 2, 3, 1)), prefers_words(isa), "{isa}");
@@ -481,7 +481,7 @@ proptest! {
         let planes = CodePlanes::of_convolution(&geometry, CodeLayout::Blocks).unwrap();
         let mut padded = vec![9; planes.len()];
         planes.pad(zero as u8, &input, &mut padded).unwrap();
-        for isa in Isa::available().filter(|isa| prefers_words(*isa)) {
+        for isa in Isa::available_without_vnni_too().filter(|isa| prefers_words(*isa)) {
             let (mut expected, mut expected_codes) = (vec![f32::NAN; len], vec![9; len]);
             let target = QuantizedOutput::Values(&mut expected);
             quantized_convolution(isa, &geometry, &direct, &scaling, &padded, target, &epilogue).unwrap();
@@ -518,7 +518,7 @@ fn winograd_convolutions_are_those_of_few_taps_and_many_channels() {
         ConvolutionGeometry::new(1, groups, channels[0], channels[1], size, kernel, stride, dilation, pad, pad).unwrap()
     };
     let taps = [1, 3, 3];
-    for isa in Isa::available() {
+    for isa in Isa::available_without_vnni_too() {
         assert_eq!(takes_winograd(isa, &of([64, 48], 1, taps, 1, 1)), prefers_words(isa), "{isa}");
         for other in [
             of([8, 64], 1, taps, 1, 1),
@@ -542,7 +542,7 @@ fn winograd_convolutions_are_those_of_few_taps_and_many_channels() {
     let weights = vec![1; geometry.weights_len()];
     assert!(WinogradWeights::of_convolution(&geometry, &weights[1..]).is_err());
     let packed = WinogradWeights::of_convolution(&geometry, &weights).unwrap();
-    for isa in Isa::available() {
+    for isa in Isa::available_without_vnni_too() {
         let run = |zero: i32, input: usize, scratch: usize| {
             let (scaling, mut output) = (Scaling { zero, scales: &[1.0; 16] }, [0.0; 1024]);
             let (target, epilogue) = (QuantizedOutput::Values(&mut output), QuantizedEpilogue::default());
@@ -561,7 +561,7 @@ fn codes_are_the_nearest_levels() {
     let quantizer = Quantizer { low: -1.0, high: 3.0, steps: 4.0 };
     let values = [-9.0, -1.0, -0.5, 0.4, 0.5, 1.0, 1.5, 2.6, 3.0, 1e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
     let expected = [0, 0, 0, 1, 2, 2, 2, 4, 4, 4, 0, 4, 0];
-    for isa in Isa::available() {
+    for isa in Isa::available_without_vnni_too() {
         let mut codes = [9; 13];
         quantize(isa, &quantizer, &values, &mut codes).unwrap();
         assert_eq!(codes, expected, "{isa}");
@@ -604,7 +604,7 @@ fn codes_of_blocks_and_their_values() {
     values[7] = f32::NAN;
     let low: Vec<f32> = (0..channels).map(|c| -0.5 - c as f32 / 9.0).collect();
     let high: Vec<f32> = low.iter().map(|low| 0.75 - low).collect();
-    for isa in Isa::available() {
+    for isa in Isa::available_without_vnni_too() {
         for count in [1, channels] {
             let encodings = Encodings::new(&low[..count], &high[..count], 200.0).unwrap();
             let run = || {

@@ -96,9 +96,7 @@ fn has_instructions(_isa: Isa) -> bool {
 
 #[cfg(target_arch = "x86_64")]
 fn has_instructions(isa: Isa) -> bool {
-    isa.tier() == crate::isa::Tier::Avx512
-        && is_x86_feature_detected!("avx512vnni")
-        && is_x86_feature_detected!("avx512vbmi")
+    isa.tier() == crate::isa::Tier::Avx512 && isa.has_vnni() && is_x86_feature_detected!("avx512vbmi")
 }
 
 /// One block of channels.
