@@ -5,6 +5,7 @@ use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::pooling::{PoolingGeometry, for_each_line, max_lanes};
 use crate::simd::{Kernel, Simd, dispatch};
+use std::ops::Range;
 
 /// What a pooling computes of its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,8 +67,9 @@ struct Pool<'a> {
     output: &'a mut [f32],
 }
 
-/// Neighbouring positions that are computed together.
+/// Neighbouring positions that are computed together, and those on planes that are too narrow for them.
 const TILE: usize = 8;
+const NARROW_TILE: usize = 4;
 
 impl Kernel for Pool<'_> {
     type Output = ();
@@ -95,18 +97,31 @@ impl Pool<'_> {
         }
         let kernel = self.geometry.kernel[2];
         let windows = [planes, rows, (0, kernel, kernel)];
+        if inside.len() >= TILE {
+            self.tiles::<S, MAX, STRIDE, TILE>(s, inside, windows);
+        } else if inside.len() >= NARROW_TILE {
+            self.tiles::<S, MAX, STRIDE, NARROW_TILE>(s, inside, windows);
+        } else {
+            self.tiles::<S, MAX, STRIDE, 1>(s, inside, windows);
+        }
+    }
+
+    /// Positions whose windows lie inside the input, at least as many as a tile has.
+    #[inline(always)]
+    fn tiles<S: Simd, const MAX: bool, const STRIDE: usize, const POSITIONS: usize>(
+        &mut self,
+        s: S,
+        inside: Range<usize>,
+        windows: [(usize, usize, usize); 3],
+    ) {
         let mut x = inside.start;
-        while x + TILE <= inside.end {
-            self.tile::<S, MAX, STRIDE, TILE>(s, x, windows);
-            x += TILE;
+        while x + POSITIONS <= inside.end {
+            self.tile::<S, MAX, STRIDE, POSITIONS>(s, x, windows);
+            x += POSITIONS;
         }
-        if x < inside.end && inside.len() >= TILE {
+        if x < inside.end {
             // The last tile computes some positions a second time.
-            self.tile::<S, MAX, STRIDE, TILE>(s, inside.end - TILE, windows);
-            return;
-        }
-        for x in x..inside.end {
-            self.tile::<S, MAX, STRIDE, 1>(s, x, windows);
+            self.tile::<S, MAX, STRIDE, POSITIONS>(s, inside.end - POSITIONS, windows);
         }
     }
 
