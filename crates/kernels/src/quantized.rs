@@ -30,7 +30,7 @@ use crate::packed::Packed;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 use crate::simd::Simd;
 use crate::stream::prefetch_far;
-pub use amx::takes_amx;
+pub use amx::tile_layout;
 pub use bf16::{Bf16Epilogue, Bf16Weights, bf16_convolution, bf16_product, has_bf16, round_rows};
 use codes::are_points;
 pub(crate) use codes::{Decoder, dequantize_line, quantize_line, store_codes};
@@ -302,6 +302,17 @@ impl Reads {
         (block * BLOCK / outputs * inputs / BLOCK).min(self.all - self.runs)
     }
 
+    /// Of the runs that some blocks read from the first one's on, those with channels of their groups, of so many outputs: the
+    /// others have weights of zero. `None` for one group.
+    fn used(&self, blocks: Range<usize>, outputs: usize) -> Option<Range<usize>> {
+        let [of_outputs, of_inputs] = self.of_group;
+        let group = |output: usize| output / of_outputs;
+        let last = (blocks.end * BLOCK).min(outputs).checked_sub(1).filter(|_| self.runs > 0)?;
+        let (begin, end) = (group(blocks.start * BLOCK) * of_inputs, (group(last) + 1) * of_inputs);
+        let first = self.first(blocks.start);
+        Some(begin / BLOCK - first..end.div_ceil(BLOCK) - first)
+    }
+
     /// Whether so many blocks that are computed together read the same runs.
     fn are_shared(&self, blocks: usize, together: usize) -> bool {
         self.runs == self.all || (0..blocks).all(|block| self.first(block) == self.first(block / together * together))
@@ -324,7 +335,7 @@ fn reads_of(geometry: &ConvolutionGeometry, layout: CodeLayout) -> Option<(Reads
     let of_group = [outputs / groups, inputs / groups];
     let are_blocks = of_group.iter().all(|channels| channels.is_multiple_of(BLOCK));
     let fits = match layout {
-        CodeLayout::Blocks | CodeLayout::Words => true,
+        CodeLayout::Blocks | CodeLayout::Words | CodeLayout::TileBlocks => true,
         CodeLayout::Halves => are_blocks,
         _ => false,
     };

@@ -7,7 +7,7 @@
 //! integers, as in all other kernels; sums of bf16 are in an order of their own, the same for any number of threads.
 
 use super::dots::{DotKernel, Dots, dispatch_wide, has_bf16};
-use super::{BLOCK, Element, End, Ending, Ends, Isa, Job, QUAD};
+use super::{BLOCK, CodeLayout, Element, End, Ending, Ends, Isa, Job, QUAD, reads_of};
 use crate::convolution::ConvolutionGeometry;
 use crate::isa::Tier;
 use crate::parallel::parallel_for;
@@ -60,12 +60,18 @@ pub(super) fn has_amx(isa: Isa, element: Element) -> bool {
         }
 }
 
-/// Whether a convolution of codes runs fastest from [`CodeLayout::Tiles`](super::CodeLayout::Tiles): where the machine has
-/// tiles, and there are more channels than lie side by side in blocks.
+/// The layout from which a convolution of codes runs fastest, where the machine has tiles and they are worth a layout of their
+/// own: [`CodeLayout::Tiles`] where there are more channels than lie side by side in blocks, and [`CodeLayout::TileBlocks`] for
+/// groups that a block of outputs reads several blocks of, if the taps of a row fill up the rows of a tile.
 #[must_use]
-pub fn takes_amx(isa: Isa, geometry: &ConvolutionGeometry) -> bool {
-    let [groups, _, inputs, ..] = geometry.channels_and_kernel();
-    groups == 1 && inputs > BLOCK && has_amx(isa, Element::Byte)
+pub fn tile_layout(isa: Isa, geometry: &ConvolutionGeometry) -> Option<CodeLayout> {
+    let [groups, _, inputs, _, wide] = geometry.channels_and_kernel();
+    let layout = if groups == 1 { CodeLayout::Tiles } else { CodeLayout::TileBlocks };
+    let fits = match layout {
+        CodeLayout::Tiles => inputs > BLOCK,
+        _ => wide > 1 && geometry.dilation()[2] == 1 && reads_of(geometry, layout)?.0.runs > 1,
+    };
+    (fits && has_amx(isa, Element::Byte)).then_some(layout)
 }
 
 /// A convolution or a product in tiles.
@@ -139,6 +145,8 @@ struct Steps {
     /// Bytes of the data from behind the last part of a run to the next run, and from behind the last run to the next row.
     run_jump: usize,
     row_jump: usize,
+    /// Bytes of the weights that are left out behind each row.
+    weights_jump: usize,
     /// Bytes of a part.
     part_bytes: usize,
 }
@@ -161,7 +169,20 @@ impl Steps {
             weights_bytes: part_bytes * BLOCK,
             run_jump: run.wrapping_sub(parts.wrapping_mul(data_bytes)),
             row_jump: row.wrapping_sub(run.wrapping_mul(runs)),
+            weights_jump: 0,
             part_bytes,
+        }
+    }
+
+    /// The same through so many of all runs of each row.
+    fn through(self, runs: usize) -> Self {
+        let left_out = self.runs - runs;
+        let run = self.run_jump.wrapping_add(self.parts.wrapping_mul(self.data_bytes));
+        Self {
+            runs,
+            row_jump: self.row_jump.wrapping_add(run.wrapping_mul(left_out)),
+            weights_jump: self.parts * self.weights_bytes * left_out,
+            ..self
         }
     }
 
@@ -295,13 +316,22 @@ impl<'j, 'a> Tiles<'j, 'a> {
     fn span(&self, plane: usize, [block, blocks]: [usize; 2], strips: Range<usize>) {
         let job = self.job;
         let (image, plane) = (plane / job.parts[0], plane % job.parts[0]);
-        let [_, deep, high, ..] = job.weights.shape;
+        let [_, deep, high, wide, _] = job.weights.shape;
         // The planes have what lies above and below the input, but not what lies in front of it and behind.
         let in_depth = job.windows[0].map_or(0..deep, |depth| depth.inside(job.first_window + plane));
         let mut first = image * job.image_bytes + job.read_from(block);
         // Where no tap lies inside the input, nothing is read.
         if !in_depth.is_empty() {
             first += plane * job.part_bytes[0] + in_depth.start * job.deeper - job.before;
+        }
+        let (mut steps, mut first_weights) = (self.steps, block * job.weights.block_bytes());
+        // Runs of steps are those of channels but where taps across lie apart.
+        let has_runs = job.weights.layout == CodeLayout::TileBlocks && (wide == 1 || job.view.dilation[1] == 1);
+        let used = job.reads.used(block..block + blocks, job.weights.shape[0]);
+        if let Some(used) = used.filter(|_| has_runs) {
+            first += used.start * job.volume * job.weights.apart;
+            first_weights += used.start * job.weights.order.run * QUAD * BLOCK;
+            steps = steps.through(used.len());
         }
         let channel = block * BLOCK;
         let strides = [job.position_stride, job.block_stride];
@@ -312,7 +342,8 @@ impl<'j, 'a> Tiles<'j, 'a> {
             tiles: self,
             input: job.input[first..].as_ptr(),
             in_depth,
-            weights: job.weights.values[block * job.weights.block_bytes()..].as_ptr(),
+            weights: job.weights.values[first_weights..].as_ptr(),
+            steps,
             start: &Start(sums.map(|sum| job.scaling.zero.wrapping_mul(sum).wrapping_neg())),
             offset: job.first + image * job.image_stride + block * job.block_stride + plane * job.part_stride[0],
             blocks,
@@ -338,6 +369,7 @@ struct Span<'s, 'j, 'a> {
     input: *const u8,
     in_depth: Range<usize>,
     weights: *const i8,
+    steps: Steps,
     start: &'s Start,
     /// The element of the output that the first position is.
     offset: usize,
@@ -368,7 +400,7 @@ impl Span<'_, '_, '_> {
         let apart = tiles.job.weights.apart;
         let block_bytes = tiles.job.weights.block_bytes();
         let weights = [self.weights, self.weights.wrapping_add((BLOCKS - 1) * block_bytes)];
-        let (row_stride, steps, start) = (tiles.row_stride, &tiles.steps, self.start);
+        let (row_stride, steps, start) = (tiles.row_stride, &{ self.steps }, self.start);
         let (deeper, deep_bytes) = (tiles.job.deeper, tiles.job.weights.shape[2] * tiles.job.weights.row_bytes());
         let mut sums = MaybeUninit::<TileSums>::uninit();
         let sums = sums.as_mut_ptr();
@@ -533,7 +565,11 @@ mod instructions {
     }
 
     /// The way through a window, on which `step` computes its products. Sums are tiles 0 to 3, data 4 and 5, weights 6 and 7.
-    /// The fields of the steps are read by their places, and each step asks for eight lines of the next weights.
+    /// The fields of the steps are read by their places.
+    ///
+    /// Each step asks for eight lines of the next weights, and where it has four products for its own weights of the next step.
+    /// What it asks for stands behind the loads of tiles: where another thread has the other half of the core, a product that
+    /// directly follows its load takes 1.3 times as long as one with a few instructions between.
     macro_rules! walk {
         ([$($begin:expr),*] [$($again:expr),*] $step:tt $end:tt $products:expr, $sums:expr) => {
             match $products.is_first {
@@ -552,15 +588,7 @@ mod instructions {
                 "3:",
                 "mov {parts}, [{steps} + 16]",
                 "4:",
-                "prefetcht1 [{next}]",
-                "prefetcht1 [{next} + 64]",
-                "prefetcht1 [{next} + 128]",
-                "prefetcht1 [{next} + 192]",
                 $($step,)*
-                "prefetcht1 [{next} + 256]",
-                "prefetcht1 [{next} + 320]",
-                "prefetcht1 [{next} + 384]",
-                "prefetcht1 [{next} + 448]",
                 "add {next}, 512",
                 "add {data}, [{steps} + 24]",
                 "add {weights}, [{steps} + 32]",
@@ -570,6 +598,7 @@ mod instructions {
                 "dec {runs}",
                 "jnz 3b",
                 "add {data}, [{steps} + 48]",
+                "add {weights}, [{steps} + 56]",
                 "dec {rows}",
                 "jnz 2b",
                 $($end,)*
@@ -592,6 +621,13 @@ mod instructions {
         }};
     }
 
+    /// Asks for lines so many bytes from where a register leads to: `t0` into the first cache, `t1` into the second.
+    macro_rules! ask {
+        ($into:literal, $from:literal, $places:literal) => {
+            concat!(".irp place, ", $places, "\n", "prefetch", $into, " [{", $from, "} + \\place]\n", ".endr")
+        };
+    }
+
     /// The function that sums the products of one or two strips with one or two blocks, by an instruction.
     macro_rules! products {
         ($name:ident, $dot:literal, $of:literal) => {
@@ -611,11 +647,19 @@ mod instructions {
                              "tileloadd tmm2, [{parts} + {line}]", "tileloadd tmm3, [{parts} + {line} + 64]"]
                             ["tileloadd tmm0, [{sums} + {line}]", "tileloadd tmm1, [{sums} + {line} + 1024]",
                              "tileloadd tmm2, [{sums} + {line} + 2048]", "tileloadd tmm3, [{sums} + {line} + 3072]"]
-                            ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
+                            ["tileloadd tmm4, [{data} + {stride}]",
+                             ask!("t1", "next", "0, 64"), ask!("t0", "weights", "1024, 1088, 1152, 1216"),
+                             "tileloadd tmm6, [{weights} + {line}]",
+                             ask!("t1", "next", "128, 192"),
+                             ask!("t0", "weights", "1280, 1344, 1408, 1472, 1536, 1600, 1664, 1728"),
                              concat!($dot, " tmm0, tmm4, tmm6"),
+                             ask!("t0", "weights", "1792, 1856, 1920, 1984"),
                              "lea {at}, [{weights} + {beside}]", "tileloadd tmm7, [{at} + {line}]",
+                             ask!("t0", "at", "1024, 1088, 1152, 1216, 1280, 1344, 1408, 1472"),
                              concat!($dot, " tmm1, tmm4, tmm7"),
+                             ask!("t0", "at", "1536, 1600, 1664, 1728, 1792, 1856, 1920, 1984"),
                              "lea {at}, [{data} + {second}]", "tileloadd tmm5, [{at} + {stride}]",
+                             ask!("t1", "next", "256, 320, 384, 448"),
                              concat!($dot, " tmm2, tmm5, tmm6"), concat!($dot, " tmm3, tmm5, tmm7")]
                             ["tilestored [{sums} + {line}], tmm0", "tilestored [{sums} + {line} + 1024], tmm1",
                              "tilestored [{sums} + {line} + 2048], tmm2", "tilestored [{sums} + {line} + 3072], tmm3"]
@@ -624,9 +668,11 @@ mod instructions {
                         (2, _) => walk!(
                             ["tileloadd tmm0, [{parts} + {line}]", "tileloadd tmm2, [{parts} + {line}]"]
                             ["tileloadd tmm0, [{sums} + {line}]", "tileloadd tmm2, [{sums} + {line} + 2048]"]
-                            ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
+                            ["tileloadd tmm4, [{data} + {stride}]", ask!("t1", "next", "0, 64, 128"),
+                             "tileloadd tmm6, [{weights} + {line}]", ask!("t1", "next", "192, 256, 320"),
                              concat!($dot, " tmm0, tmm4, tmm6"),
                              "lea {at}, [{data} + {second}]", "tileloadd tmm5, [{at} + {stride}]",
+                             ask!("t1", "next", "384, 448"),
                              concat!($dot, " tmm2, tmm5, tmm6"), "/* {beside} */"]
                             ["tilestored [{sums} + {line}], tmm0", "tilestored [{sums} + {line} + 2048], tmm2"]
                             products, sums
@@ -634,9 +680,11 @@ mod instructions {
                         (_, 2) => walk!(
                             ["tileloadd tmm0, [{parts} + {line}]", "tileloadd tmm1, [{parts} + {line} + 64]"]
                             ["tileloadd tmm0, [{sums} + {line}]", "tileloadd tmm1, [{sums} + {line} + 1024]"]
-                            ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
+                            ["tileloadd tmm4, [{data} + {stride}]", ask!("t1", "next", "0, 64, 128"),
+                             "tileloadd tmm6, [{weights} + {line}]", ask!("t1", "next", "192, 256, 320"),
                              concat!($dot, " tmm0, tmm4, tmm6"),
                              "lea {at}, [{weights} + {beside}]", "tileloadd tmm7, [{at} + {line}]",
+                             ask!("t1", "next", "384, 448"),
                              concat!($dot, " tmm1, tmm4, tmm7"), "/* {second} */"]
                             ["tilestored [{sums} + {line}], tmm0", "tilestored [{sums} + {line} + 1024], tmm1"]
                             products, sums
@@ -644,7 +692,8 @@ mod instructions {
                         _ => walk!(
                             ["tileloadd tmm0, [{parts} + {line}]"]
                             ["tileloadd tmm0, [{sums} + {line}]"]
-                            ["tileloadd tmm4, [{data} + {stride}]", "tileloadd tmm6, [{weights} + {line}]",
+                            ["tileloadd tmm4, [{data} + {stride}]", ask!("t1", "next", "0, 64, 128, 192"),
+                             "tileloadd tmm6, [{weights} + {line}]", ask!("t1", "next", "256, 320, 384, 448"),
                              concat!($dot, " tmm0, tmm4, tmm6"), "/* {at} {second} {beside} */"]
                             ["tilestored [{sums} + {line}], tmm0"]
                             products, sums
@@ -690,8 +739,8 @@ mod tests {
     use super::*;
     use crate::blocked::blocked_len;
     use crate::quantized::{
-        CodeLayout, CodePlanes, Encodings, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling,
-        quantized_convolution, quantized_product,
+        CodePlanes, Encodings, QuantizedEpilogue, QuantizedOutput, QuantizedWeights, Scaling, quantized_convolution,
+        quantized_product,
     };
     use crate::testing::{Random, in_pool};
     use pretty_assertions::assert_eq;
@@ -772,13 +821,17 @@ mod tests {
     fn tiles_give_the_sums_of_the_other_kernels() {
         let Some(isa) = machine() else { return };
         let mut random = Random::new(3);
-        for inputs in [17, 32, 48, 64, 65, 80, 96, 130, 200] {
+        let sizes = [17, 32, 48, 64, 65, 80, 96, 130, 200].map(|inputs| [1, inputs, 0]);
+        let sizes_of_groups = [[3, 24, 24], [2, 40, 20], [4, 32, 32], [5, 17, 9], [2, 64, 48]];
+        for [groups, inputs, of_group] in sizes.into_iter().chain(sizes_of_groups) {
             for (kernel, stride, dilation) in [(1, 1, 1), (1, 2, 1), (3, 1, 1), (3, 2, 1), (3, 1, 2), (5, 1, 1)] {
-                let (outputs, size) = (random.between(1, 70), [1, random.between(9, 20), random.between(9, 20)]);
+                let outputs = if groups == 1 { random.between(1, 70) } else { groups * of_group };
+                let (inputs, size) = (groups * inputs, [1, random.between(9, 20), random.between(9, 20)]);
                 let [kernel, stride, dilation] = [kernel, stride, dilation].map(|step| [1, step, step]);
                 let pad = [0, kernel[1] / 2, kernel[2] / 2];
                 let geometry =
-                    ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, dilation, pad, pad).unwrap();
+                    ConvolutionGeometry::new(2, groups, inputs, outputs, size, kernel, stride, dilation, pad, pad)
+                        .unwrap();
                 let codes: Vec<u8> =
                     (0..blocked_len(2, inputs, size[1] * size[2])).map(|_| random.next() as u8).collect();
                 let filter: Vec<i8> = (0..geometry.weights_len()).map(|_| random.next() as i8).collect();
@@ -796,10 +849,12 @@ mod tests {
                         .unwrap();
                     output
                 };
-                assert!(takes_amx(isa, &geometry));
+                let layout = if groups == 1 { CodeLayout::Tiles } else { CodeLayout::TileBlocks };
+                let takes = groups == 1 || (kernel[2] > 1 && dilation[2] == 1);
+                assert_eq!(tile_layout(isa, &geometry), takes.then_some(layout), "{geometry:?}");
                 let expected = run(CodeLayout::Blocks);
-                assert!(run(CodeLayout::Tiles) == expected, "{geometry:?}");
-                assert!(in_pool(2, || run(CodeLayout::Tiles)) == expected, "{geometry:?}");
+                assert!(run(layout) == expected, "{geometry:?}");
+                assert!(in_pool(2, || run(layout)) == expected, "{geometry:?}");
             }
         }
     }

@@ -102,7 +102,10 @@ pub enum CodeLayout {
     /// `[N, ceil(C / L), D, H, W, L]`, L a number of blocks of up to 64 channels in all, what a row of a tile holds. The taps of
     /// a row of a window, which lie side by side unless the window is dilated, are read as if they were channels.
     Tiles,
-    /// The same of bf16, 32 channels in L. Lanes without a channel are zeros.
+    /// As [`CodeLayout::Blocks`], read in tiles: the taps of a row are read as if they were channels of each block. For groups
+    /// that a block of outputs reads several blocks of.
+    TileBlocks,
+    /// As [`CodeLayout::Tiles`], of bf16, 32 channels in L. Lanes without a channel are zeros.
     TileHalves,
     /// `[N, D, H, W, C]`: up to four channels side by side, each code in two bytes. The taps of a row of a window, which lie
     /// side by side too, are read as if they were channels.
@@ -115,7 +118,7 @@ impl CodeLayout {
         match self {
             CodeLayout::Rows => channels.max(1),
             CodeLayout::Quads => QUAD,
-            CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => BLOCK,
+            CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves | CodeLayout::TileBlocks => BLOCK,
             CodeLayout::Tiles => {
                 let rows = channels.div_ceil(amx::ROW_BYTES).max(1);
                 channels.div_ceil(rows).max(1).next_multiple_of(BLOCK)
@@ -129,7 +132,11 @@ impl CodeLayout {
     pub(super) fn reached(self, geometry: &ConvolutionGeometry) -> (ConvolutionGeometry, [Range<usize>; 2]) {
         match self {
             CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Halves => geometry.reached(),
-            CodeLayout::Quads | CodeLayout::Rows | CodeLayout::Tiles | CodeLayout::TileHalves => {
+            CodeLayout::Quads
+            | CodeLayout::Rows
+            | CodeLayout::Tiles
+            | CodeLayout::TileBlocks
+            | CodeLayout::TileHalves => {
                 let [_, _, _, high, wide] = geometry.channels_and_kernel();
                 (*geometry, [0..high, 0..if self == CodeLayout::Rows { 1 } else { wide }])
             }
@@ -146,20 +153,20 @@ impl CodeLayout {
     fn beyond(self) -> usize {
         match self {
             CodeLayout::Rows => 2,
-            CodeLayout::Tiles => amx::ROW_BYTES,
+            CodeLayout::Tiles | CodeLayout::TileBlocks => amx::ROW_BYTES,
             _ => 0,
         }
     }
 
     /// Whether only tiles read it.
     pub(super) fn is_for_tiles(self) -> bool {
-        matches!(self, CodeLayout::Tiles | CodeLayout::TileHalves)
+        matches!(self, CodeLayout::Tiles | CodeLayout::TileBlocks | CodeLayout::TileHalves)
     }
 
     /// What a channel is.
     pub(super) fn element(self) -> Element {
         match self {
-            CodeLayout::Quads | CodeLayout::Blocks | CodeLayout::Tiles => Element::Byte,
+            CodeLayout::Quads | CodeLayout::Blocks | CodeLayout::Tiles | CodeLayout::TileBlocks => Element::Byte,
             CodeLayout::Words | CodeLayout::Rows => Element::Word,
             CodeLayout::Halves | CodeLayout::TileHalves => Element::Bf16,
         }
@@ -449,7 +456,7 @@ impl CodePlanes {
                     }
                 }
             }
-            CodeLayout::Tiles => {
+            CodeLayout::Tiles | CodeLayout::TileBlocks => {
                 // Positions that are left out are no part of a run.
                 let (lanes, [_, step]) = (self.layout.lanes(channels), self.step);
                 let run = if step == 1 { WORDS_AT_ONCE / BLOCK } else { 1 };
@@ -507,10 +514,24 @@ impl CodePlanes {
                     widen(source, codes);
                 }
             }
-            CodeLayout::Tiles => {
-                for (part, source) in self.blocks_of(planes) {
-                    let source = &input[(source * positions + place) * BLOCK..];
-                    spread::<BLOCK>(source, self.step[1], codes, self.layout.lanes(channels), part);
+            CodeLayout::Tiles | CodeLayout::TileBlocks => {
+                let (lanes, step) = (self.layout.lanes(channels), self.step[1]);
+                let mut sources = [&[][..]; amx::ROW_BYTES / BLOCK];
+                let mut count = 0;
+                for (source, (_, block)) in sources.iter_mut().zip(self.blocks_of(planes)) {
+                    *source = &input[(block * positions + place) * BLOCK..];
+                    count += 1;
+                }
+                match (lanes / BLOCK, &sources[..count]) {
+                    (1, &[codes_of_block]) if step == 1 => codes.copy_from_slice(&codes_of_block[..codes.len()]),
+                    (2, &[a, b]) => join([a, b], step, codes),
+                    (3, &[a, b, c]) => join([a, b, c], step, codes),
+                    (4, &[a, b, c, d]) => join([a, b, c, d], step, codes),
+                    (_, sources) => {
+                        for (part, source) in sources.iter().enumerate() {
+                            spread::<BLOCK>(source, step, codes, lanes, part);
+                        }
+                    }
                 }
             }
             CodeLayout::Rows => {
@@ -556,7 +577,7 @@ impl CodePlanes {
                 return Err(KernelError::invalid("layout", "is that of bf16"));
             }
             CodeLayout::Quads | CodeLayout::Rows => product("input", &[self.batch, self.channels, positions])?,
-            CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Tiles => {
+            CodeLayout::Blocks | CodeLayout::Words | CodeLayout::Tiles | CodeLayout::TileBlocks => {
                 blocked_len(self.batch, self.channels, positions)
             }
         };
@@ -663,6 +684,20 @@ fn spread<const BYTES: usize>(codes: &[u8], step: usize, to: &mut [u8], position
     let (codes, _) = codes.as_chunks::<BYTES>();
     for (position, codes) in to.chunks_exact_mut(position_bytes).zip(codes.iter().step_by(step)) {
         position[block * BYTES..][..BYTES].copy_from_slice(codes);
+    }
+}
+
+/// Writes all blocks of the channels of positions, of which every `step`-th is taken, side by side: a line of the cache is
+/// written once, where [`spread`] would come back to it for each block.
+fn join<const BLOCKS: usize>(blocks: [&[u8]; BLOCKS], step: usize, to: &mut [u8]) {
+    let (to, _) = to.as_chunks_mut::<BLOCK>();
+    let (to, _) = to.as_chunks_mut::<BLOCKS>();
+    let blocks = blocks.map(|codes| codes.as_chunks::<BLOCK>().0);
+    let count = blocks.iter().fold(to.len(), |count, codes| count.min(codes.len().div_ceil(step.max(1))));
+    for (place, position) in to[..count].iter_mut().enumerate() {
+        for (to, codes) in position.iter_mut().zip(&blocks) {
+            *to = codes[place * step];
+        }
     }
 }
 

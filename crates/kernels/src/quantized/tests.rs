@@ -128,6 +128,7 @@ proptest! {
             1 if inputs <= 4 && groups == 1 && (dilation[2] == 1 || kernel[2] == 1) => CodeLayout::Rows,
             0 => CodeLayout::Words,
             3 if groups == 1 => CodeLayout::Tiles,
+            3 => CodeLayout::TileBlocks,
             _ => CodeLayout::Blocks,
         };
         let plain: Vec<u8> = values.iter().map(|value| code(&quantizer, *value)).collect();
@@ -186,7 +187,7 @@ proptest! {
         };
         let is_known = |isa: Isa| match layout {
             CodeLayout::Words | CodeLayout::Rows => prefers_words(isa),
-            CodeLayout::Tiles => amx::has_amx(isa, Element::Byte),
+            CodeLayout::Tiles | CodeLayout::TileBlocks => amx::has_amx(isa, Element::Byte),
             _ => true,
         };
         for isa in Isa::available_without_vnni_too().filter(|isa| is_known(*isa)) {

@@ -14,7 +14,7 @@ use ovir_kernels::quantized::{
     CodeLayout, CodePlanes, Decodings, Dequantizer, Encodings, MOST_TERMS, QuantizedEpilogue, QuantizedOutput,
     QuantizedResidual, QuantizedTransposed, QuantizedWeights, Quantizer, Scaling, WinogradWeights, blocked_quantize,
     dequantize, pad_rows, quantize, quantize_rows, quantized_convolution, quantized_product, quantized_transposed,
-    takes_amx, takes_winograd, takes_words, winograd_convolution, winograd_scratch_len,
+    takes_winograd, takes_words, tile_layout, winograd_convolution, winograd_scratch_len,
 };
 use ovir_ops::codes::{Decode, Encode, Levels};
 use ovir_ops::convolution::{
@@ -230,18 +230,16 @@ pub(super) fn fastest_layout(
     if takes_words(isa::detect(), geometry, words) {
         return words;
     }
-    if layout == CodeLayout::Quads || !takes_amx(isa::detect(), geometry) {
+    let Some(tiles) = tile_layout(isa::detect(), geometry).filter(|_| layout != CodeLayout::Quads) else {
         return layout;
-    }
+    };
     // Taps far beyond the input are left out of blocks alone.
     let of_data = |data: &Shape| kernel_geometry(&form.geometry(data, filter).ok()?).ok();
     let are_near = match data {
-        Some(data) => {
-            of_data(data).is_some_and(|of_data| CodePlanes::of_convolution(&of_data, CodeLayout::Tiles).is_some())
-        }
+        Some(data) => of_data(data).is_some_and(|of_data| CodePlanes::of_convolution(&of_data, tiles).is_some()),
         None => geometry.dilation().iter().all(|apart| *apart <= MOST_TILE_DILATION),
     };
-    if are_near { CodeLayout::Tiles } else { layout }
+    if are_near { tiles } else { layout }
 }
 
 /// Claims transposed convolutions on blocks.
