@@ -400,7 +400,7 @@ impl Span<'_, '_, '_> {
         let apart = tiles.job.weights.apart;
         let block_bytes = tiles.job.weights.block_bytes();
         let weights = [self.weights, self.weights.wrapping_add((BLOCKS - 1) * block_bytes)];
-        let (row_stride, steps, start) = (tiles.row_stride, &{ self.steps }, self.start);
+        let (row_stride, steps, start) = (tiles.row_stride, self.steps, self.start);
         let (deeper, deep_bytes) = (tiles.job.deeper, tiles.job.weights.shape[2] * tiles.job.weights.row_bytes());
         let mut sums = MaybeUninit::<TileSums>::uninit();
         let sums = sums.as_mut_ptr();
@@ -419,7 +419,8 @@ impl Span<'_, '_, '_> {
                         self.input.wrapping_add(index * deeper + place * apart)
                     });
                     let weights = weights.map(|weights| weights.wrapping_add(tap * deep_bytes));
-                    let products = Products { data, row_stride, weights, next, steps, start, is_first: index == 0 };
+                    let is_first = index == 0;
+                    let products = Products { data, row_stride, weights, next, steps: &steps, start, is_first };
                     match tiles.is_bf16() {
                         true => instructions::halves(count, BLOCKS, &products, sums),
                         false => instructions::bytes(count, BLOCKS, &products, sums),

@@ -562,7 +562,7 @@ fn codes_are_the_nearest_levels() {
     let quantizer = Quantizer { low: -1.0, high: 3.0, steps: 4.0 };
     let values = [-9.0, -1.0, -0.5, 0.4, 0.5, 1.0, 1.5, 2.6, 3.0, 1e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
     let expected = [0, 0, 0, 1, 2, 2, 2, 4, 4, 4, 0, 4, 0];
-    for isa in Isa::available_without_vnni_too() {
+    for isa in Isa::available() {
         let mut codes = [9; 13];
         quantize(isa, &quantizer, &values, &mut codes).unwrap();
         assert_eq!(codes, expected, "{isa}");
@@ -605,7 +605,7 @@ fn codes_of_blocks_and_their_values() {
     values[7] = f32::NAN;
     let low: Vec<f32> = (0..channels).map(|c| -0.5 - c as f32 / 9.0).collect();
     let high: Vec<f32> = low.iter().map(|low| 0.75 - low).collect();
-    for isa in Isa::available_without_vnni_too() {
+    for isa in Isa::available() {
         for count in [1, channels] {
             let encodings = Encodings::new(&low[..count], &high[..count], 200.0).unwrap();
             let run = || {
