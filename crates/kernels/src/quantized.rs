@@ -874,7 +874,8 @@ impl Job<'_> {
         let [planes, rows] = self.parts;
         let next_step = (blocks * BLOCK * QUAD).div_ceil(planes * rows * tiles);
         let next_bytes = volume([deep, high, wide]) * self.weights.bytes_of(inputs) / QUAD * next_step;
-        let groups = self.weights.bytes_of(inputs) / self.weights.lanes;
+        let runs = self.weights.bytes_of(inputs) / self.weights.lanes;
+        let used = self.reads.used(block..block + blocks, self.weights.shape[0]).unwrap_or(0..runs);
         let mut window: Option<Window> = None;
         for Call { part, position, tiles: together, taps } in
             self.calls(parts, span.clone(), [tile, ending.most_tiles()])
@@ -886,7 +887,7 @@ impl Job<'_> {
                     let down = self.taps[0].start + down.start..self.taps[0].start + down.end;
                     let sums = self.weights.sums(block, &[in_depth, down, self.taps[1].clone()]);
                     let start = sums.map(|sum| zero.wrapping_mul(sum).wrapping_neg());
-                    window.insert(Window { start, walk: Walk::new(self, &taps, groups), taps })
+                    window.insert(Window { start, walk: Walk::new(self, &taps, [runs, used.len()]), taps })
                 }
             };
             let [in_depth, down] = &window.taps;
@@ -899,17 +900,19 @@ impl Job<'_> {
             };
             let place = self.first + part_of(self.part_stride) + position * self.position_stride;
             let offset = image * self.image_stride + block * self.block_stride + place;
-            let quads = volume([in_depth.len(), down.len(), self.taps[1].len()]) * groups * (self.weights.lanes / QUAD);
+            let taps = volume([in_depth.len(), down.len(), self.taps[1].len()]);
+            let quads = taps * used.len() * (self.weights.lanes / QUAD);
             // Where no tap lies inside the input, nothing is read.
             let (first, first_row) = if quads == 0 {
                 (0, 0)
             } else {
                 let place = part_of(self.part_bytes) + in_depth.start * self.deeper - self.before;
                 let row = self.view.dilation[0] * self.view.input[1] * self.weights.apart;
-                let first = image * self.image_bytes + self.read_from(block) + place + down.start * row;
-                let of_tap = self.weights.order.tap * QUAD * BLOCK;
+                let left_out = used.start * self.volume * self.weights.apart;
+                let first = image * self.image_bytes + self.read_from(block) + left_out + place + down.start * row;
+                let Order { run, tap, .. } = self.weights.order;
                 let rows = in_depth.start * high + self.taps[0].start + down.start;
-                (first, rows * row_bytes + self.taps[1].start * of_tap)
+                (first, rows * row_bytes + (self.taps[1].start * tap + used.start * run) * QUAD * BLOCK)
             };
             let tile = Tile {
                 input: self.input[first..].as_ptr(),
@@ -977,16 +980,17 @@ struct Walk {
     left: [usize; 4],
     /// Bytes from one to the next of each, and from the last of the level inside.
     jumps: [usize; 5],
-    /// Bytes of the weights of what is left out: of the rows between those of two depths, and of the taps between those of two
-    /// rows.
-    skipped: [usize; 2],
+    /// Bytes of the weights of what is left out: of the rows between those of two depths, of the taps between those of two rows,
+    /// and of the runs between those of two taps.
+    skipped: [usize; 3],
 }
 
 impl Walk {
-    fn new(job: &Job<'_>, [_, down]: &[Range<usize>; 2], groups: usize) -> Self {
+    /// That of some taps in depth and down, and of so many of all runs.
+    fn new(job: &Job<'_>, [_, down]: &[Range<usize>; 2], [runs, used]: [usize; 2]) -> Self {
         let QuantizedWeights { lanes, apart, shape: [_, _, high, wide, _], .. } = *job.weights;
         let (view, across) = (&job.view, job.taps[1].len());
-        let counts = [lanes / QUAD, groups, across, down.len()];
+        let counts = [lanes / QUAD, used, across, down.len()];
         let steps =
             [QUAD, job.volume * apart, view.dilation[1] * apart, view.dilation[0] * view.input[1] * apart, job.deeper];
         let mut jumps = steps;
@@ -999,7 +1003,8 @@ impl Walk {
         }
         let of_rows = (high - down.len()) * job.weights.row_bytes();
         let of_taps = (wide - across) * job.weights.order.tap * QUAD * BLOCK;
-        Self { counts, left: counts, jumps, skipped: [of_rows, of_taps] }
+        let of_runs = (runs - used) * job.weights.order.run * QUAD * BLOCK;
+        Self { counts, left: counts, jumps, skipped: [of_rows, of_taps, of_runs] }
     }
 
     /// The place after `offset`, and the weights that follow on these.
@@ -1015,6 +1020,7 @@ impl Walk {
             return offset.wrapping_add(self.jumps[1]);
         }
         self.left[1] = self.counts[1];
+        *weights = weights.wrapping_add(self.skipped[2]);
         self.left[2] -= 1;
         if self.left[2] > 0 {
             return offset.wrapping_add(self.jumps[2]);
