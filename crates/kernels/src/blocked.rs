@@ -30,8 +30,8 @@ pub use mean_variance::{
 };
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
-pub(crate) use planes::window;
-pub use planes::{PoolingKind, blocked_max_codes, blocked_pooling};
+pub use planes::{PoolingKind, blocked_pooling};
+pub(crate) use planes::{volumes, window};
 pub use regions::{MOST_BINS, RegionMap, RegionPool, RegionTable, blocked_regions};
 pub use rows::{from_rows, to_rows};
 pub use transposed::{BlockedTransposed, NarrowTransposed, blocked_transposed, narrow_transposed};

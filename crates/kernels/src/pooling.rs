@@ -110,13 +110,13 @@ pub fn pooling(
 ///
 /// # Errors
 /// A slice has the wrong length, a kernel, stride or dilation is zero, or sizes overflow.
-pub(crate) fn for_each_line<T: Send + Sync>(
+pub(crate) fn for_each_line<T: Sync, U: Send>(
     [planes, lanes]: [usize; 2],
     geometry: &PoolingGeometry,
     input: &[T],
-    output: &mut [T],
+    output: &mut [U],
     work: u64,
-    write: impl Fn(&[T], [usize; 2], &mut [T]) + Sync,
+    write: impl Fn(&[T], [usize; 2], &mut [U]) + Sync,
 ) -> Result<(), KernelError> {
     let [plane, positions] = geometry.positions()?;
     check_exact("input", input.len(), product("input", &[planes, plane, lanes])?)?;

@@ -15,6 +15,7 @@ mod finish;
 mod recode;
 mod scores;
 mod transposed;
+mod windows;
 mod winograd;
 
 pub use codes::{
@@ -46,6 +47,7 @@ pub use recode::{Recoding, recode};
 pub(crate) use scores::{CodedScores, ScoreRows};
 use std::ops::Range;
 pub use transposed::{QuantizedTransposed, quantized_transposed};
+pub use windows::{MOST_AVERAGED, blocked_average_codes, blocked_max_codes};
 pub use winograd::{WinogradWeights, takes_winograd, winograd_convolution, winograd_scratch_len};
 
 /// Codes that one instruction multiplies and sums.

@@ -209,7 +209,7 @@ fn chain_from(
 }
 
 /// Whether a layer is a Decode with levels of a whole tensor.
-fn is_whole_decode(node: &Node) -> bool {
+pub(crate) fn is_whole_decode(node: &Node) -> bool {
     node.operation.downcast_ref::<Decode>().is_some_and(|decode| decode.levels.whole().is_some())
 }
 

@@ -15,6 +15,7 @@ mod fold_scales;
 mod fold_shapes;
 mod fold_slices;
 mod fuse_attention;
+mod fuse_averages;
 mod fuse_elementwise;
 mod fuse_epilogue;
 mod fuse_integers;
@@ -34,6 +35,7 @@ mod trace;
 use ovir_graph::{Model, Validated, body_facts};
 
 pub use fuse_attention::ROWS_AND_HEADS;
+pub use fuse_averages::MOST_AVERAGED;
 pub use split_quantizers::{
     BLOCK, FEW_CHANNELS, FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS,
     MOST_CODE_TAPS, is_byte_group,
@@ -99,6 +101,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "split_quantizers", run: split_quantizers::run },
     // Before the epilogues, which take the activations that it brings.
     Pass { name: "lift_activations", run: lift_activations::run },
+    // Before the epilogues, which would let a convolution make codes of its data.
+    Pass { name: "fuse_averages", run: fuse_averages::run },
     // After everything that changes what a convolution or a product is made of, so that the longest chains are seen.
     Pass { name: "fuse_epilogue", run: fuse_epilogue::run },
     // Before the elementwise groups, which would take its parts.

@@ -3,8 +3,8 @@
 //! A FakeQuantize is an Encode, from values to codes, and a Decode, from codes to values. The layer that makes a value may
 //! take the Encode, each of its readers a Decode of its own (`fuse_epilogue`, `fuse_elementwise`), and layers that only move
 //! values, or choose among them, move codes as well: a Decode goes behind them, and an Encode before them. It is done
-//! where some reader computes with codes: convolutions and products of bytes, depthwise convolutions, and attentions, whose
-//! scores are products of the codes of queries and keys.
+//! where some reader computes with codes: convolutions and products of bytes, depthwise convolutions, averages, and
+//! attentions, whose scores are products of the codes of queries and keys.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -25,6 +25,7 @@ use ovir_ops::{OpVersion, Operation};
 use ovir_tensor::{ElementType, PartialShape, Shape};
 
 use crate::chain::Uses;
+use crate::fuse_averages::is_average;
 use crate::fuse_elementwise::is_function;
 use crate::fuse_epilogue::{ACTIVATIONS, is_root};
 use crate::trace::{Trace, all_named};
@@ -260,10 +261,16 @@ impl Analysis<'_> {
             return values_of(reader, node).any(|value| wanted.contains(&value));
         }
         let are_whole = levels.whole().is_some();
-        are_whole && self.is_residual(reader, value)
+        are_whole && (self.is_residual(reader, value) || self.is_averaged(reader, value))
             || (are_whole || moved(self.validated.model().node(value.node)).is_some())
                 && is_function(node)
                 && self.is_cheaper_as_codes(value)
+    }
+
+    /// Whether a layer averages codes of a value: others that read values would have to make them of the codes.
+    fn is_averaged(&self, reader: NodeId, value: Source) -> bool {
+        let is_alone = self.uses.of_value(value).len() == 1;
+        is_average(self.validated, reader) && (is_alone || self.is_cheaper_as_codes(value))
     }
 
     /// Whether a layer is an attention that multiplies codes of a value, which are those of its queries or keys.

@@ -5,6 +5,7 @@
 
 mod adaptive;
 mod attention;
+mod averages;
 mod bf16;
 mod binary;
 pub(crate) mod blocked;

@@ -3,7 +3,7 @@
 use super::BLOCK;
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
-use crate::pooling::{PoolingGeometry, for_each_line, max_lanes};
+use crate::pooling::{PoolingGeometry, for_each_line};
 use crate::simd::{Kernel, Simd, dispatch};
 use std::ops::Range;
 
@@ -37,21 +37,8 @@ pub fn blocked_pooling(
     })
 }
 
-/// Writes the greatest code of each window, which lies in the input in part at least; otherwise as [`blocked_pooling`].
-///
-/// # Errors
-/// As for [`blocked_pooling`].
-pub fn blocked_max_codes(
-    channels: usize,
-    geometry: &PoolingGeometry,
-    input: &[u8],
-    output: &mut [u8],
-) -> Result<(), KernelError> {
-    max_lanes::<BLOCK>(volumes(channels, geometry)?, geometry, input, output)
-}
-
 /// The planes of blocks that images of so many channels have.
-fn volumes(channels: usize, geometry: &PoolingGeometry) -> Result<usize, KernelError> {
+pub(crate) fn volumes(channels: usize, geometry: &PoolingGeometry) -> Result<usize, KernelError> {
     let batch = geometry.planes.checked_div(channels).unwrap_or(0);
     check_exact("channels", batch * channels, geometry.planes)?;
     Ok(batch * channels.div_ceil(BLOCK))

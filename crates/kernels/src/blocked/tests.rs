@@ -3,7 +3,7 @@ use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry, PackedConvolu
 use crate::epilogue::{Activation, Channelwise};
 use crate::isa::{self, Isa};
 use crate::pooling::{PoolingGeometry, max_codes};
-use crate::quantized::{Decodings, Encodings, QuantizedOutput};
+use crate::quantized::{Decodings, Encodings, QuantizedOutput, blocked_max_codes};
 use crate::testing::{Random, assert_close, in_pool};
 use crate::unary::UnaryOp;
 use pretty_assertions::assert_eq;
@@ -367,7 +367,7 @@ proptest! {
                 blocked_pooling(isa, kind, 19, &pooling, &blocked, &mut result).unwrap();
                 if kind == PoolingKind::Max {
                     let mut greatest = vec![9; result.len()];
-                    blocked_max_codes(19, &pooling, &codes, &mut greatest).unwrap();
+                    blocked_max_codes(isa, 19, &pooling, &codes, &mut greatest).unwrap();
                     let expected: Vec<u8> = result.iter().map(code).collect();
                     let (mut greatest_plain, mut expected_plain) = (vec![0; 2 * 19 * positions], vec![0; 2 * 19 * positions]);
                     codes_to_plain(2, 19, positions, &greatest, &mut greatest_plain).unwrap();

@@ -392,6 +392,13 @@ impl Decoding {
         Self { scale: ((high - low) / steps) as f32, low: dequantizer.low }
     }
 
+    /// The same for the sum of so many codes, which becomes the sum of their values over a divisor.
+    pub(super) fn of_sums(&self, terms: usize, divisor: usize) -> Self {
+        let divisor = divisor.max(1) as f64;
+        let low = f64::from(self.low) * terms as f64 / divisor;
+        Self { scale: (f64::from(self.scale) / divisor) as f32, low: low as f32 }
+    }
+
     /// The values of codes.
     #[inline(always)]
     pub(super) fn values<S: Simd>(&self, s: S, codes: S::F) -> S::F {

@@ -7,14 +7,14 @@ use ovir_graph::Node;
 use ovir_kernels::blocked::{
     BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, ChannelRange, DepthwiseInput, MOST_NARROW,
     NarrowConvolution, blocked_channels, blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise,
-    blocked_max_codes, blocked_pad, blocked_pooling, narrow_convolution,
+    blocked_pad, blocked_pooling, narrow_convolution,
 };
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::concat_part;
 use ovir_kernels::parallel::{nanoseconds_for_bytes, nanoseconds_for_flops};
 use ovir_kernels::pooling::PoolingKind;
-use ovir_kernels::quantized::{Decodings, Encodings, QuantizedOutput};
+use ovir_kernels::quantized::{Decodings, Encodings, QuantizedOutput, blocked_max_codes};
 use ovir_kernels::reduce::{ReduceOp, reduce};
 use ovir_ops::movement::{
     concat::Concat,
@@ -123,6 +123,9 @@ pub(crate) fn candidate(
     if let Some(found) = super::quantized::candidate(node, inputs, outputs, is_constant) {
         return Some(found);
     }
+    if let Some(found) = super::averages::candidate(node, inputs, outputs) {
+        return Some(found);
+    }
     // Values, or codes of values.
     let output = outputs.first()?;
     matches!(output.element_type, ElementType::F32 | ElementType::U8).then(|| channels_of(&output.shape))??;
@@ -144,6 +147,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         .or_else(|| super::chain::claim(context))
         .or_else(|| super::unary::claim(context))
         .or_else(|| super::fake_quantize::claim_blocked(context))
+        .or_else(|| super::averages::claim(context))
         .or_else(|| claim_pooling(context))
         .or_else(|| claim_reduction(context))
         .or_else(|| super::normalization::claim_blocked(context))
@@ -791,7 +795,7 @@ impl Kernel for PoolingKernel {
         let [_, channels, _] = sizes(data.shape()).ok_or_else(misfit)?;
         if data.element_type() == ElementType::U8 {
             let (codes, target) = (data.slice::<u8>()?, output.slice_mut::<u8>()?);
-            return blocked_max_codes(channels, &geometry, codes, target).map_err(kernel_error);
+            return blocked_max_codes(self.isa, channels, &geometry, codes, target).map_err(kernel_error);
         }
         let (kind, values, target) = (self.plain.kind, data.slice::<f32>()?, output.slice_mut::<f32>()?);
         blocked_pooling(self.isa, kind, channels, &geometry, values, target).map_err(kernel_error)

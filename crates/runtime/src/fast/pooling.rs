@@ -33,12 +33,14 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 
 /// What a pooling whose indices nobody asks for computes of its windows.
 pub(crate) fn kind(node: &Node) -> Option<PoolingKind> {
-    match (node.operation.downcast_ref::<MaxPool>(), node.operation.downcast_ref::<AvgPool>()) {
-        (Some(_), _) if node.outputs.len() == 1 => Some(PoolingKind::Max),
-        (_, Some(pool)) if pool.attributes.exclude_pad => Some(PoolingKind::Average),
-        (_, Some(_)) => Some(PoolingKind::AverageWithPadding),
-        _ => None,
-    }
+    let is_greatest = node.operation.downcast_ref::<MaxPool>().is_some() && node.outputs.len() == 1;
+    if is_greatest { Some(PoolingKind::Max) } else { average_kind(&*node.operation) }
+}
+
+/// What an AvgPool counts.
+pub(super) fn average_kind(operation: &dyn Operation) -> Option<PoolingKind> {
+    let pool = operation.downcast_ref::<AvgPool>()?;
+    Some(if pool.attributes.exclude_pad { PoolingKind::Average } else { PoolingKind::AverageWithPadding })
 }
 
 /// The positions of a window, and the steps from one window to the next.
@@ -59,26 +61,31 @@ impl PoolingKernel {
 
     /// The geometry for data of a shape; `None` if the kernel does not do it.
     pub fn geometry(&self, data: &Shape) -> Option<PoolingGeometry> {
-        let (axes, _) = match self.operation.downcast_ref::<MaxPool>() {
-            Some(pool) => pool.geometry(data).ok()?,
-            None => self.operation.downcast_ref::<AvgPool>()?.geometry(data).ok()?,
-        };
-        let lead = 3usize.checked_sub(axes.len())?;
-        let mut geometry = PoolingGeometry {
-            planes: data.first()?.checked_mul(*data.get(1)?)?,
-            input: [1; 3],
-            output: [1; 3],
-            kernel: [1; 3],
-            stride: [1; 3],
-            dilation: [1; 3],
-            pad_begin: [0; 3],
-            pad_end: [0; 3],
-        };
-        for (i, axis) in axes.iter().enumerate() {
-            fill_axis(&mut geometry, lead + i, axis)?;
-        }
-        Some(geometry)
+        geometry(&*self.operation, data)
     }
+}
+
+/// The geometry of a MaxPool or an AvgPool of data of a shape; `None` if kernels do not do it.
+pub(super) fn geometry(operation: &dyn Operation, data: &Shape) -> Option<PoolingGeometry> {
+    let (axes, _) = match operation.downcast_ref::<MaxPool>() {
+        Some(pool) => pool.geometry(data).ok()?,
+        None => operation.downcast_ref::<AvgPool>()?.geometry(data).ok()?,
+    };
+    let lead = 3usize.checked_sub(axes.len())?;
+    let mut geometry = PoolingGeometry {
+        planes: data.first()?.checked_mul(*data.get(1)?)?,
+        input: [1; 3],
+        output: [1; 3],
+        kernel: [1; 3],
+        stride: [1; 3],
+        dilation: [1; 3],
+        pad_begin: [0; 3],
+        pad_end: [0; 3],
+    };
+    for (i, axis) in axes.iter().enumerate() {
+        fill_axis(&mut geometry, lead + i, axis)?;
+    }
+    Some(geometry)
 }
 
 /// Takes over one axis; `None` if the kernel would see a window without an element, for which rules differ.

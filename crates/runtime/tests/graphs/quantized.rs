@@ -67,6 +67,75 @@ fn a_convolution_of_images() {
     }
 }
 
+/// Averages of windows and of planes sum codes, and give codes where their reader takes them.
+#[test]
+fn averages_of_codes() {
+    for (channels, excludes, rank_is_known) in [(40, "true", true), (20, "false", false)] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", if rank_is_known { "?,40,?,?" } else { "1,20,?,?" });
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let stem = text.quantized_convolution(x, [channels, channels, 3, 3], PLANE);
+        let stem = text.unary("ReLU", stem);
+        let stem = text.quantize(stem, 0.0, 6.0);
+        let pads = "strides=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" kernel=\"3,3\" rounding_type=\"floor\"";
+        let pads = format!("{pads} exclude-pad=\"{excludes}\"");
+        let left = text.layer("AvgPool", &pads, &[stem], "FP32");
+        let left = text.quantize(left, 0.0, 5.0);
+        let left = text.quantized_convolution(left, [48, channels, 1, 1], POINT);
+        let axes = text.integers(&[2, -1]);
+        let gate = text.layer("ReduceMean", "keep_dims=\"true\"", &[stem, axes], "FP32");
+        let gate = text.quantize(gate, 0.0, 3.0);
+        let gate = text.quantized_convolution(gate, [48, channels, 1, 1], POINT);
+        let gate = text.unary("Sigmoid", gate);
+        let left = text.binary("Multiply", left, gate);
+        let halves = "strides=\"2,2\" pads_begin=\"0,0\" pads_end=\"0,0\" kernel=\"2,2\" rounding_type=\"ceil\"";
+        let small = text.layer("AvgPool", &format!("{halves} exclude-pad=\"true\""), &[stem], "FP32");
+        let small = text.unary("Tanh", small);
+        text.layer("Result", "", &[left], "");
+        text.layer("Result", "", &[small], "");
+        for (high, wide) in [(24, 24), (9, 83), (3, 2)] {
+            let kinds = check(&text, &image(&[1, channels, high, wide]), 0.02);
+            let others = ["AvgPool", "ReduceMean", "Decode", "FakeQuantize"];
+            assert!(!kinds.iter().any(|kind| others.contains(&kind.as_str())), "{kinds:?}");
+        }
+    }
+}
+
+/// Sums of the values of codes, of which one may be scaled and shifted before.
+#[test]
+fn sums_of_codes() {
+    for (is_scaled, is_swapped, activation) in [(false, false, "ReLU"), (true, true, ""), (true, false, "ReLU")] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,40,?,?");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let stem = text.quantized_convolution(x, [40, 40, 3, 3], PLANE);
+        let stem = text.quantize(stem, -3.0, 6.0 - 9.0 / 256.0);
+        let pool = "strides=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" kernel=\"3,3\" rounding_type=\"floor\"";
+        let greatest = text.layer_of("MaxPool", &format!("{pool} index_element_type=\"i64\""), &[stem], "FP32", 2);
+        let average = text.layer("AvgPool", &format!("{pool} exclude-pad=\"true\""), &[stem], "FP32");
+        let mut average = text.quantize(average, -2.0, 5.0);
+        if is_scaled {
+            let scales = text.floats(&[1, 40, 1, 1], |i| 0.5 + i as f32 / 40.0);
+            let shifts = text.floats(&[1, 40, 1, 1], |i| i as f32 / 30.0 - 0.7);
+            average = text.binary("Multiply", average, scales);
+            average = text.binary("Add", average, shifts);
+        }
+        let (a, b) = if is_swapped { (greatest, average) } else { (average, greatest) };
+        let mut sum = text.binary("Add", a, b);
+        if !activation.is_empty() {
+            sum = text.unary(activation, sum);
+        }
+        let sum = text.quantize(sum, -4.0, 12.0 - 16.0 / 256.0);
+        let end = text.quantized_convolution(sum, [24, 40, 1, 1], POINT);
+        text.layer("Result", "", &[end], "");
+        for shape in [[1, 40, 12, 12], [2, 40, 7, 9]] {
+            let kinds = check(&text, &image(&shape), 0.02);
+            let others = ["AvgPool", "Decode", "FakeQuantize", "Add", "Multiply"];
+            assert!(!kinds.iter().any(|kind| others.contains(&kind.as_str())), "{kinds:?}");
+        }
+    }
+}
+
 /// So few products a sum that the constant is not read as it is stored: the layers stay apart.
 #[test]
 fn a_convolution_of_few_channels() {
