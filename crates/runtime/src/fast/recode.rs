@@ -1,4 +1,5 @@
-//! Chains between codes that do no more than scale and shift channels: values of levels become codes of others.
+//! Chains between codes that do no more than scale and shift channels, and perhaps add the values of other codes: values of
+//! levels become codes of others.
 
 use ovir_kernels::blocked::BLOCK;
 use ovir_kernels::chain::{ChainStep, Operand};
@@ -30,6 +31,8 @@ pub(super) struct Recode {
     data_port: usize,
     from: Dequantizer,
     factors: Vec<(BinaryOp, Factor)>,
+    /// The port of codes whose values are added then, and what they stand for.
+    added: Option<(usize, Dequantizer)>,
     limits: (f32, f32),
     to: Encodings,
 }
@@ -46,30 +49,29 @@ pub(super) struct ChainInputs<'a> {
 
 impl Recode {
     /// That of a chain on blocks whose results become codes, if all that it does to its codes is to multiply and to add
-    /// what is the same for all positions of a channel, within limits at the end.
+    /// what is the same for all positions of a channel, and then to add the values of other codes, within limits at the end.
     pub fn of(steps: &[ChainStep], inputs: &ChainInputs<'_>, encoded: Option<Quantizer>) -> Option<Recode> {
         let Quantizer { low, high, steps: last } = encoded?;
         let to = Encodings::new(&[low], &[high], last).ok()?;
-        let mut coded = (0..inputs.decoded.len()).filter(|place| inputs.decoded[*place].is_some());
-        let (data, None) = (coded.next()?, coded.next()) else { return None };
-        let (data_port, Side::Blocked) = *inputs.sides.get(data)? else { return None };
-        let (mut value, mut factors, mut limits) =
-            (Operand::Input(data), Vec::new(), (f32::NEG_INFINITY, f32::INFINITY));
-        for (place, step) in steps.iter().enumerate() {
-            let is_last = place + 1 == steps.len();
-            match *step {
-                ChainStep::Unary(UnaryOp::Identity, a) if a == value => {}
-                ChainStep::Unary(UnaryOp::Relu, a) if a == value && is_last => limits.0 = 0.0,
-                ChainStep::Unary(UnaryOp::Clamp { min, max }, a) if a == value && is_last => limits = (min, max),
-                ChainStep::Binary(op @ (BinaryOp::Mul | BinaryOp::Add), a, b) if (a == value) != (b == value) => {
-                    factors.push((op, Factor::of(if a == value { b } else { a }, inputs)?));
-                }
-                _ => return None,
-            }
-            value = Operand::Step(place);
-        }
-        let from = inputs.decoded[data]?;
-        Some(Recode { isa: isa::detect(), data_port, from, factors, limits, to })
+        let coded: SmallVec<[usize; 2]> =
+            (0..inputs.decoded.len()).filter(|place| inputs.decoded[*place].is_some()).collect();
+        let (data, other, Walked { factors, limits }) = match coded[..] {
+            [data] => (data, None, walk(steps, inputs, data, None)?),
+            [a, b] => [(a, b), (b, a)]
+                .into_iter()
+                .find_map(|(data, other)| Some((data, Some(other), walk(steps, inputs, data, Some(other))?)))?,
+            _ => return None,
+        };
+        let codes = |place: usize| match inputs.sides.get(place)? {
+            (port, Side::Blocked) => Some((*port, inputs.decoded[place]?)),
+            _ => None,
+        };
+        let (data_port, from) = codes(data)?;
+        let added = match other {
+            Some(other) => Some(codes(other)?),
+            None => None,
+        };
+        Some(Recode { isa: isa::detect(), data_port, from, factors, added, limits, to })
     }
 
     /// Images, channels and positions.
@@ -84,9 +86,43 @@ impl Recode {
                 })
             }
         };
-        (*shapes.get(self.data_port)? == output && self.factors.iter().all(fits))
-            .then_some([batch, channels, positions])
+        let is_whole = |port: usize| shapes.get(port).is_some_and(|shape| *shape == output);
+        let are_whole = is_whole(self.data_port) && self.added.is_none_or(|(port, _)| is_whole(port));
+        (are_whole && self.factors.iter().all(fits)).then_some([batch, channels, positions])
     }
+}
+
+/// What happens to the values of codes before others are added, and the limits of the result.
+struct Walked {
+    factors: Vec<(BinaryOp, Factor)>,
+    limits: (f32, f32),
+}
+
+/// What the steps of a chain do to the codes of one input, to which they add the values of those of another, if there is one.
+fn walk(steps: &[ChainStep], inputs: &ChainInputs<'_>, data: usize, other: Option<usize>) -> Option<Walked> {
+    let (mut value, mut factors, mut limits) = (Operand::Input(data), Vec::new(), (f32::NEG_INFINITY, f32::INFINITY));
+    let mut to_be_added = other.map(Operand::Input);
+    for (place, step) in steps.iter().enumerate() {
+        let is_last = place + 1 == steps.len();
+        match *step {
+            ChainStep::Unary(UnaryOp::Identity, a) if a == value => {}
+            ChainStep::Unary(UnaryOp::Relu, a) if a == value && is_last => limits.0 = 0.0,
+            ChainStep::Unary(UnaryOp::Clamp { min, max }, a) if a == value && is_last => limits = (min, max),
+            ChainStep::Binary(op @ (BinaryOp::Mul | BinaryOp::Add), a, b) if (a == value) != (b == value) => {
+                let operand = if a == value { b } else { a };
+                if op == BinaryOp::Add && to_be_added == Some(operand) {
+                    to_be_added = None;
+                } else {
+                    // What is added is not scaled.
+                    (other.is_none() || to_be_added.is_some()).then_some(())?;
+                    factors.push((op, Factor::of(operand, inputs)?));
+                }
+            }
+            _ => return None,
+        }
+        value = Operand::Step(place);
+    }
+    to_be_added.is_none().then_some(Walked { factors, limits })
 }
 
 impl Factor {
@@ -151,7 +187,11 @@ impl Recode {
                 }
             }
         }
-        let recoding = Recoding { from: self.from, scales, shifts, limits: self.limits, to: &self.to };
+        let added = match self.added {
+            Some((port, of_added)) => Some((io.inputs[port].slice::<u8>()?, of_added)),
+            None => None,
+        };
+        let recoding = Recoding { from: self.from, scales, shifts, added, limits: self.limits, to: &self.to };
         let codes = io.inputs[self.data_port].slice::<u8>()?;
         recode(self.isa, all, &recoding, codes, output.slice_mut::<u8>()?).map_err(kernel_error)
     }
