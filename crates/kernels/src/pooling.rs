@@ -12,6 +12,9 @@ use std::ops::Range;
 /// Output elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 12;
 
+/// Of windows with more positions, a chunk covers fewer output elements.
+const CHUNK_TAPS: u64 = 16;
+
 /// A pooling over up to three spatial axes `[depth, height, width]`; leading axes that the data lack have size 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolingGeometry {
@@ -34,6 +37,21 @@ pub struct PoolingGeometry {
 }
 
 impl PoolingGeometry {
+    /// One window over each of so many planes of a size.
+    #[must_use]
+    pub fn of_planes(planes: usize, size: [usize; 3]) -> Self {
+        Self {
+            planes,
+            input: size,
+            output: [1; 3],
+            kernel: size,
+            stride: [1; 3],
+            dilation: [1; 3],
+            pad_begin: [0; 3],
+            pad_end: [0; 3],
+        }
+    }
+
     /// The positions of a plane of the input and of the output.
     ///
     /// # Errors
@@ -81,6 +99,15 @@ impl PoolingGeometry {
         output * self.stride[axis] + tap * self.dilation[axis] - self.pad_begin[axis]
     }
 
+    /// Of so many columns of the padded input from one on: how many lie before the input, and where the others begin in it and
+    /// end, if there are any.
+    pub(crate) fn columns(&self, first: usize, count: usize) -> (usize, Range<usize>) {
+        let pad = self.pad_begin[2];
+        let before = pad.saturating_sub(first).min(count);
+        let inside = (first + before).saturating_sub(pad);
+        (before, inside..self.input[2].min(inside + count - before).max(inside))
+    }
+
     /// The elements of a window.
     #[must_use]
     pub fn taps(&self) -> u64 {
@@ -126,7 +153,9 @@ pub(crate) fn for_each_line<T: Sync, U: Send>(
     }
     let shared = SharedMut::new(output);
     let (lines, line) = (geometry.output[0] * geometry.output[1], geometry.output[2] * lanes);
-    parallel_for(planes * lines, CHUNK.div_ceil(line), work, |range| {
+    let of_line = geometry.taps().max(CHUNK_TAPS).saturating_mul(line as u64);
+    let grain = (CHUNK as u64 * CHUNK_TAPS).div_ceil(of_line) as usize;
+    parallel_for(planes * lines, grain, work, |range| {
         for index in range {
             let (plane_index, at) = (index / lines, index % lines);
             // SAFETY: lines are disjoint and within the output.
@@ -180,16 +209,14 @@ impl Kernel for Codes<'_> {
             let first = number * tile * stride;
             let span = (output.len() - 1) * stride + reach + 1;
             // The padding counts as 0, than which no code is less.
-            let from = g.pad_begin[2].saturating_sub(first).min(span);
-            let inside = first + from - g.pad_begin[2].min(first + from);
-            let len = g.input[2].saturating_sub(inside).min(span - from);
+            let (from, inside) = g.columns(first, span);
             greatest[..span].fill(0);
             for kz in depths.0..depths.1 {
                 for ky in rows.0..rows.1 {
                     let row = (g.place(0, z, kz) * g.input[1] + g.place(1, y, ky)) * g.input[2];
                     let row = &input[row..][..g.input[2]];
-                    let Some(row) = row.get(inside..inside + len) else { continue };
-                    for (greatest, code) in greatest[from..from + len].iter_mut().zip(row) {
+                    let Some(row) = row.get(inside.clone()) else { continue };
+                    for (greatest, code) in greatest[from..].iter_mut().zip(row) {
                         *greatest = (*greatest).max(*code);
                     }
                 }

@@ -140,16 +140,15 @@ fn fold_line<F: Fold>(g: &PoolingGeometry, at: [usize; 2], input: &[u8], mut wri
         let first = begin * stride;
         let span = (end - begin - 1) * stride + reach + 1;
         // The padding adds nothing.
-        let from = g.pad_begin[2].saturating_sub(first).min(span);
-        let inside = first + from - g.pad_begin[2].min(first + from);
-        let len = g.input[2].saturating_sub(inside).min(span - from);
+        let (from, inside) = g.columns(first, span);
         columns[..span].fill([F::default(); BLOCK]);
-        // A tile may lie in the padding as a whole.
-        for kz in if len > 0 { depths.0..depths.1 } else { 0..0 } {
+        for kz in depths.0..depths.1 {
             for ky in rows.0..rows.1 {
-                let row = (g.place(0, at[0], kz) * g.input[1] + g.place(1, at[1], ky)) * g.input[2] + inside;
-                let row = &input[row * BLOCK..][..len * BLOCK];
-                for (folded, code) in columns[from..from + len].as_flattened_mut().iter_mut().zip(row) {
+                let row = (g.place(0, at[0], kz) * g.input[1] + g.place(1, at[1], ky)) * g.input[2];
+                let row = &input[row * BLOCK..][..g.input[2] * BLOCK];
+                // A tile may lie in the padding as a whole.
+                let Some(row) = row.get(inside.start * BLOCK..inside.end * BLOCK) else { continue };
+                for (folded, code) in columns[from..].as_flattened_mut().iter_mut().zip(row) {
                     *folded = folded.with(F::of(*code));
                 }
             }
@@ -298,16 +297,7 @@ mod tests {
             if random.between(0, 1) == 0 {
                 input[2] = random.between(4, 150);
             }
-            let whole = PoolingGeometry {
-                planes: 38,
-                input,
-                output: [1; 3],
-                kernel: input,
-                stride: [1; 3],
-                dilation: [1; 3],
-                pad_begin: [0; 3],
-                pad_end: [0; 3],
-            };
+            let whole = PoolingGeometry::of_planes(38, input);
             let reach = [0, 1, 2].map(|axis| (kernel[axis] - 1) * dilation[axis]);
             let span =
                 [0, 1, 2].map(|axis| (input[axis] + pad_begin[axis] + pad_end[axis]).checked_sub(reach[axis] + 1));
@@ -326,21 +316,47 @@ mod tests {
         found
     }
 
-    /// The average of the values of each window of plane `plane`, by its output position.
-    fn average(g: &PoolingGeometry, counts_padding: bool, at: [usize; 3], code: impl Fn(usize) -> u8) -> f64 {
+    /// The codes of the window of an output position, of which `code` gives those of a plane.
+    fn window(g: &PoolingGeometry, at: [usize; 3], code: impl Fn(usize) -> u8) -> Vec<u8> {
         let windows = [0, 1, 2].map(|axis| g.window(axis, at[axis]));
-        let mut sum = 0.0;
+        let mut codes = Vec::new();
         for kz in windows[0].0..windows[0].1 {
             for ky in windows[1].0..windows[1].1 {
                 for kx in windows[2].0..windows[2].1 {
                     let place = [(0, kz), (1, ky), (2, kx)].map(|(axis, tap)| g.place(axis, at[axis], tap));
-                    let position = (place[0] * g.input[1] + place[1]) * g.input[2] + place[2];
-                    sum += f64::from(code(position)) / 255.0 * 2.5 - 0.5;
+                    codes.push(code((place[0] * g.input[1] + place[1]) * g.input[2] + place[2]));
                 }
             }
         }
-        let count = |window: &(usize, usize, usize)| if counts_padding { window.2 } else { window.1 - window.0 };
-        sum / windows.iter().map(count).product::<usize>() as f64
+        codes
+    }
+
+    /// The window of an element of the output, which is given with its place in the plane.
+    fn window_of(g: &PoolingGeometry, codes: &[u8], index: usize) -> ([usize; 3], Vec<u8>) {
+        let (volume, positions) = (g.input.iter().product::<usize>(), g.output.iter().product::<usize>());
+        let (plane, at, lane) = (index / BLOCK / positions, index / BLOCK % positions, index % BLOCK);
+        let at = [at / g.output[2] / g.output[1], at / g.output[2] % g.output[1], at % g.output[2]];
+        (at, window(g, at, |position| codes[(plane * volume + position) * BLOCK + lane]))
+    }
+
+    /// Every tier gives the greatest code of each window, of large ones too.
+    #[test]
+    fn greatest_codes() {
+        let mut random = Random::new(12);
+        let geometries = geometries(&mut random);
+        assert!(geometries.iter().any(is_short) && !geometries.iter().all(is_short));
+        for g in geometries {
+            let (volume, positions) = (g.input.iter().product::<usize>(), g.output.iter().product::<usize>());
+            let codes: Vec<u8> = (0..blocked_len(2, 19, volume)).map(|_| random.between(0, 255) as u8).collect();
+            let len = blocked_len(2, 19, positions);
+            let expected: Vec<u8> =
+                (0..len).map(|index| window_of(&g, &codes, index).1.into_iter().max().unwrap()).collect();
+            for isa in Isa::available() {
+                let mut greatest = vec![9; len];
+                blocked_max_codes(isa, 19, &g, &codes, &mut greatest).unwrap();
+                assert_eq!(greatest, expected, "{isa} {g:?}");
+            }
+        }
     }
 
     /// Every tier and number of threads gives the averages, as values and as codes.
@@ -362,11 +378,13 @@ mod tests {
                     run(QuantizedOutput::Values(&mut values));
                     run(QuantizedOutput::Codes(&mut made, &to));
                     for (index, (value, code)) in values.iter().zip(&made).enumerate() {
-                        let (plane, lane) = (index / BLOCK / positions, index % BLOCK);
-                        let at = index / BLOCK % positions;
-                        let at = [at / g.output[2] / g.output[1], at / g.output[2] % g.output[1], at % g.output[2]];
-                        let of_lane = |position: usize| codes[(plane * volume + position) * BLOCK + lane];
-                        let expected = average(&g, kind == PoolingKind::AverageWithPadding, at, of_lane);
+                        let (at, codes) = window_of(&g, &codes, index);
+                        let counted = match kind {
+                            PoolingKind::Average => codes.len(),
+                            _ => (0..3).map(|axis| g.window(axis, at[axis]).2).product(),
+                        };
+                        let sum: f64 = codes.iter().map(|code| f64::from(*code) / 255.0 * 2.5 - 0.5).sum();
+                        let expected = sum / counted as f64;
                         assert!((f64::from(*value) - expected).abs() < 1e-6, "{isa} {g:?}: {value} is not {expected}");
                         let expected = (expected.clamp(-0.25, 1.5) + 0.25) / 1.75 * 255.0;
                         assert!((f64::from(*code) - expected).abs() < 0.501, "{isa} {g:?}: {code} is not {expected}");
@@ -384,16 +402,7 @@ mod tests {
 
     #[test]
     fn arguments_that_do_not_fit() {
-        let g = PoolingGeometry {
-            planes: 16,
-            input: [1, 2, 2],
-            output: [1, 1, 1],
-            kernel: [1, 2, 2],
-            stride: [1; 3],
-            dilation: [1; 3],
-            pad_begin: [0; 3],
-            pad_end: [0; 3],
-        };
+        let g = PoolingGeometry::of_planes(16, [1, 2, 2]);
         let channels = Encodings::new(&[0.0; 16], &[1.0; 16], 255.0).unwrap();
         let whole = Encodings::new(&[0.0], &[1.0], 255.0).unwrap();
         for isa in Isa::available() {

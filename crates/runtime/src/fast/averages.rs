@@ -69,17 +69,7 @@ impl AverageKernel {
             return Some((kind, geometry(&*self.operation, data)?));
         }
         let [batch, channels, positions] = sizes(data)?;
-        let plane = [1, 1, positions];
-        let geometry = PoolingGeometry {
-            planes: batch.checked_mul(channels)?,
-            input: plane,
-            output: [1; 3],
-            kernel: plane,
-            stride: [1; 3],
-            dilation: [1; 3],
-            pad_begin: [0; 3],
-            pad_end: [0; 3],
-        };
+        let geometry = PoolingGeometry::of_planes(batch.checked_mul(channels)?, [1, 1, positions]);
         (positions > 0).then_some((PoolingKind::Average, geometry))
     }
 
@@ -98,7 +88,7 @@ impl Kernel for AverageKernel {
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         let Some(geometry) = self.of_shapes(shapes) else { return 0 };
         let elements = shapes.outputs.first().map_or(0, |output| output.elements()) as u64;
-        elements.saturating_mul(geometry.taps()) / 64
+        elements.saturating_mul(geometry.taps()) / 128
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {

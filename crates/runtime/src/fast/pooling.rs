@@ -72,16 +72,8 @@ pub(super) fn geometry(operation: &dyn Operation, data: &Shape) -> Option<Poolin
         None => operation.downcast_ref::<AvgPool>()?.geometry(data).ok()?,
     };
     let lead = 3usize.checked_sub(axes.len())?;
-    let mut geometry = PoolingGeometry {
-        planes: data.first()?.checked_mul(*data.get(1)?)?,
-        input: [1; 3],
-        output: [1; 3],
-        kernel: [1; 3],
-        stride: [1; 3],
-        dilation: [1; 3],
-        pad_begin: [0; 3],
-        pad_end: [0; 3],
-    };
+    let planes = data.first()?.checked_mul(*data.get(1)?)?;
+    let mut geometry = PoolingGeometry::of_planes(planes, [1; 3]);
     for (i, axis) in axes.iter().enumerate() {
         fill_axis(&mut geometry, lead + i, axis)?;
     }

@@ -196,3 +196,41 @@ impl Recode {
         recode(self.isa, all, &recoding, codes, output.slice_mut::<u8>()?).map_err(kernel_error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pretty_assertions::assert_eq;
+
+    /// The ports of the codes that are scaled, and of those that are added, for a chain of two inputs of codes and one of
+    /// channels.
+    fn ports(steps: &[ChainStep]) -> Option<(usize, Option<usize>)> {
+        let sides = [(5, Side::Blocked), (6, Side::Blocked), (7, Side::Channels)];
+        let codes = Some(Dequantizer { low: 0.0, high: 1.0, steps: 255.0 });
+        let inputs = ChainInputs {
+            sides: &sides,
+            constants: &[None, None, Some(vec![2.0; BLOCK])],
+            decoded: &[codes, codes, None],
+        };
+        let found = Recode::of(steps, &inputs, Some(Quantizer { low: 0.0, high: 1.0, steps: 255.0 }))?;
+        Some((found.data_port, found.added.map(|(port, _)| port)))
+    }
+
+    #[test]
+    fn sums_of_two_codes_of_which_one_is_scaled() {
+        use ChainStep::{Binary, Unary};
+        let [a, b, channels] = [0, 1, 2].map(Operand::Input);
+        let [first, second] = [0, 1].map(Operand::Step);
+        let sum = Binary(BinaryOp::Add, a, b);
+        assert_eq!(ports(&[sum]), Some((5, Some(6))));
+        assert_eq!(ports(&[sum, Unary(UnaryOp::Relu, first)]), Some((5, Some(6))));
+        let scaled = |codes| Binary(BinaryOp::Mul, codes, channels);
+        assert_eq!(ports(&[scaled(a), Binary(BinaryOp::Add, b, first)]), Some((5, Some(6))));
+        assert_eq!(ports(&[scaled(b), Binary(BinaryOp::Add, a, first)]), Some((6, Some(5))));
+        // The sum is scaled, the codes are multiplied, both are scaled, or one of them is not read.
+        assert_eq!(ports(&[sum, Binary(BinaryOp::Mul, first, channels)]), None);
+        assert_eq!(ports(&[Binary(BinaryOp::Mul, a, b)]), None);
+        assert_eq!(ports(&[scaled(a), scaled(b), Binary(BinaryOp::Add, first, second)]), None);
+        assert_eq!(ports(&[scaled(a)]), None);
+    }
+}

@@ -70,9 +70,9 @@ fn a_convolution_of_images() {
 /// Averages of windows and of planes sum codes, and give codes where their reader takes them.
 #[test]
 fn averages_of_codes() {
-    for (channels, excludes, rank_is_known) in [(40, "true", true), (20, "false", false)] {
+    for (shape, channels, excludes) in [("?,40,?,?", 40, "true"), ("1,20,?,?", 20, "false")] {
         let mut text = Text::default();
-        let x = text.parameter("f32", if rank_is_known { "?,40,?,?" } else { "1,20,?,?" });
+        let x = text.parameter("f32", shape);
         let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
         let stem = text.quantized_convolution(x, [channels, channels, 3, 3], PLANE);
         let stem = text.unary("ReLU", stem);
