@@ -1,11 +1,12 @@
-//! Drops layers that give what they read: exporters leave Slices of everything, Reshapes to the same shape, and Pads
-//! with nothing, which stand between layers that belong together.
+//! Drops layers that give what they read, or what the layer before them read: exporters leave Slices of everything, Reshapes
+//! to the same shape, Pads with nothing, and Transposes that undo each other, which stand between layers that belong together.
 
 use std::collections::{HashMap, HashSet};
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
+use ovir_tensor::SmallVec;
 
-use crate::chain::remove;
+use crate::chain::remove_unread;
 use crate::trace::{Trace, named};
 
 /// Drops all such layers; `None` if there is none.
@@ -15,13 +16,24 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let of_results: HashSet<Source> =
         model.results.iter().filter_map(|id| model.node(*id).inputs.first().copied()).collect();
     let mut same: HashMap<Source, Source> = HashMap::new();
+    // Transposes that others undo.
+    let mut passed_over: Vec<NodeId> = Vec::new();
     for (id, node) in model.iter().filter(|(_, node)| node.outputs.len() == 1) {
         let value = Source { node: id, port: 0 };
-        if of_results.contains(&value) || !is_identity(validated, id, node) {
+        if of_results.contains(&value) {
             continue;
         }
         let Some(data) = node.inputs.first().copied() else { continue };
-        trace.applied(node, || format!("gives what it reads of {}", named(model.node(data.node))));
+        let data = if is_identity(validated, id, node) {
+            trace.applied(node, || format!("gives what it reads of {}", named(model.node(data.node))));
+            data
+        } else if let Some(first) = undone(validated, node) {
+            trace.applied(node, || format!("gives what {} reads", named(model.node(data.node))));
+            passed_over.push(data.node);
+            first
+        } else {
+            continue;
+        };
         same.insert(value, same.get(&data).copied().unwrap_or(data));
     }
     if same.is_empty() {
@@ -31,8 +43,24 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     for source in changed.nodes.iter_mut().flat_map(|node| &mut node.inputs) {
         *source = same.get(source).copied().unwrap_or(*source);
     }
-    remove(&mut changed, &same.keys().map(|value| value.node).collect());
+    passed_over.extend(same.keys().map(|value| value.node));
+    remove_unread(&mut changed, passed_over);
     Some(changed)
+}
+
+/// What the Transpose reads that this one undoes.
+fn undone(validated: &Validated, node: &Node) -> Option<Source> {
+    let order = |node: &Node| -> Option<SmallVec<[i64; 8]>> {
+        let source = node.inputs.get(1).filter(|_| node.is("Transpose"))?;
+        validated.inference().get(*source).integers()
+    };
+    let after = order(node)?;
+    let first = validated.model().node(node.inputs.first()?.node);
+    let before = order(first)?;
+    let at = |axis: &i64| usize::try_from(*axis).ok().and_then(|axis| before.get(axis).copied());
+    let undoes =
+        before.len() == after.len() && !after.is_empty() && after.iter().map(at).eq((0..).map(Some).take(after.len()));
+    undoes.then(|| first.inputs.first().copied())?
 }
 
 /// Whether the only output of a layer is its first input, element by element.

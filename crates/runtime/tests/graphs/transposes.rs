@@ -68,3 +68,43 @@ fn the_last_transpose_of_a_pair_is_not_the_first_of_another() {
     compare(&text.unoptimised(&inputs), &actual, "chain");
     assert_eq!(entries.iter().filter(|entry| entry.type_name == "Transpose").count(), 1);
 }
+
+/// The Transposes that are left of several in a row, of which the first `read` is read by others too.
+fn left_of_row(orders: &[&[i64]], read: Option<usize>, ends_in_result: bool) -> usize {
+    let mut text = Text::default();
+    let mut value = text.parameter("f32", "?,3,4,?");
+    let mut others = Vec::new();
+    for (index, order) in orders.iter().enumerate() {
+        let order = text.integers(order);
+        value = text.layer("Transpose", "", &[value, order], "FP32");
+        if read == Some(index) {
+            others.push(value);
+        }
+    }
+    if !ends_in_result {
+        value = text.unary("Sigmoid", value);
+    }
+    for other in others {
+        let axes = text.integers(&[0, 1, 2, 3]);
+        let sum = text.layer("ReduceSum", "keep_dims=\"true\"", &[other, axes], "FP32");
+        value = text.layer("Add", "auto_broadcast=\"numpy\"", &[value, sum], "FP32");
+    }
+    text.layer("Result", "", &[value], "");
+    let values: Vec<f32> = (0..2 * 3 * 4 * 5).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let inputs = [Tensor::from_slice(&values, [2, 3, 4, 5]).unwrap()];
+    let (actual, entries) = text.run(&inputs, false);
+    compare(&text.unoptimised(&inputs), &actual, &format!("{orders:?}"));
+    entries.iter().filter(|entry| entry.type_name == "Transpose").count()
+}
+
+#[test]
+fn transposes_that_follow_each_other_go() {
+    let (last, first): (&[i64], &[i64]) = (&[0, 2, 3, 1], &[0, 3, 1, 2]);
+    assert_eq!(left_of_row(&[last, first], None, false), 0);
+    assert_eq!(left_of_row(&[last, first, last, first], None, false), 0);
+    assert_eq!(left_of_row(&[last, first, last], None, false), 1);
+    assert_eq!(left_of_row(&[last, first], Some(0), false), 1);
+    // The second one does not undo the first, or is what the model is asked for.
+    assert_eq!(left_of_row(&[last, last], None, false), 2);
+    assert_eq!(left_of_row(&[last, first], None, true), 2);
+}
