@@ -145,7 +145,7 @@ pub(crate) fn single_value(validated: &Validated, uses: &Uses, source: Source) -
 }
 
 /// The tensor of a Const, with or without a Convert behind it.
-fn stored(validated: &Validated, source: Source) -> Option<&Tensor> {
+pub(crate) fn stored(validated: &Validated, source: Source) -> Option<&Tensor> {
     let model = validated.model();
     let node = model.node(source.node);
     if node.is("Convert") { model.node(node.inputs.first()?.node) } else { node }.tensor()

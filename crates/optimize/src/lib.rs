@@ -22,6 +22,7 @@ mod fuse_integers;
 mod fuse_normalization;
 mod fuse_rotary;
 mod fuse_scatter;
+mod fuse_views;
 mod grow_states;
 mod lift_activations;
 mod lift_strides;
@@ -111,6 +112,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "fuse_attention", run: fuse_attention::run },
     // Before the elementwise groups, which would take its parts.
     Pass { name: "fuse_rotary", run: fuse_rotary::run },
+    // After the attentions, which take Transposes of their own.
+    Pass { name: "fuse_views", run: fuse_views::run },
     // After the attentions have taken what repeats keys and values.
     Pass { name: "grow_states", run: grow_states::run },
     // Before the elementwise groups, which would take the Converts around the sums.

@@ -48,6 +48,7 @@ mod stored_gather;
 mod top_k;
 mod transposed;
 mod unary;
+mod views;
 
 pub(crate) use parts::kernel_error;
 
@@ -261,6 +262,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     select::claim,
     attention::claim,
     rotary::claim,
+    views::claim,
     recurrent::claim,
     recurrent::claim_cell,
     top_k::claim,

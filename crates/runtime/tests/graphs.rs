@@ -44,3 +44,5 @@ mod text;
 mod transposes;
 #[path = "graphs/vectors.rs"]
 mod vectors;
+#[path = "graphs/views.rs"]
+mod views;

@@ -100,6 +100,52 @@ impl Strided {
     }
 }
 
+/// Indices that advance evenly: the index at `i` is `first` and the sum of `steps[axis] * i[axis]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvenIndices {
+    /// The first index.
+    pub first: usize,
+    /// The greatest index.
+    pub greatest: usize,
+    /// How far apart indices are that are neighbours along each axis; 0 along axes of one index.
+    pub steps: SmallVec<[isize; 4]>,
+}
+
+impl EvenIndices {
+    /// Indices of the shape `sizes` in row-major order, if they advance evenly, and none counts from the end.
+    #[must_use]
+    pub fn of(sizes: &[usize], indices: &[i64]) -> Option<EvenIndices> {
+        let (first, greatest) = (*indices.first()?, *indices.iter().max()?);
+        (indices.iter().all(|index| *index >= 0) && sizes.iter().product::<usize>() == indices.len()).then_some(())?;
+        let dense = Strided::dense(sizes);
+        let step = |(size, stride): (&usize, &isize)| match size {
+            1 => Some(0),
+            _ => Some(indices.get(stride.unsigned_abs())? - first),
+        };
+        let steps: SmallVec<[i64; 4]> = sizes.iter().zip(&dense.strides).map(step).collect::<Option<_>>()?;
+        let mut at: SmallVec<[usize; 4]> = SmallVec::from_elem(0, sizes.len());
+        for index in indices {
+            let expected = at
+                .iter()
+                .zip(&steps)
+                .try_fold(first, |sum, (at, step)| step.checked_mul(*at as i64).and_then(|by| sum.checked_add(by)));
+            (expected == Some(*index)).then_some(())?;
+            for axis in (0..sizes.len()).rev() {
+                at[axis] += 1;
+                if at[axis] < sizes[axis] {
+                    break;
+                }
+                at[axis] = 0;
+            }
+        }
+        Some(EvenIndices {
+            first: usize::try_from(first).ok()?,
+            greatest: usize::try_from(greatest).ok()?,
+            steps: steps.into_iter().map(|step| isize::try_from(step).ok()).collect::<Option<_>>()?,
+        })
+    }
+}
+
 /// A tensor seen as another one: its elements in another order, repeated or left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
@@ -112,6 +158,46 @@ pub struct View {
 }
 
 impl View {
+    /// A dense tensor as it is.
+    #[must_use]
+    pub fn dense(shape: &Shape) -> View {
+        View { shape: shape.clone(), walk: shape.iter().copied().collect(), from: Strided::dense(shape) }
+    }
+
+    /// What a Transpose with this order gives of the view, whose walk is its shape: axis `i` is axis `order[i]`; `None` if the
+    /// order is not a permutation of the axes.
+    #[must_use]
+    pub fn transposed(&self, order: &[usize]) -> Option<View> {
+        let rank = self.walk.len();
+        let is_permutation = order.len() == rank && (0..rank).all(|axis| order.contains(&axis));
+        is_permutation.then(|| View {
+            shape: order.iter().map(|axis| self.walk[*axis]).collect(),
+            walk: order.iter().map(|axis| self.walk[*axis]).collect(),
+            from: Strided {
+                offset: self.from.offset,
+                strides: order.iter().map(|axis| self.from.strides[*axis]).collect(),
+            },
+        })
+    }
+
+    /// What a Gather along `axis` by indices of the shape `sizes` gives of the view, whose walk is its shape; `None` if an index
+    /// is outside of the axis.
+    #[must_use]
+    pub fn gathered(&self, axis: usize, sizes: &[usize], indices: &EvenIndices) -> Option<View> {
+        let stride = *self.from.strides.get(axis).filter(|_| indices.greatest < self.walk[axis])?;
+        let steps: SmallVec<[isize; 4]> =
+            indices.steps.iter().map(|step| step.checked_mul(stride)).collect::<Option<_>>()?;
+        let mut view = self.clone();
+        view.from.offset =
+            stride.checked_mul(indices.first as isize).and_then(|by| self.from.offset.checked_add_signed(by))?;
+        view.from.strides.remove(axis);
+        view.from.strides.insert_many(axis, steps);
+        view.walk.remove(axis);
+        view.walk.insert_many(axis, sizes.iter().copied());
+        view.shape = view.walk.iter().copied().collect();
+        Some(view)
+    }
+
     /// The axes of a dense tensor of shape `source` in another order: axis `i` of the walk is axis `order[i]`.
     pub(crate) fn permuted(shape: Shape, source: &[usize], order: &[usize]) -> View {
         let dense = Strided::dense(source);
@@ -360,6 +446,38 @@ fn other_size(actual: usize, expected: usize) -> OpError {
 mod tests {
     use super::*;
     use pretty_assertions::assert_eq;
+
+    #[test]
+    fn indices_that_advance_evenly() {
+        let of = |sizes: &[usize], indices: &[i64]| {
+            let found = EvenIndices::of(sizes, indices)?;
+            Some((found.first, found.greatest, found.steps.to_vec()))
+        };
+        assert_eq!(of(&[2, 3], &[1, 3, 5, 2, 4, 6]), Some((1, 6, vec![1, 2])));
+        assert_eq!(of(&[2, 2], &[7, 5, 4, 2]), Some((7, 7, vec![-3, -2])));
+        assert_eq!(of(&[1, 3, 1], &[0, 0, 0]), Some((0, 0, vec![0, 0, 0])));
+        assert_eq!(of(&[], &[4]), Some((4, 4, vec![])));
+        assert_eq!(of(&[4], &[0, 1, 2, 4]), None);
+        assert_eq!(of(&[2, 2], &[0, 1, 2, 4]), None);
+        assert_eq!(of(&[2], &[0, -1]), None);
+        assert_eq!(of(&[3], &[0, i64::MAX, 0]), None);
+        assert_eq!(of(&[0], &[]), None);
+        assert_eq!(of(&[3], &[0, 1]), None);
+    }
+
+    #[test]
+    fn views_of_views() {
+        let windows = EvenIndices::of(&[2, 3], &[0, 1, 2, 1, 2, 3]).unwrap();
+        let view = View::dense(&Shape::from([2, 4])).gathered(1, &[2, 3], &windows).unwrap();
+        let view = view.transposed(&[1, 0, 2]).unwrap();
+        assert_eq!(view.shape, Shape::from([2, 2, 3]));
+        let (source, mut target) = ([0, 1, 2, 3, 4, 5, 6, 7], [0; 12]);
+        copy_strided(&view.walk, &source, &view.from, &mut target, &Strided::dense(&view.walk));
+        assert_eq!(target, [0, 1, 2, 4, 5, 6, 1, 2, 3, 5, 6, 7]);
+        assert!(view.transposed(&[0, 0, 1]).is_none());
+        assert!(View::dense(&Shape::from([2, 3])).gathered(1, &[2, 3], &windows).is_none());
+        assert!(view.gathered(3, &[2, 3], &windows).is_none());
+    }
 
     #[test]
     fn views_reorder_repeat_and_reverse() {

@@ -150,12 +150,12 @@ fn given_view(operation: &dyn Operation, data: &Shape, parameters: &[TensorView<
     }
 }
 
-fn output_nanoseconds(shapes: &StepShapes<'_>, width: usize) -> u64 {
+pub(super) fn output_nanoseconds(shapes: &StepShapes<'_>, width: usize) -> u64 {
     let elements: usize = shapes.outputs.iter().map(|s| s.elements()).sum();
     nanoseconds_for_bytes(elements.saturating_mul(2 * width))
 }
 
-fn misfit() -> OpError {
+pub(super) fn misfit() -> OpError {
     OpError::shape(Blame::Input(0), "the kernel does not fit the data")
 }
 
