@@ -206,7 +206,8 @@ fn wanted(chosen: &[Option<Candidate>], node: NodeId, port: usize) -> Layout {
 }
 
 /// A layer that gains nothing by blocks, and for which more elements must be reordered on blocks than without them, stays
-/// plain: such as one of many that read one value on blocks beside a plain value of their own.
+/// plain: such as one of many that read one value on blocks beside a plain value of their own. Lanes without a channel are
+/// moved in vain, so that what stands behind the last convolution stays plain if it has few channels.
 fn drop_losing_followers(model: &Model, inference: &Inference, chosen: &mut [Option<Candidate>]) {
     // How many ports want a value plain, and how many on blocks.
     let mut readers: HashMap<Source, [usize; 2]> = HashMap::new();
@@ -217,6 +218,7 @@ fn drop_losing_followers(model: &Model, inference: &Inference, chosen: &mut [Opt
         }
     }
     let elements = |source: Source| nominal_elements(&inference.get(source).shape);
+    let lanes = |source: Source| elements(source) * lanes_per_channel(&inference.get(source).shape);
     for (index, node) in model.nodes.iter().enumerate().rev() {
         let id = NodeId(index as u32);
         if !chosen[index].as_ref().is_some_and(|found| found.gain <= 0.0 && found.output == Layout::Blocked) {
@@ -232,10 +234,11 @@ fn drop_losing_followers(model: &Model, inference: &Inference, chosen: &mut [Opt
             if wants[port] == Layout::Plain || node.inputs[..port].contains(source) {
                 continue;
             }
+            on_blocks += lanes(*source) - elements(*source);
             if !is_blocked(chosen, *source) && !is_read_as(*source, Layout::Blocked) {
-                on_blocks += elements(*source);
+                on_blocks += lanes(*source);
             } else if is_blocked(chosen, *source) && !is_read_as(*source, Layout::Plain) {
-                plain += elements(*source);
+                plain += lanes(*source);
             }
         }
         if on_blocks == 0.0 {
@@ -243,8 +246,9 @@ fn drop_losing_followers(model: &Model, inference: &Inference, chosen: &mut [Opt
         }
         for port in 0..node.outputs.len() {
             let output = Source { node: id, port: port as u32 };
-            on_blocks += if is_read_as(output, Layout::Plain) { elements(output) } else { 0.0 };
-            plain += if is_read_as(output, Layout::Blocked) { elements(output) } else { 0.0 };
+            on_blocks += lanes(output) - elements(output);
+            on_blocks += if is_read_as(output, Layout::Plain) { lanes(output) } else { 0.0 };
+            plain += if is_read_as(output, Layout::Blocked) { lanes(output) } else { 0.0 };
         }
         if plain < on_blocks {
             chosen[index] = None;
@@ -305,6 +309,12 @@ pub(crate) fn nominal_elements(shape: &PartialShape) -> f64 {
         None => NOMINAL_SIZE as f64,
     };
     dims.iter().enumerate().map(size).product()
+}
+
+/// The lanes that blocks have for each channel.
+fn lanes_per_channel(shape: &PartialShape) -> f64 {
+    let channels = shape.dims().filter(|dims| dims.len() > 2).and_then(|dims| dims[1].get()).filter(|count| *count > 0);
+    channels.map_or(1.0, |channels| channels.next_multiple_of(BLOCK) as f64 / channels as f64)
 }
 
 fn insert_reorders(model: &Model, inference: &Inference, chosen: &[Option<Candidate>]) -> Lowered {
