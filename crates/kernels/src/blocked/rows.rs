@@ -7,16 +7,16 @@ use crate::parallel::parallel_chunks_mut;
 /// The positions that one task takes from rows: so many rows stay in the cache while their blocks are read.
 const ROWS: usize = 64;
 
-/// Writes the blocked form of `[batch, positions, channels]`; lanes beyond the last channel become zero.
+/// Writes the blocked form of `[batch, positions, channels]`, of values or of codes; lanes beyond the last channel become zero.
 ///
 /// # Errors
 /// A slice does not fit the sizes.
-pub fn from_rows(
+pub fn from_rows<T: Copy + Default + Send + Sync>(
     batch: usize,
     channels: usize,
     positions: usize,
-    input: &[f32],
-    output: &mut [f32],
+    input: &[T],
+    output: &mut [T],
 ) -> Result<(), KernelError> {
     write_blocks([batch, channels, positions], input, output, |input, range, output| {
         for (row, lanes) in input.chunks_exact(channels).zip(output.as_chunks_mut::<BLOCK>().0) {
@@ -24,23 +24,23 @@ pub fn from_rows(
                 Some(whole) => *lanes = *whole,
                 None => {
                     lanes[..range.len()].copy_from_slice(&row[range.start..]);
-                    lanes[range.len()..].fill(0.0);
+                    lanes[range.len()..].fill(T::default());
                 }
             }
         }
     })
 }
 
-/// Writes `[batch, positions, channels]` of a blocked form.
+/// Writes `[batch, positions, channels]` of a blocked form, of values or of codes.
 ///
 /// # Errors
 /// A slice does not fit the sizes.
-pub fn to_rows(
+pub fn to_rows<T: Copy + Send + Sync>(
     batch: usize,
     channels: usize,
     positions: usize,
-    input: &[f32],
-    output: &mut [f32],
+    input: &[T],
+    output: &mut [T],
 ) -> Result<(), KernelError> {
     read_blocks([batch, channels, positions], input, output, |input, output, work| {
         parallel_chunks_mut(output, ROWS * channels, work, |task, output| {

@@ -180,7 +180,7 @@ fn is_blockable(facts: &ValueFacts) -> bool {
 }
 
 /// Whether values or codes can lie in blocks.
-fn is_movable(facts: &ValueFacts) -> bool {
+pub(super) fn is_movable(facts: &ValueFacts) -> bool {
     matches!(facts.element_type, ElementType::F32 | ElementType::U8) && channels_of(&facts.shape).is_some()
 }
 

@@ -9,7 +9,7 @@ use ovir_tensor::{ElementType, SmallVec};
 
 use crate::layout::{Layout, nominal_elements, sizes};
 
-use super::blocked::{Candidate, channels, misfit, moved_nanoseconds};
+use super::blocked::{Candidate, channels, is_movable, misfit, moved_nanoseconds};
 use super::parts::kernel_error;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
@@ -34,11 +34,11 @@ pub(crate) fn candidate(
     let order = inputs.get(1)?.integers()?;
     match is_blocked {
         true => {
-            channels(data).filter(|_| is_to_rows(&order))?;
+            (is_movable(data) && is_to_rows(&order)).then_some(())?;
             Some(Candidate { output: Layout::Plain, ..Candidate::of_first(inputs.len()) })
         }
         false => {
-            channels(output).filter(|_| is_from_rows(&order) && data.element_type == ElementType::F32)?;
+            (is_movable(output) && is_from_rows(&order)).then_some(())?;
             let gain = nominal_elements(&output.shape) * GAIN;
             let plain = SmallVec::from_elem(Layout::Plain, inputs.len());
             Some(Candidate { inputs: plain, gain, ..Candidate::of_first(inputs.len()) }.for_readers())
@@ -68,6 +68,21 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
 }
 
+impl RowsKernel {
+    fn copy<T: Copy + Default + Send + Sync>(
+        &self,
+        [batch, channels, positions]: [usize; 3],
+        values: &[T],
+        target: &mut [T],
+    ) -> OpResult {
+        match self.to {
+            Layout::Blocked => from_rows(batch, channels, positions, values, target),
+            Layout::Plain => to_rows(batch, channels, positions, values, target),
+        }
+        .map_err(kernel_error)
+    }
+}
+
 impl Kernel for RowsKernel {
     fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
         true
@@ -82,11 +97,9 @@ impl Kernel for RowsKernel {
         let data = &io.inputs[0];
         let blocked = if self.to == Layout::Blocked { output.shape() } else { data.shape() };
         let [batch, channels, positions] = sizes(blocked).ok_or_else(misfit)?;
-        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
-        match self.to {
-            Layout::Blocked => from_rows(batch, channels, positions, values, target),
-            Layout::Plain => to_rows(batch, channels, positions, values, target),
+        match data.element_type() {
+            ElementType::U8 => self.copy::<u8>([batch, channels, positions], data.slice()?, output.slice_mut()?),
+            _ => self.copy::<f32>([batch, channels, positions], data.slice()?, output.slice_mut()?),
         }
-        .map_err(kernel_error)
     }
 }

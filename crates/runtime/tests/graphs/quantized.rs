@@ -485,6 +485,28 @@ fn codes_are_moved() {
     }
 }
 
+/// Codes of blocks become rows of channels, and rows blocks, without a plane between them.
+#[test]
+fn codes_between_blocks_and_rows() {
+    for channels in [40, 32] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,16,?,?");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let y = text.quantized_convolution(x, [channels, 16, 1, 1], POINT);
+        let mut y = text.quantize(y, -1.0, 1.0 - 2.0 / 256.0);
+        for order in [[0, 2, 3, 1], [0, 2, 1, 3], [0, 3, 1, 2]] {
+            let order = text.integers(&order);
+            y = text.layer("Transpose", "", &[y, order], "FP32");
+        }
+        let end = text.quantized_convolution(y, [24, channels, 3, 3], PLANE);
+        text.layer("Result", "", &[end], "");
+        let kinds = check(&text, &image(&[2, 16, 9, 13]), 0.02);
+        let moved = kinds.iter().filter(|kind| matches!(kind.as_str(), "Reorder" | "Transpose"));
+        let expected = ["Reorder", "Transpose", "Transpose", "Transpose", "Reorder"];
+        assert_eq!(moved.collect::<Vec<_>>(), expected, "{channels} {kinds:?}");
+    }
+}
+
 /// Windows so wide that most of their taps lie beyond a small image, whatever its size.
 #[test]
 fn taps_that_never_meet_the_image() {
