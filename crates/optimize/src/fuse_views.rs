@@ -34,7 +34,10 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         }
         taken.extend(&chain);
         if chain.iter().any(|id| is_of_windows(validated, model.node(*id))) {
-            trace.applied(node, || format!("one copy with {}", all_named(chain[1..].iter().map(|id| model.node(*id)))));
+            trace.applied(node, || match &chain[1..] {
+                [] => "is one copy".to_owned(),
+                others => format!("is one copy with {}", all_named(others.iter().map(|id| model.node(*id)))),
+            });
             chains.push(chain);
         }
     }

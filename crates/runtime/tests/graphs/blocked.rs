@@ -321,6 +321,34 @@ fn many_readers_beside_plain_values() {
     assert!(entries.iter().all(|entry| entry.is_kernel));
 }
 
+/// Single channels of an output of few channels, as networks of flows take them apart: the output is reordered once, rather
+/// than each of its parts, whose blocks have fifteen lanes that nobody reads.
+#[test]
+fn parts_of_few_channels() {
+    for declared in ["1,3,32,32", "?,3,?,?"] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", declared);
+        let stem = text.convolution(x, &[32, 3, 3, 3], PLANE);
+        let flows = text.convolution(stem, &[5, 32, 3, 3], PLANE);
+        let mut part = |from: i64, to: i64| {
+            let parts = [[from], [to], [1], [1]].map(|part| text.integers(&part));
+            let value = text.layer("Slice", "", &[flows, parts[0], parts[1], parts[2], parts[3]], "FP32");
+            text.unary("Sigmoid", value)
+        };
+        let (pair, mask) = (part(0, 2), part(4, 5));
+        // Planes meet a plane.
+        let end = text.binary("Multiply", pair, mask);
+        text.layer("Result", "", &[end], "");
+        let inputs = [image(&[1, 3, 32, 32])];
+        let (expected, _) = text.run(&inputs, true);
+        let (actual, entries) = text.run(&inputs, false);
+        compare(&expected, &actual, declared);
+        let reorders = entries.iter().filter(|entry| entry.type_name == "Reorder").count();
+        assert!(reorders <= 1, "{declared} {entries:?}");
+        assert!(entries.iter().all(|entry| entry.is_kernel));
+    }
+}
+
 /// The blocks of networks for faces and hands: few channels, slopes behind sums, channels added to a shortcut, and planes
 /// padded on one side only.
 #[test]
