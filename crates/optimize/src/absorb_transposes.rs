@@ -7,9 +7,9 @@ use std::collections::HashSet;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::image::interpolate::Interpolate;
-use ovir_tensor::{SmallVec, Tensor};
+use ovir_tensor::Tensor;
 
-use crate::chain::{Uses, remove};
+use crate::chain::{Uses, is_undone, remove, transpose_order};
 use crate::trace::{Trace, named};
 
 /// An Interpolate between two Transposes.
@@ -90,18 +90,13 @@ fn between(validated: &Validated, uses: &Uses, id: NodeId, first: NodeId) -> Res
     }
     let last = uses.only_reader(id).filter(|last| model.node(*last).is("Transpose"));
     let last = last.ok_or("is not read by a Transpose alone")?;
-    let order = |transpose: NodeId| -> Option<SmallVec<[i64; 8]>> {
-        let source = model.node(transpose).inputs.get(1)?;
-        inference.get(*source).integers()
-    };
+    let order = |transpose: NodeId| transpose_order(validated, model.node(transpose));
     let (before, after) = order(first).zip(order(last)).ok_or("stands between Transposes of computed orders")?;
-    let at = |order: &[i64], axis: i64| usize::try_from(axis).ok().and_then(|axis| order.get(axis).copied());
-    let undoes = before.len() == after.len()
-        && after.iter().enumerate().all(|(axis, other)| at(&before, *other) == Some(axis as i64));
-    if !undoes {
+    if !is_undone(&before, &after) {
         return Err("stands between Transposes that do not undo each other");
     }
-    let moved: Option<Vec<i64>> = axes.iter().map(|axis| at(&before, *axis)).collect();
+    let at = |axis: &i64| usize::try_from(*axis).ok().and_then(|axis| before.get(axis).copied());
+    let moved: Option<Vec<i64>> = axes.iter().map(at).collect();
     let moved = moved.ok_or("names an axis that its data lacks")?;
     let axes = Tensor::from_slice(&moved, [moved.len()]).map_err(|_| "has too many axes")?;
     let data = *model.node(first).inputs.first().ok_or("reads a Transpose of nothing")?;

@@ -9,7 +9,7 @@ use ovir_ops::common::convolution::ConvolutionAttributes;
 use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
 use ovir_ops::fused::{Fused, Stage, StageInput};
 use ovir_ops::{OpVersion, Operation};
-use ovir_tensor::{ElementType, Tensor};
+use ovir_tensor::{ElementType, SmallVec, Tensor};
 
 /// Which layers read each value, and which values depend on constants only.
 pub(crate) struct Uses {
@@ -149,6 +149,18 @@ pub(crate) fn stored(validated: &Validated, source: Source) -> Option<&Tensor> {
     let model = validated.model();
     let node = model.node(source.node);
     if node.is("Convert") { model.node(node.inputs.first()?.node) } else { node }.tensor()
+}
+
+/// The order of a Transpose that names all axes; `None` for other layers and for orders that are computed.
+pub(crate) fn transpose_order(validated: &Validated, node: &Node) -> Option<SmallVec<[i64; 8]>> {
+    let order = node.inputs.get(1).filter(|_| node.is("Transpose"))?;
+    validated.inference().get(*order).integers().filter(|order| !order.is_empty())
+}
+
+/// Whether a Transpose with the order `after` brings the axes of one with the order `before` back to their places.
+pub(crate) fn is_undone(before: &[i64], after: &[i64]) -> bool {
+    let at = |axis: i64| usize::try_from(axis).ok().and_then(|axis| before.get(axis));
+    before.len() == after.len() && after.iter().zip(0..).all(|(axis, place)| at(*axis) == Some(&place))
 }
 
 /// Layers that are put behind those of a model, which is to be sorted then.

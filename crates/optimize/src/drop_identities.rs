@@ -4,9 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
-use ovir_tensor::SmallVec;
 
-use crate::chain::remove_unread;
+use crate::chain::{is_undone, remove_unread, transpose_order};
 use crate::trace::{Trace, named};
 
 /// Drops all such layers; `None` if there is none.
@@ -50,17 +49,10 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
 
 /// What the Transpose reads that this one undoes.
 fn undone(validated: &Validated, node: &Node) -> Option<Source> {
-    let order = |node: &Node| -> Option<SmallVec<[i64; 8]>> {
-        let source = node.inputs.get(1).filter(|_| node.is("Transpose"))?;
-        validated.inference().get(*source).integers()
-    };
-    let after = order(node)?;
+    let after = transpose_order(validated, node)?;
     let first = validated.model().node(node.inputs.first()?.node);
-    let before = order(first)?;
-    let at = |axis: &i64| usize::try_from(*axis).ok().and_then(|axis| before.get(axis).copied());
-    let undoes =
-        before.len() == after.len() && !after.is_empty() && after.iter().map(at).eq((0..).map(Some).take(after.len()));
-    undoes.then(|| first.inputs.first().copied())?
+    let before = transpose_order(validated, first)?;
+    is_undone(&before, &after).then(|| first.inputs.first().copied())?
 }
 
 /// Whether the only output of a layer is its first input, element by element.
@@ -80,7 +72,7 @@ fn is_identity(validated: &Validated, id: NodeId, node: &Node) -> bool {
         "Concat" => node.inputs.len() == 1,
         "Pad" => all(1, |pad| *pad == 0) && all(2, |pad| *pad == 0),
         "Transpose" => {
-            integers(1).is_some_and(|order| !order.is_empty() && order.iter().copied().eq(0..order.len() as i64))
+            transpose_order(validated, node).is_some_and(|order| order.iter().copied().eq(0..order.len() as i64))
         }
         // All elements in their order.
         "Slice" => all(3, |step| *step > 0),

@@ -10,7 +10,7 @@ use ovir_ops::common::movement::EvenIndices;
 use ovir_ops::integers_of_view;
 use ovir_ops::movement::gather::Gather;
 
-use crate::chain::{Uses, fuse, stored};
+use crate::chain::{Uses, fuse, stored, transpose_order};
 use crate::trace::{Trace, all_named};
 
 /// Fuses all chains that have a Gather of windows in them; `None` if there is none.
@@ -19,15 +19,15 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let uses = Uses::new(model);
     let mut chains: Vec<Vec<NodeId>> = Vec::new();
     let mut taken: HashSet<NodeId> = HashSet::new();
+    let is_part = |node: &Node| transpose_order(validated, node).is_some() || is_even(validated, node);
     for (id, node) in model.iter() {
-        let is_part = |id: NodeId, node: &Node| is_reordering(validated, node) || is_even(validated, &uses, id, node);
-        if taken.contains(&id) || uses.is_constant(id) || !is_part(id, node) {
+        if taken.contains(&id) || uses.is_constant(id) || !is_part(node) {
             continue;
         }
         let mut chain = vec![id];
         while let Some(next) = chain.last().and_then(|last| uses.only_reader(*last)) {
             let reader = model.node(next);
-            if reader.inputs.first().is_none_or(|data| Some(&data.node) != chain.last()) || !is_part(next, reader) {
+            if reader.inputs.first().is_none_or(|data| Some(&data.node) != chain.last()) || !is_part(reader) {
                 break;
             }
             chain.push(next);
@@ -44,19 +44,13 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     (!chains.is_empty()).then(|| fuse(model, &chains))
 }
 
-/// Whether a layer is a Transpose with a known order.
-fn is_reordering(validated: &Validated, node: &Node) -> bool {
-    let order = || node.inputs.get(1).and_then(|source| validated.inference().get(*source).integers());
-    node.is("Transpose") && order().is_some_and(|order| !order.is_empty())
-}
-
 /// Whether a layer is a Gather without batches by constant indices that advance evenly.
-fn is_even(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -> bool {
+fn is_even(validated: &Validated, node: &Node) -> bool {
     let Some(gather) = node.operation.downcast_ref::<Gather>() else { return false };
     let facts = |port: usize| node.inputs.get(port).map(|source| validated.inference().get(*source));
     let has_axis = facts(2).is_some_and(|axis| axis.integers().is_some());
     let has_rank = facts(0).is_some_and(|data| data.shape.rank().is_some());
-    if gather.attributes.batch_dims != 0 || !has_axis || !has_rank || uses.is_constant(id) {
+    if gather.attributes.batch_dims != 0 || !has_axis || !has_rank {
         return false;
     }
     let indices = node.inputs.get(1).and_then(|source| stored(validated, *source));

@@ -123,21 +123,13 @@ impl EvenIndices {
             _ => Some(indices.get(stride.unsigned_abs())? - first),
         };
         let steps: SmallVec<[i64; 4]> = sizes.iter().zip(&dense.strides).map(step).collect::<Option<_>>()?;
-        let mut at: SmallVec<[usize; 4]> = SmallVec::from_elem(0, sizes.len());
-        for index in indices {
-            let expected = at
-                .iter()
-                .zip(&steps)
-                .try_fold(first, |sum, (at, step)| step.checked_mul(*at as i64).and_then(|by| sum.checked_add(by)));
-            (expected == Some(*index)).then_some(())?;
-            for axis in (0..sizes.len()).rev() {
-                at[axis] += 1;
-                if at[axis] < sizes[axis] {
-                    break;
-                }
-                at[axis] = 0;
-            }
-        }
+        let expected = |position: usize| {
+            sizes.iter().zip(&dense.strides).zip(&steps).try_fold(first, |sum, ((size, stride), step)| {
+                let at = position / stride.unsigned_abs() % size;
+                step.checked_mul(at as i64).and_then(|by| sum.checked_add(by))
+            })
+        };
+        indices.iter().enumerate().all(|(position, index)| expected(position) == Some(*index)).then_some(())?;
         Some(EvenIndices {
             first: usize::try_from(first).ok()?,
             greatest: usize::try_from(greatest).ok()?,
@@ -170,13 +162,8 @@ impl View {
     pub fn transposed(&self, order: &[usize]) -> Option<View> {
         let rank = self.walk.len();
         let is_permutation = order.len() == rank && (0..rank).all(|axis| order.contains(&axis));
-        is_permutation.then(|| View {
-            shape: order.iter().map(|axis| self.walk[*axis]).collect(),
-            walk: order.iter().map(|axis| self.walk[*axis]).collect(),
-            from: Strided {
-                offset: self.from.offset,
-                strides: order.iter().map(|axis| self.from.strides[*axis]).collect(),
-            },
+        is_permutation.then(|| {
+            View::reordered(order.iter().map(|axis| self.walk[*axis]).collect(), &self.walk, &self.from, order)
         })
     }
 
@@ -200,11 +187,14 @@ impl View {
 
     /// The axes of a dense tensor of shape `source` in another order: axis `i` of the walk is axis `order[i]`.
     pub(crate) fn permuted(shape: Shape, source: &[usize], order: &[usize]) -> View {
-        let dense = Strided::dense(source);
+        View::reordered(shape, source, &Strided::dense(source), order)
+    }
+
+    fn reordered(shape: Shape, walk: &[usize], from: &Strided, order: &[usize]) -> View {
         View {
             shape,
-            walk: order.iter().map(|axis| source[*axis]).collect(),
-            from: Strided { offset: 0, strides: order.iter().map(|axis| dense.strides[*axis]).collect() },
+            walk: order.iter().map(|axis| walk[*axis]).collect(),
+            from: Strided { offset: from.offset, strides: order.iter().map(|axis| from.strides[*axis]).collect() },
         }
     }
 }
