@@ -1800,7 +1800,7 @@ unsafe fn finish<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
 }
 
 /// `[groups, output channels, input channels, kernel depth, kernel height, kernel width]`.
-fn shape(geometry: &ConvolutionGeometry) -> [usize; 6] {
+pub(super) fn shape(geometry: &ConvolutionGeometry) -> [usize; 6] {
     let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
     [groups, outputs, inputs, geometry.depth().taps, high, wide]
 }

@@ -3,7 +3,7 @@
 //! In blocks most lanes of so few channels would be idle. Here the lanes are the input channels instead, and each sum is
 //! added up over its lanes at the end.
 
-use super::direct::PlaneView;
+use super::direct::{PlaneView, shape};
 use super::{BLOCK, blocked_len};
 use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use crate::epilogue::{Activation, Channelwise};
@@ -21,24 +21,24 @@ pub const MOST_NARROW: usize = 4;
 /// Weights of a convolution into few plain channels, packed once for every tier.
 #[derive(Debug, Clone)]
 pub struct NarrowConvolution {
-    shape: [usize; 5],
+    shape: [usize; 6],
     /// `[tap, block of input channels, output, 16 input channels]`.
     values: Packed<f32>,
 }
 
 impl NarrowConvolution {
-    /// Packs the weights `[output channels, input channels, height, width]`.
+    /// Packs the weights `[output channels, input channels, depth, height, width]`.
     ///
     /// # Errors
-    /// The number of weights is wrong, or the geometry has groups, a depth, or more than [`MOST_NARROW`] output channels.
+    /// The number of weights is wrong, or the geometry has groups or more than [`MOST_NARROW`] output channels.
     pub fn pack(geometry: &ConvolutionGeometry, weights: &[f32]) -> Result<Self, KernelError> {
         check_exact("weights", weights.len(), geometry.weights_len())?;
-        let shape = geometry.channels_and_kernel();
-        let [groups, outputs, inputs, high, wide] = shape;
-        if groups != 1 || outputs > MOST_NARROW || geometry.has_depth() {
-            return Err(KernelError::invalid("geometry", "has groups, a depth, or too many output channels"));
+        let shape = shape(geometry);
+        let [groups, outputs, inputs, deep, high, wide] = shape;
+        if groups != 1 || outputs > MOST_NARROW {
+            return Err(KernelError::invalid("geometry", "has groups or too many output channels"));
         }
-        let (taps, blocks) = (high * wide, inputs.div_ceil(BLOCK));
+        let (taps, blocks) = (deep * high * wide, inputs.div_ceil(BLOCK));
         let mut values = Packed::zeroed(taps * blocks * outputs * BLOCK);
         for (output, channel) in (0..outputs).flat_map(|output| (0..inputs).map(move |channel| (output, channel))) {
             for tap in 0..taps {
@@ -50,7 +50,7 @@ impl NarrowConvolution {
     }
 }
 
-/// Convolves blocked `input` into plain `output` `[N, O, H', W']`. Bias and slopes are indexed by channel; there is no
+/// Convolves blocked `input` into plain `output` `[N, O, D', H', W']`. Bias and slopes are indexed by channel; there is no
 /// residual.
 ///
 /// # Errors
@@ -63,35 +63,47 @@ pub fn narrow_convolution(
     output: &mut [f32],
     epilogue: &ConvolutionEpilogue<'_>,
 ) -> Result<(), KernelError> {
-    let view = geometry.plane();
-    let [_, outputs, inputs, high, wide] = weights.shape;
-    if weights.shape != geometry.channels_and_kernel() || geometry.has_depth() || epilogue.residual.is_some() {
+    let (view, depth) = (geometry.plane(), geometry.depth());
+    let [_, outputs, inputs, _, high, wide] = weights.shape;
+    if weights.shape != shape(geometry) || epilogue.residual.is_some() {
         return Err(KernelError::invalid("weights", "packed for another shape, or a residual"));
     }
-    let (plane, positions) = (view.input[0] * view.input[1], view.output[0] * view.output[1]);
-    check_exact("input", input.len(), blocked_len(view.batch, inputs, plane))?;
+    let plane = view.input[0] * view.input[1];
+    let (volume, positions) = (depth.input * plane, depth.output * view.output[0] * view.output[1]);
+    check_exact("input", input.len(), blocked_len(view.batch, inputs, volume))?;
     check_exact("output", output.len(), product("output", &[view.batch, outputs, positions])?)?;
     epilogue.check(outputs, output.len())?;
     if output.is_empty() {
         return Ok(());
     }
-    let lines = view.output[0];
-    let image_len = inputs.next_multiple_of(BLOCK) * plane;
+    let lines = depth.output * view.output[0];
+    let blocks = inputs.div_ceil(BLOCK);
+    let (image_len, level_weights) = (blocks * BLOCK * volume, high * wide * blocks * outputs * BLOCK);
     let shared = SharedMut::new(output);
     let part = epilogue.part(0, 0, 0, 0);
     parallel_for(view.batch * lines, 1, nanoseconds_for_flops(geometry.flops()) * 2, |range| {
         for index in range {
-            let (image, y) = (index / lines, index % lines);
-            let first = image * outputs * positions + y * view.output[1];
+            let (image, of_image) = (index / lines, index % lines);
+            let (level, y) = (of_image / view.output[0], of_image % view.output[0]);
+            let first = image * outputs * positions + of_image * view.output[1];
+            let inside = depth.inside(level);
+            // Where no tap of the depth lies inside, nothing is read.
+            let [start, skipped] = match inside.is_empty() {
+                true => [0; 2],
+                false => [depth.place(level, inside.start) * plane * BLOCK, inside.start * level_weights],
+            };
             let line = Line {
                 view,
+                levels: inside.len(),
+                level_step: if inside.len() > 1 { depth.dilation * plane * BLOCK } else { 0 },
+                block_step: volume * BLOCK,
                 taps: [high, wide],
                 y,
                 columns: 0..view.output[1],
                 inputs,
                 outputs,
-                weights: &weights.values,
-                input: &input[image * image_len..][..image_len],
+                weights: &weights.values[skipped..],
+                input: &input[image * image_len + start..(image + 1) * image_len],
                 bias: epilogue.bias,
                 slopes: match epilogue.activation {
                     Activation::PRelu(Channelwise::PerRow(slopes)) => Some(slopes),
@@ -119,6 +131,12 @@ pub fn narrow_convolution(
 /// One line of all output channels, or a part of it.
 pub(super) struct Line<'a> {
     pub(super) view: PlaneView,
+    /// Taps of the depth, all of which lie inside the input.
+    pub(super) levels: usize,
+    /// Elements from what one tap of the depth reads to what the next one does.
+    pub(super) level_step: usize,
+    /// Elements from one block of input channels to the next.
+    pub(super) block_step: usize,
     /// Taps of height and width; with none, the sums are zero.
     pub(super) taps: [usize; 2],
     pub(super) y: usize,
@@ -126,7 +144,9 @@ pub(super) struct Line<'a> {
     pub(super) columns: Range<usize>,
     pub(super) inputs: usize,
     pub(super) outputs: usize,
+    /// From the first tap of the depth on.
     pub(super) weights: &'a [f32],
+    /// From what the first tap of the depth reads on.
     pub(super) input: &'a [f32],
     pub(super) bias: Option<&'a [f32]>,
     pub(super) slopes: Option<&'a [f32]>,
@@ -186,20 +206,21 @@ impl Line<'_> {
         count: usize,
     ) {
         let view = &self.view;
-        let plane = view.input[0] * view.input[1];
         let blocks = self.inputs.div_ceil(BLOCK);
         let first = x - self.columns.start;
         let mut sums = [[s.splat(0.0); POSITIONS]; OUTPUTS];
-        for ky in 0..self.taps[0] {
+        for line in 0..self.levels * self.taps[0] {
+            let (level, ky) = (line / self.taps[0], line % self.taps[0]);
             let Some(row) = view.at(0, self.y, ky) else { continue };
+            let start = level * self.level_step + row * view.input[1] * BLOCK;
             for index in 0..self.taps[1] * blocks {
                 let (kx, block) = (index / blocks, index % blocks);
-                let tap = ky * self.taps[1] + kx;
+                let tap = line * self.taps[1] + kx;
                 let left = if EDGE { 0 } else { x * view.stride[1] + kx * view.dilation[1] - view.pad[1] };
                 let channels = BLOCK.min(self.inputs - block * BLOCK);
                 for lane in (0..channels).step_by(S::LANES) {
                     let lanes = S::LANES.min(channels - lane);
-                    let line = (block * plane + row * view.input[1]) * BLOCK + lane;
+                    let line = start + block * self.block_step + lane;
                     // Plain loops: what a closure does is compiled without the instructions of the tier.
                     let mut weights = [s.splat(0.0); OUTPUTS];
                     for (output, weight) in weights.iter_mut().enumerate() {
@@ -256,15 +277,21 @@ mod tests {
     #[test]
     fn few_channels_as_on_plain_values() {
         let mut random = Random::new(11);
-        for round in 0..40 {
+        for round in 0..80 {
             let (outputs, inputs) = (1 + round % 4, [5, 16, 24, 33][round / 4 % 4]);
-            let kernel = [1, random.between(1, 3), random.between(1, 3)];
-            let stride = [1, random.between(1, 2), random.between(1, 2)];
-            let pad = [0, random.between(0, 2), random.between(0, 2)];
-            let size = [1, random.between(3, 20), random.between(3, 20)];
+            let is_deep = round % 2 == 1;
+            let mut sizes = |of_depth: usize, least, most| {
+                [
+                    if is_deep { random.between(least, most) } else { of_depth },
+                    random.between(least, most),
+                    random.between(least, most),
+                ]
+            };
+            let (kernel, stride, pad) = (sizes(1, 1, 3), sizes(1, 1, 2), sizes(0, 0, 2));
+            let (dilation, size) = (sizes(1, 1, 2), sizes(1, 5, 14));
             let geometry =
-                ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, [1; 3], pad, pad).unwrap();
-            let (plane, values) = (size[1] * size[2], random.values(geometry.input_len()));
+                ConvolutionGeometry::new(2, 1, inputs, outputs, size, kernel, stride, dilation, pad, pad).unwrap();
+            let (plane, values) = (size.iter().product::<usize>(), random.values(geometry.input_len()));
             let mut blocked = vec![0.0; blocked_len(2, inputs, plane)];
             from_plain(2, inputs, plane, &values, &mut blocked).unwrap();
             // Lanes beyond the last channel hold anything.

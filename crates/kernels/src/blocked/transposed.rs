@@ -670,6 +670,9 @@ pub fn narrow_transposed(
                 let start = phases.starts.get(phase.class).copied().unwrap_or_default();
                 let line = Line {
                     view: phase.view,
+                    levels: 1,
+                    level_step: 0,
+                    block_step: plane * BLOCK,
                     taps: phase.taps,
                     y: y / down + phase.first[0],
                     columns: columns.start + phase.first[1]..columns.end + phase.first[1],

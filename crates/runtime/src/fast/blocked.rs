@@ -210,9 +210,7 @@ fn way(
 ) -> Option<Way> {
     let is_plane = !geometry.has_depth();
     match form {
-        Form::Plain(_)
-            if *filter.first()? <= MOST_NARROW && data_channels > FEW_CHANNELS && !has_residual && is_plane =>
-        {
+        Form::Plain(_) if *filter.first()? <= MOST_NARROW && data_channels > FEW_CHANNELS && !has_residual => {
             Some(Way::Narrow)
         }
         Form::Plain(_)
@@ -461,7 +459,8 @@ impl ConvolutionKernel {
     fn can_be(&self, geometry: &ConvolutionGeometry) -> bool {
         match &self.weights {
             Weights::Dense(weights) => BlockedConvolution::can_be(geometry, weights.input()),
-            Weights::Narrow(_) | Weights::Depthwise(_) => !geometry.has_depth(),
+            Weights::Narrow(_) => true,
+            Weights::Depthwise(_) => !geometry.has_depth(),
         }
     }
 }
