@@ -25,7 +25,7 @@ pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample, grid_sample};
 pub use levels::{ChannelLevels, blocked_fake_quantize};
 pub use mean_variance::{
-    GroupMeanVariance, MeanVariance, blocked_group_normalization, blocked_mean_variance,
+    GroupMeanVariance, MeanVariance, blocked_channel_normalization, blocked_group_normalization, blocked_mean_variance,
     blocked_mean_variance_scratch_len,
 };
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};

@@ -9,7 +9,7 @@ use ovir_ops::common::convolution::ConvolutionAttributes;
 use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
 use ovir_ops::fused::{Fused, Stage, StageInput};
 use ovir_ops::{OpVersion, Operation};
-use ovir_tensor::{ElementType, SmallVec, Tensor};
+use ovir_tensor::{Dim, ElementType, SmallVec, Tensor};
 
 /// Which layers read each value, and which values depend on constants only.
 pub(crate) struct Uses {
@@ -161,6 +161,21 @@ pub(crate) fn transpose_order(validated: &Validated, node: &Node) -> Option<Smal
 pub(crate) fn is_undone(before: &[i64], after: &[i64]) -> bool {
     let at = |axis: i64| usize::try_from(axis).ok().and_then(|axis| before.get(axis));
     before.len() == after.len() && after.iter().zip(0..).all(|(axis, place)| at(*axis) == Some(&place))
+}
+
+/// Whether a value is repeated along axes of another one, if at all, and never the other way round.
+pub(crate) fn is_repeated(validated: &Validated, source: Source, whole: Source) -> bool {
+    let shape = |source| validated.inference().get(source).shape.dims();
+    let (Some(dims), Some(of_whole)) = (shape(source), shape(whole)) else { return false };
+    let fits = |(dim, of_whole): (&Dim, &Dim)| dim.get() == Some(1) || dim.is_same(*of_whole);
+    dims.len() <= of_whole.len() && dims.iter().rev().zip(of_whole.iter().rev()).all(fits)
+}
+
+/// Whether two values certainly have the same shape.
+pub(crate) fn have_same_shape(validated: &Validated, one: Source, other: Source) -> bool {
+    let shape = |source| validated.inference().get(source).shape.dims();
+    let (Some(a), Some(b)) = (shape(one), shape(other)) else { return false };
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_same(*b))
 }
 
 /// Layers that are put behind those of a model, which is to be sorted then.

@@ -1,5 +1,5 @@
-//! Normalisation of the mean and the variance of each channel of blocked tensors, or of groups of channels: a vector is
-//! sixteen channels of one position.
+//! Normalisation of the mean and the variance of each channel of blocked tensors, of groups of channels, or of the channels
+//! of each position: a vector is sixteen channels of one position.
 //!
 //! Positions are cut into chunks, whose means and variances are joined: sums of many small numbers keep their digits, chunks
 //! stay in the first cache for both, and one block of channels has work for several threads.
@@ -9,12 +9,22 @@ use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_chunks_mut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use std::ops::Range;
 
 /// Positions of a chunk.
 const CHUNK: usize = 256;
 
 /// Positions that are summed side by side.
 const SIDE_BY_SIDE: usize = 4;
+
+/// Positions whose channels are normalised together.
+const ROWS: usize = 8;
+
+/// Positions whose channels are normalised in one task.
+const RUN: usize = 64;
+
+/// As many ones as any vector has lanes.
+static ONES: [f32; BLOCK] = [1.0; BLOCK];
 
 /// What is done to every channel after its mean is subtracted.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -120,6 +130,52 @@ pub fn blocked_group_normalization(
         }
     };
     blocks.normalize(isa, input, output, scratch, join, |channel| lanes_from(bias, channel))
+}
+
+/// Normalises the channels of every position of blocked `[batch, channels, positions]`, multiplies them by `scale` and adds
+/// `bias`, which have one value a channel.
+///
+/// # Errors
+/// A slice does not fit the sizes.
+pub fn blocked_channel_normalization(
+    isa: Isa,
+    sizes: [usize; 3],
+    normalization: &MeanVariance,
+    [scale, bias]: [Option<&[f32]>; 2],
+    input: &[f32],
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    let [batch, channels, positions] = sizes;
+    let blocks = Blocks::new(sizes)?;
+    check_exact("input", input.len(), blocks.len)?;
+    check_exact("output", output.len(), blocks.len)?;
+    for (argument, values) in [("scale", scale), ("bias", bias)] {
+        values.map_or(Ok(()), |values| check_exact(argument, values.len(), channels))?;
+    }
+    if blocks.len == 0 {
+        return Ok(());
+    }
+    let runs = positions.div_ceil(RUN);
+    let image_len = blocks.count * blocks.volume;
+    let shared = SharedMut::new(output);
+    parallel_for(batch * runs, 1, nanoseconds_for_bytes(blocks.len.saturating_mul(12)), |range| {
+        for index in range {
+            let (image, first) = (index / runs, index % runs * RUN);
+            let rows = Rows {
+                normalization,
+                channels,
+                volume: blocks.volume,
+                range: first..positions.min(first + RUN),
+                scale,
+                bias,
+                input: &input[image * image_len..][..image_len],
+                output: shared.pointer().wrapping_add(image * image_len),
+            };
+            // SAFETY: the output is as long as the input, and runs of positions are disjoint.
+            dispatch(isa, rows);
+        }
+    });
+    Ok(())
 }
 
 /// The blocks of a blocked tensor, cut into chunks.
@@ -288,6 +344,105 @@ impl Kernel for Apply<'_> {
     }
 }
 
+/// Some positions of an image, each of whose channels are a row.
+struct Rows<'a> {
+    normalization: &'a MeanVariance,
+    channels: usize,
+    /// Elements from one block to the next.
+    volume: usize,
+    range: Range<usize>,
+    scale: Option<&'a [f32]>,
+    bias: Option<&'a [f32]>,
+    input: &'a [f32],
+    /// As long as the input; nobody else writes the positions.
+    output: *mut f32,
+}
+
+impl Kernel for Rows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for first in self.range.clone().step_by(ROWS) {
+            match self.range.end - first {
+                ROWS.. => self.rows::<S, ROWS>(s, first),
+                count => {
+                    for position in first..first + count {
+                        self.rows::<S, 1>(s, position);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Rows<'_> {
+    /// Normalises so many neighbouring positions.
+    #[inline(always)]
+    fn rows<S: Simd, const COUNT: usize>(&self, s: S, first: usize) {
+        // Plain loops: what a closure does is compiled without the instructions of the tier.
+        let input = self.input.as_ptr();
+        let mut sums = [s.splat(0.0); COUNT];
+        for channel in (0..self.channels).step_by(S::LANES) {
+            let (lanes, place) = self.vector::<S>(channel, first);
+            for (row, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: the vector lies in the block of the position, of which so many lanes are channels.
+                *sum = s.add(*sum, unsafe { s.load_first(input.add(place + row * BLOCK), lanes) });
+            }
+        }
+        let mut means = [0.0f32; COUNT];
+        for (mean, sum) in means.iter_mut().zip(sums) {
+            *mean = s.reduce_add(sum) / self.channels as f32;
+        }
+        let mut squares = [s.splat(0.0); COUNT];
+        for channel in (0..self.channels).step_by(S::LANES) {
+            let (lanes, place) = self.vector::<S>(channel, first);
+            // SAFETY: a vector has at most as many lanes as there are ones.
+            let are_channels = unsafe { s.load_first(ONES.as_ptr(), lanes) };
+            for (row, square) in squares.iter_mut().enumerate() {
+                // SAFETY: as above.
+                let value = unsafe { s.load_first(input.add(place + row * BLOCK), lanes) };
+                let distance = s.mul(s.sub(value, s.splat(means[row])), are_channels);
+                *square = s.fma(distance, distance, *square);
+            }
+        }
+        let MeanVariance { divide, epsilon, epsilon_inside } = *self.normalization;
+        let mut factors = [1.0f32; COUNT];
+        for (factor, square) in factors.iter_mut().zip(squares) {
+            let variance = s.reduce_add(square) / self.channels as f32;
+            let root = if epsilon_inside { (variance + epsilon).sqrt() } else { variance.sqrt() + epsilon };
+            *factor = if divide { 1.0 / root } else { 1.0 };
+        }
+        for channel in (0..self.channels).step_by(S::LANES) {
+            let (lanes, place) = self.vector::<S>(channel, first);
+            let (mut scale, mut bias) = (s.splat(1.0), s.splat(0.0));
+            if let Some(values) = self.scale {
+                // SAFETY: there is a value for each channel.
+                scale = unsafe { s.load_first(values.as_ptr().add(channel), lanes) };
+            }
+            if let Some(values) = self.bias {
+                // SAFETY: as above.
+                bias = unsafe { s.load_first(values.as_ptr().add(channel), lanes) };
+            }
+            for row in 0..COUNT {
+                let place = place + row * BLOCK;
+                // SAFETY: as above, and the output is as long as the input. Lanes without a channel may hold anything.
+                unsafe {
+                    let value = s.load_first(input.add(place), lanes);
+                    let value = s.mul(s.sub(value, s.splat(means[row])), s.splat(factors[row]));
+                    s.store(self.output.add(place), s.fma(value, scale, bias));
+                }
+            }
+        }
+    }
+
+    /// The lanes of the vector from a channel on that are channels, and where it lies at a position.
+    #[inline(always)]
+    fn vector<S: Simd>(&self, channel: usize, position: usize) -> (usize, usize) {
+        let place = channel / BLOCK * self.volume + position * BLOCK + channel % BLOCK;
+        (S::LANES.min(self.channels - channel), place)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -387,5 +542,64 @@ mod tests {
         assert!(run([1, 3, 4], 64, 80, 32).is_err());
         assert!(run([1, 3, 4], 64, 64, 31).is_err());
         assert!(run([usize::MAX, 3, 4], 64, 64, 32).is_err());
+    }
+
+    #[test]
+    fn channels_of_each_position_are_normalised() {
+        let mut random = Random::new(12);
+        for (batch, channels, positions) in [(1, 1, 1), (2, 19, 7), (1, 32, 64), (2, 5, 150), (1, 96, 33), (0, 3, 4)] {
+            let values: Vec<f32> = random.values(batch * channels * positions).iter().map(|x| x + 3.0).collect();
+            let (scale, bias) = (random.values(channels), random.values(channels));
+            let mut blocked = vec![f32::NAN; blocked_len(batch, channels, positions)];
+            from_plain(batch, channels, positions, &values, &mut blocked).unwrap();
+            // Lanes beyond the last channel hold anything.
+            if channels % BLOCK != 0 && positions > 0 {
+                let block = channels / BLOCK * positions * BLOCK;
+                (0..batch).for_each(|image| {
+                    let image = &mut blocked[image * blocked_len(1, channels, positions)..];
+                    (0..positions).for_each(|place| image[block + place * BLOCK + BLOCK - 1] = f32::NAN);
+                });
+            }
+            for (divide, epsilon_inside, has_affine) in [(true, true, true), (true, false, false), (false, true, true)]
+            {
+                let mut expected = vec![0.0; values.len()];
+                for (image, place) in (0..batch).flat_map(|image| (0..positions).map(move |place| (image, place))) {
+                    let at = |channel: usize| (image * channels + channel) * positions + place;
+                    let value = |channel: usize| f64::from(values[at(channel)]);
+                    let mean = (0..channels).map(value).sum::<f64>() / channels as f64;
+                    let square = (0..channels).map(|c| (value(c) - mean).powi(2)).sum::<f64>() / channels as f64;
+                    let root = if epsilon_inside { (square + 0.01).sqrt() } else { square.sqrt() + 0.01 };
+                    for channel in 0..channels {
+                        let value = (value(channel) - mean) / if divide { root } else { 1.0 };
+                        expected[at(channel)] = match has_affine {
+                            true => value * f64::from(scale[channel]) + f64::from(bias[channel]),
+                            false => value,
+                        };
+                    }
+                }
+                let normalization = MeanVariance { divide, epsilon: 0.01, epsilon_inside };
+                let affine = if has_affine { [Some(&scale[..]), Some(&bias[..])] } else { [None; 2] };
+                let sizes = [batch, channels, positions];
+                for isa in Isa::available() {
+                    let run = || {
+                        let mut output = vec![f32::NAN; blocked.len()];
+                        blocked_channel_normalization(isa, sizes, &normalization, affine, &blocked, &mut output)
+                            .unwrap();
+                        let mut plain = vec![f32::NAN; values.len()];
+                        to_plain(batch, channels, positions, &output, &mut plain).unwrap();
+                        plain
+                    };
+                    assert_close(&run(), &expected, 200, &format!("{isa} {sizes:?}"));
+                    assert_eq!(run(), in_pool(2, run));
+                }
+            }
+        }
+        let plain = MeanVariance { divide: true, epsilon: 0.0, epsilon_inside: true };
+        let (short, input) = ([0.0; 3], [0.0; BLOCK]);
+        let mut output = input;
+        let affine = [Some(&short[..]), None];
+        for isa in Isa::available() {
+            assert!(blocked_channel_normalization(isa, [1, 4, 1], &plain, affine, &input, &mut output).is_err());
+        }
     }
 }

@@ -103,6 +103,13 @@ impl Operation for Mvn {
 }
 
 impl Mvn {
+    /// A layer of version 6: its axes are an input.
+    #[must_use]
+    pub fn of_axes(eps: f64) -> Mvn {
+        let attributes = MvnAttributes { eps, normalize_variance: true, ..MvnAttributes::default() };
+        Mvn { attributes, class_version: 6 }
+    }
+
     /// The axes that the attributes of version 1 mean for a tensor of `rank`.
     ///
     /// # Errors

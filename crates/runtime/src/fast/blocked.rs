@@ -687,6 +687,7 @@ fn plane_candidate(
     let is_plane = is_pooling
         || is_reduction(node, inputs, &data.shape, outputs)
         || super::normalization::is_of_channels(node, inputs)
+        || super::normalization::is_of_positions(node, inputs)
         || super::normalization::is_of_groups(node)
         || super::interpolate::keeps_channels(node, inputs, outputs.first()?, is_constant);
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;

@@ -2,7 +2,7 @@
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    GroupMeanVariance, MeanVariance, blocked_group_normalization, blocked_mean_variance,
+    GroupMeanVariance, MeanVariance, blocked_channel_normalization, blocked_group_normalization, blocked_mean_variance,
     blocked_mean_variance_scratch_len,
 };
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
@@ -55,6 +55,11 @@ struct BlockedRowKernel {
     normalization: MeanVariance,
 }
 
+/// Mean and variance of the channels of each position in blocks, with the scale and the bias behind it.
+struct BlockedChannelKernel {
+    rows: RowKernel,
+}
+
 /// GroupNormalization.
 struct GroupKernel {
     isa: Isa,
@@ -101,11 +106,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     }
     let none = SmallVec::new();
     let operation = context.node.operation.clone();
-    let kernel = match operation.downcast_ref::<Fused>() {
-        Some(fused) => of_stages(&fused.stages, context),
-        None => rows(&*operation, context.inputs),
-    };
-    if let Some(kernel) = kernel {
+    if let Some(kernel) = rows_and_affine(context) {
         return Some(Claim { kernel: Box::new(kernel), packed_inputs: none });
     }
     let isa = isa::detect();
@@ -144,6 +145,28 @@ pub(crate) fn is_of_channels(node: &Node, inputs: &[&ValueFacts]) -> bool {
     kernel.subtract_mean && !kernel.is_sum && is_whole
 }
 
+/// The kernel of a normalisation of rows, with the scale and the bias behind it if it was fused with them.
+fn rows_and_affine(context: &mut ClaimContext<'_>) -> Option<RowKernel> {
+    let operation = context.node.operation.clone();
+    match operation.downcast_ref::<Fused>() {
+        Some(fused) => of_stages(&fused.stages, context),
+        None => rows(&*operation, context.inputs),
+    }
+}
+
+/// Whether a layer normalises mean and variance of the channels of each position, which may be multiplied by values of the
+/// channels and summed with such then.
+pub(crate) fn is_of_positions(node: &Node, inputs: &[&ValueFacts]) -> bool {
+    let (mvn, axes) = match node.operation.downcast_ref::<Fused>().map(|fused| &fused.stages[..]) {
+        Some([first, ..]) => (&first.operation, first.outside(1)),
+        Some([]) => return false,
+        None => (&node.operation, Some(1)),
+    };
+    let (Some(data), Some(axes)) = (inputs.first(), axes.and_then(|port| inputs.get(port))) else { return false };
+    let is_channel = |axis: i64| data.shape.rank().is_some_and(|rank| axis_of(axis, rank) == Some(1));
+    mvn.downcast_ref::<Mvn>().is_some() && axes.integers().is_some_and(|axes| axes.len() == 1 && is_channel(axes[0]))
+}
+
 /// Whether a layer normalises groups of channels.
 pub(crate) fn is_of_groups(node: &Node) -> bool {
     node.operation.downcast_ref::<GroupNormalization>().is_some()
@@ -156,8 +179,12 @@ fn group_kernel(operation: &dyn Operation) -> Option<GroupKernel> {
     Some(GroupKernel { isa: isa::detect(), groups, epsilon: group.attributes.epsilon as f32 })
 }
 
-/// Claims normalisations of channels, and of groups of them, that lie in blocks.
+/// Claims normalisations of channels, of groups of them and of those of each position, that lie in blocks.
 pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    if is_of_positions(context.node, context.inputs) {
+        let kernel = BlockedChannelKernel { rows: rows_and_affine(context)? };
+        return Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() });
+    }
     if let Some(group) = group_kernel(&*context.node.operation) {
         return Some(Claim { kernel: Box::new(BlockedGroupKernel { group }), packed_inputs: SmallVec::new() });
     }
@@ -402,6 +429,31 @@ impl Kernel for BlockedRowKernel {
         let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
         blocked_mean_variance(self.isa, sizes, &self.normalization, values, target, scratch_f32(io.scratch))
             .map_err(kernel_error)
+    }
+}
+
+impl Kernel for BlockedChannelKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        let Some(data) = shapes.inputs.first() else { return false };
+        let is_of_channels =
+            |port: &usize| shapes.inputs.get(*port).map(|shape| shape.elements()) == data.get(1).copied();
+        data.elements() > 0 && self.rows.scale.iter().chain(&self.rows.bias).all(is_of_channels)
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        self.rows.work_nanoseconds(shapes)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let [output] = io.outputs else { return Ok(()) };
+        let RowKernel { isa, divide, epsilon, epsilon_inside, .. } = self.rows;
+        let normalization = MeanVariance { divide, epsilon: epsilon as f32, epsilon_inside };
+        let data = &io.inputs[0];
+        let sizes = sizes(data.shape()).ok_or_else(misfit)?;
+        let values = |port: Option<usize>| port.map(|port| io.inputs[port].slice::<f32>()).transpose();
+        let affine = [values(self.rows.scale)?, values(self.rows.bias)?];
+        let (data, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        blocked_channel_normalization(isa, sizes, &normalization, affine, data, target).map_err(kernel_error)
     }
 }
 

@@ -168,6 +168,149 @@ fn normalisations_of_channels_take_scale_and_bias() {
     }
 }
 
+/// How exporters write a normalisation out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Written {
+    /// `x * f + (bias - mean * f)`, the mean with its sign turned.
+    Negated,
+    /// The same with a difference.
+    Subtracted,
+    /// `(x - mean) * f + bias`.
+    Distance,
+    /// The same, where the variance is the mean of squares less the square of the mean, and no less than zero.
+    Squares,
+}
+
+impl Text {
+    fn written(&mut self, x: Value, axes: &[i64], form: Written, affine: [Option<Value>; 2]) -> Value {
+        let axes = self.integers(axes);
+        let mean = |text: &mut Text, x| text.layer("ReduceMean", "keep_dims=\"true\"", &[x, axes], "FP32");
+        let of_x = mean(self, x);
+        let variance = if form == Written::Squares {
+            let (squares, two) = (self.of_two("Multiply", x, x), self.number(2.0));
+            let (of_squares, square) = (mean(self, squares), self.of_two("Power", of_x, two));
+            let (difference, zero) = (self.of_two("Subtract", of_squares, square), self.number(0.0));
+            self.of_two("Maximum", difference, zero)
+        } else {
+            let squares = self.of_two("SquaredDifference", x, of_x);
+            mean(self, squares)
+        };
+        let epsilon = self.number(1e-3);
+        let sum = self.of_two("Add", variance, epsilon);
+        let mut factor = if form == Written::Distance {
+            let (root, one) = (self.layer("Sqrt", "", &[sum], "FP32"), self.number(1.0));
+            self.of_two("Divide", one, root)
+        } else {
+            let exponent = self.number(-0.5);
+            self.of_two("Power", sum, exponent)
+        };
+        let [scale, bias] = affine;
+        if let Some(scale) = scale {
+            factor = self.of_two("Multiply", scale, factor);
+        }
+        if matches!(form, Written::Distance | Written::Squares) {
+            let distance = self.of_two("Subtract", x, of_x);
+            let end = self.of_two("Multiply", distance, factor);
+            return bias.map_or(end, |bias| self.of_two("Add", end, bias));
+        }
+        let product = self.of_two("Multiply", x, factor);
+        if form == Written::Subtracted {
+            let of_mean = self.of_two("Multiply", of_x, factor);
+            return match bias {
+                Some(bias) => {
+                    let rest = self.of_two("Subtract", bias, of_mean);
+                    self.of_two("Add", product, rest)
+                }
+                None => self.of_two("Subtract", product, of_mean),
+            };
+        }
+        let minus = self.number(-1.0);
+        let negative = self.of_two("Multiply", of_x, minus);
+        let of_mean = self.of_two("Multiply", negative, factor);
+        let rest = bias.map_or(of_mean, |bias| self.of_two("Add", of_mean, bias));
+        self.of_two("Add", rest, product)
+    }
+}
+
+#[test]
+fn normalisations_that_are_written_out_are_one_layer() {
+    for form in [Written::Negated, Written::Subtracted, Written::Distance, Written::Squares] {
+        for (axes, row) in [(&[-1][..], &[COLUMNS][..]), (&[1], &[1, 4, 1, 1]), (&[1, -1, 2], &[4, 3, COLUMNS])] {
+            for has in [[true, true], [true, false], [false, true], [false, false]] {
+                let mut text = Text::default();
+                let x = text.parameter("f32", &format!("?,4,3,{COLUMNS}"));
+                let rows = [text.row(row, 3), text.row(row, 8)];
+                let affine = [0, 1].map(|which| has[which].then_some(rows[which]));
+                let end = text.written(x, axes, form, affine);
+                let what = format!("{form:?} {axes:?} {has:?}");
+                for ran in check(text, end, &what, &[&[1, 4, 3, COLUMNS], &[70, 4, 3, COLUMNS]]) {
+                    let expected = if has == [false; 2] { "MVN" } else { "Fused" };
+                    assert_eq!(ran, [(expected.to_owned(), true)], "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn other_roots_of_variances_stay_layers() {
+    // Another mean is subtracted, the scale is larger than the data, and the factor is read elsewhere too.
+    for way in 0..3 {
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("1,4,{COLUMNS}"));
+        let (axes, other) = (text.integers(&[-1]), text.integers(&[1]));
+        let mean = text.layer("ReduceMean", "keep_dims=\"true\"", &[x, axes], "FP32");
+        let squares = text.of_two("SquaredDifference", x, mean);
+        let variance = text.layer("ReduceMean", "keep_dims=\"true\"", &[squares, axes], "FP32");
+        let (epsilon, exponent) = (text.number(1e-3), text.number(-0.5));
+        let sum = text.of_two("Add", variance, epsilon);
+        let mut factor = text.of_two("Power", sum, exponent);
+        if way == 1 {
+            let scale = text.row(&[2, 4, COLUMNS], 3);
+            factor = text.of_two("Multiply", factor, scale);
+        }
+        let subtracted = match way {
+            0 => text.layer("ReduceMean", "keep_dims=\"true\"", &[x, other], "FP32"),
+            _ => mean,
+        };
+        let distance = text.of_two("Subtract", x, subtracted);
+        let mut end = text.of_two("Multiply", distance, factor);
+        if way == 2 {
+            end = text.of_two("Add", end, factor);
+        }
+        let kinds = check(text, end, &format!("way {way}"), &[&[1, 4, COLUMNS]]).remove(0);
+        assert!(kinds.iter().all(|(kind, _)| kind != "MVN"), "{way} {kinds:?}");
+    }
+}
+
+/// The channels of positions are normalised where they lie, in blocks.
+#[test]
+fn channels_in_blocks_are_normalised_there() {
+    for (channels, axes, has_affine) in [(32, &[1][..], true), (40, &[-3], false), (20, &[1], true)] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", &format!("?,{channels},?,9"));
+        let filter = |text: &mut Text, seed| {
+            text.floats(&[channels, channels, 3, 3], |i| ((i * 13 + seed) % 29) as f32 / 40.0 - 0.3)
+        };
+        let pads = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
+        let filters = [filter(&mut text, 1), filter(&mut text, 5)];
+        let mut end = text.layer("Convolution", pads, &[x, filters[0]], "FP32");
+        end = text.mean_variance(end, axes);
+        if has_affine {
+            let (scale, bias) = (text.row(&[channels, 1, 1], 3), text.row(&[1, channels, 1, 1], 8));
+            end = text.of_two("Multiply", end, scale);
+            end = text.of_two("Add", end, bias);
+        }
+        let end = text.layer("Convolution", pads, &[end, filters[1]], "FP32");
+        for ran in check(text, end, &format!("{channels}"), &[&[1, channels, 70, 9], &[2, channels, 5, 9]]) {
+            let kinds: Vec<&str> = ran.iter().map(|(kind, _)| kind.as_str()).collect();
+            let normalised = if has_affine { "Fused" } else { "MVN" };
+            assert_eq!(kinds, ["Reorder", "Convolution", normalised, "Convolution", "Reorder"], "{channels}");
+            assert!(ran.iter().all(|(_, is_kernel)| *is_kernel), "{channels}");
+        }
+    }
+}
+
 /// Each of two normalised rows looks like the scale of the other.
 #[test]
 fn a_product_of_rows_has_one_owner() {
