@@ -8,6 +8,7 @@ mod chain;
 mod count_booleans;
 mod drop_identities;
 mod drop_indices;
+mod find_gelu;
 mod find_mvn;
 mod fold_affine;
 mod fold_levels;
@@ -77,8 +78,9 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_identities", run: drop_identities::run },
     // Early, because all other passes and the kernels know f32 only.
     Pass { name: "promote_halves", run: promote_halves::run },
-    // After the halves, because it takes f32 only, and before all passes that look for what it finds.
+    // After the halves, because they take f32 only, and before all passes that look for what they find.
     Pass { name: "find_mvn", run: find_mvn::run },
+    Pass { name: "find_gelu", run: find_gelu::run },
     // After the halves, because it takes f32 only, and before the pass that looks at contractions of two.
     Pass { name: "split_einsum", run: split_einsum::run },
     // After the halves, because it takes f32 only, and before the passes that look at products and the Reshapes around them.

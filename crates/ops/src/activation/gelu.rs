@@ -69,6 +69,14 @@ impl Operation for Gelu {
     }
 }
 
+impl Gelu {
+    /// A layer of version 7 by the error function.
+    #[must_use]
+    pub fn by_erf() -> Gelu {
+        Gelu { attributes: GeluAttributes::default(), class_version: 7 }
+    }
+}
+
 fn build(context: &mut BuildContext<'_, '_>) -> Arc<dyn Operation> {
     let class_version = context.class_version;
     Arc::new(Gelu { attributes: GeluAttributes::read(context.attributes), class_version })

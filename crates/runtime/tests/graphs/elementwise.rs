@@ -100,3 +100,59 @@ fn slopes_that_broadcast_join_groups() {
         assert_eq!(is_apart, !joins, "{shape:?} {behind_convolution}");
     }
 }
+
+/// Gelu as TensorFlow and others write it, with factors in any order.
+#[test]
+fn gelu_that_is_written_out_is_one_layer() {
+    for way in 0..6 {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,7,33");
+        let number = |text: &mut Text, value: f32| text.floats(&[], |_| value);
+        let (half, one) = (number(&mut text, 0.5), number(&mut text, 1.0));
+        let root = std::f32::consts::FRAC_1_SQRT_2;
+        let is_negative = way % 2 == 1;
+        let scaled = if way == 4 {
+            let root = number(&mut text, std::f32::consts::SQRT_2);
+            text.binary("Divide", x, root)
+        } else {
+            let root = number(&mut text, if is_negative { -root } else { root });
+            text.binary("Multiply", root, x)
+        };
+        let erf = text.unary("Erf", scaled);
+        let sum = if is_negative { text.binary("Subtract", one, erf) } else { text.binary("Add", erf, one) };
+        let end = match way / 2 {
+            0 => {
+                let halved = text.binary("Multiply", half, x);
+                text.binary("Multiply", halved, sum)
+            }
+            1 => {
+                let product = text.binary("Multiply", x, sum);
+                text.binary("Multiply", product, half)
+            }
+            _ => {
+                let halved = text.binary("Multiply", sum, half);
+                text.binary("Multiply", halved, x)
+            }
+        };
+        text.layer("Result", "", &[end], "");
+        let inputs = [values(&[3, 7, 33], 37)];
+        let (actual, entries) = text.run(&inputs, false);
+        compare(&text.unoptimised(&inputs), &actual, &format!("way {way}"));
+        let kinds: Vec<&str> = entries.iter().map(|entry| &*entry.type_name).collect();
+        assert_eq!(kinds, ["Gelu"], "way {way}");
+    }
+    // Another factor is another function.
+    let mut text = Text::default();
+    let x = text.parameter("f32", "4,7,33");
+    let [half, one, root] = [0.5, 1.0, 0.7].map(|value| text.floats(&[], |_| value));
+    let scaled = text.binary("Multiply", x, root);
+    let erf = text.unary("Erf", scaled);
+    let sum = text.binary("Add", erf, one);
+    let halved = text.binary("Multiply", sum, half);
+    let end = text.binary("Multiply", halved, x);
+    text.layer("Result", "", &[end], "");
+    let inputs = [values(&[4, 7, 33], 37)];
+    let (actual, entries) = text.run(&inputs, false);
+    compare(&text.unoptimised(&inputs), &actual, "another factor");
+    assert_eq!(entries.iter().filter(|entry| entry.type_name == "Fused").count(), 1);
+}
