@@ -13,6 +13,9 @@ pub const fn panel_width(isa: Isa) -> usize {
 /// The most rows that a tile of any tier has.
 pub(crate) const MOST_TILE_ROWS: usize = 14;
 
+/// Steps that pointers to rows of A stay where they are.
+const STEPS: usize = 4;
+
 /// The most rows a tile has.
 pub(crate) const fn most_tile_rows(isa: Isa) -> usize {
     match isa.tier() {
@@ -226,34 +229,71 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
         }
         return sums;
     }
-    // Every third row has a pointer of its own; the two after it are reached by scaled strides, which keeps all
-    // addresses in registers.
-    let mut rows = [tile.a; ROWS];
-    for row in 0..ROWS {
-        rows[row] = tile.a.wrapping_add((row - row % 3) * tile.a_row);
-    }
-    for _ in 0..tile.k {
-        prefetch_far(next);
-        next = next.wrapping_add(tile.next_step);
-        // SAFETY: the panel has `width` values and each row of A one value for each step.
-        unsafe {
-            let mut right = [s.splat(0.0); VECTORS];
-            for vector in 0..VECTORS {
-                right[vector] = s.load(b.add(vector * S::LANES));
-            }
-            for row in 0..ROWS {
-                let left = s.splat(*rows[row].add(row % 3 * tile.a_row));
+    // Every third row has a pointer of its own; the two after it are reached by scaled strides, so that all addresses stay in
+    // registers and cost no instruction. The compiler would compute each one anew if it knew how they hang together.
+    let line = |index: usize| opaque(tile.a.wrapping_add(3 * index * tile.a_row));
+    let (mut line0, mut line1, mut line2, mut line3, mut line4) = (line(0), line(1), line(2), line(3), line(4));
+    macro_rules! rows {
+        ($from:expr, $to:expr, $right:ident, $offset:expr) => {
+            for row in $from..$to {
+                let line = match row / 3 {
+                    0 => line0,
+                    1 => line1,
+                    2 => line2,
+                    3 => line3,
+                    _ => line4,
+                };
+                let left = s.splat(*line.wrapping_add(row % 3 * tile.a_row + $offset));
                 for vector in 0..VECTORS {
-                    sums[row][vector] = s.fma(left, right[vector], sums[row][vector]);
+                    sums[row][vector] = s.fma(left, $right[vector], sums[row][vector]);
                 }
             }
-            b = b.add(width);
-        }
-        for row in 0..ROWS {
-            rows[row] = rows[row].wrapping_add(1);
-        }
+        };
+    }
+    macro_rules! step {
+        ($offset:expr) => {
+            prefetch_far(next);
+            next = next.wrapping_add(tile.next_step);
+            // SAFETY: the panel has `width` values and each row of A one value for each step.
+            unsafe {
+                let mut right = [s.splat(0.0); VECTORS];
+                for vector in 0..VECTORS {
+                    right[vector] = s.load(b.add($offset * width + vector * S::LANES));
+                }
+                // In two parts, each of which the compiler unrolls.
+                rows!(0, ROWS.min(MOST_TILE_ROWS / 2), right, $offset);
+                rows!(ROWS.min(MOST_TILE_ROWS / 2), ROWS, right, $offset);
+            }
+        };
+    }
+    for _ in 0..tile.k / STEPS {
+        step!(0);
+        step!(1);
+        step!(2);
+        step!(3);
+        b = b.wrapping_add(STEPS * width);
+        (line0, line1) = (opaque(line0.wrapping_add(STEPS)), opaque(line1.wrapping_add(STEPS)));
+        (line2, line3) = (opaque(line2.wrapping_add(STEPS)), opaque(line3.wrapping_add(STEPS)));
+        line4 = opaque(line4.wrapping_add(STEPS));
+    }
+    for offset in 0..tile.k % STEPS {
+        step!(offset);
     }
     sums
+}
+
+/// The same address, of which the compiler knows no more than that it is in a register.
+#[inline(always)]
+fn opaque(address: *const f32) -> *const f32 {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    {
+        let mut address = address;
+        // SAFETY: there is no instruction.
+        unsafe { std::arch::asm!("/* {0} */", inout(reg) address, options(pure, readonly, nostack, preserves_flags)) };
+        address
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    address
 }
 
 /// Adds the bias, which may be far larger than the products and therefore comes last, and the residual, clamps and
