@@ -431,6 +431,7 @@ impl Task<'_> {
         let visible = self.visible(first + count);
         for start in (0..visible).step_by(KEYS) {
             let keys = KEYS.min(visible - start);
+            self.ask_for_mask(first, count, start, keys);
             // SAFETY: the packed keys are those of the head, and the scores have room for the tile.
             unsafe { self.score((first, count), start..start + keys, panels, packed, scores) };
             // SAFETY: the scores have been written, and the rows of the result are the task's own.
@@ -446,6 +447,22 @@ impl Task<'_> {
         }
         // SAFETY: the rows are the task's own.
         unsafe { self.divide(count, &progress, target) };
+    }
+
+    /// Asks for the mask of some queries and keys, whose rows are too short for the processor to see them coming, while the
+    /// scores are computed.
+    fn ask_for_mask(&self, first: usize, count: usize, start: usize, keys: usize) {
+        let AttentionMask::Additive(values, strides) = self.mask else { return };
+        if strides[3] != 1 {
+            return;
+        }
+        let place = self.image * strides[0] + self.head * strides[1] + first * strides[2] + start;
+        for row in 0..if strides[2] == 0 { 1 } else { count } {
+            let line = from(values, place + row * strides[2]).as_ptr();
+            for column in (0..keys).step_by(LINE) {
+                prefetch_far(line.wrapping_add(column));
+            }
+        }
     }
 
     /// Writes the scores of some queries and keys, which lack the factor and the mask.

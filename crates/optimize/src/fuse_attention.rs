@@ -16,6 +16,15 @@ use crate::trace::{Trace, all_named};
 /// Rows and heads change places.
 pub const ROWS_AND_HEADS: [i64; 4] = [0, 2, 1, 3];
 
+/// The same without a batch.
+const ROWS_AND_HEADS_ALONE: [i64; 3] = [1, 0, 2];
+
+/// Whether rows and heads change places, with or without a batch before them.
+#[must_use]
+pub fn swaps_rows_and_heads(order: &[i64]) -> bool {
+    order == ROWS_AND_HEADS || order == ROWS_AND_HEADS_ALONE
+}
+
 /// Fuses all attentions with something to take; `None` if there is none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
@@ -24,10 +33,10 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     for (id, node) in model.iter().filter(|(_, node)| node.is("ScaledDotProductAttention")) {
         let are_images = node.inputs.iter().take(3).chain(&[Source { node: id, port: 0 }]).all(|source| {
             let facts = validated.inference().get(*source);
-            facts.element_type == ElementType::F32 && facts.shape.rank() == Some(4)
+            facts.element_type == ElementType::F32 && matches!(facts.shape.rank(), Some(3 | 4))
         });
         if !are_images || node.inputs.len() < 3 {
-            trace.declined(node, || "has operands that are not f32 of rank 4".to_owned());
+            trace.declined(node, || "has operands that are not f32 of rank 3 or 4".to_owned());
             continue;
         }
         let attention = Attention { validated, uses: &uses, id };
@@ -105,7 +114,7 @@ impl Attention<'_> {
     fn swaps(&self, id: NodeId) -> bool {
         let node = self.validated.model().node(id);
         let order = node.inputs.get(1).and_then(|source| self.validated.inference().get(*source).integers());
-        node.is("Transpose") && order.is_some_and(|order| order[..] == ROWS_AND_HEADS)
+        node.is("Transpose") && order.is_some_and(|order| swaps_rows_and_heads(&order))
     }
 
     /// The Unsqueeze, Broadcast and Reshape that repeat each head for its neighbours, and how often, if nobody else reads

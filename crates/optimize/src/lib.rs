@@ -8,6 +8,7 @@ mod chain;
 mod count_booleans;
 mod drop_identities;
 mod drop_indices;
+mod find_attention;
 mod find_gelu;
 mod find_mvn;
 mod fold_affine;
@@ -26,6 +27,7 @@ mod fuse_rotary;
 mod fuse_scatter;
 mod fuse_views;
 mod grow_states;
+mod join_transposes;
 mod lift_activations;
 mod lift_strides;
 mod lower_einsum;
@@ -37,7 +39,7 @@ mod trace;
 
 use ovir_graph::{Model, Validated, body_facts};
 
-pub use fuse_attention::ROWS_AND_HEADS;
+pub use fuse_attention::swaps_rows_and_heads;
 pub use fuse_averages::MOST_AVERAGED;
 pub use split_quantizers::{
     BLOCK, FEW_CHANNELS, FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS,
@@ -81,6 +83,9 @@ static PASSES: &[Pass] = &[
     // After the halves, because they take f32 only, and before all passes that look for what they find.
     Pass { name: "find_mvn", run: find_mvn::run },
     Pass { name: "find_gelu", run: find_gelu::run },
+    Pass { name: "find_attention", run: find_attention::run },
+    // After the attentions, whose keys it turns, and before the passes that take Transposes.
+    Pass { name: "join_transposes", run: join_transposes::run },
     // After the halves, because it takes f32 only, and before the pass that looks at contractions of two.
     Pass { name: "split_einsum", run: split_einsum::run },
     // After the halves, because it takes f32 only, and before the passes that look at products and the Reshapes around them.

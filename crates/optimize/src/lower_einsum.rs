@@ -10,13 +10,13 @@ use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::OpVersion;
 use ovir_ops::matrix::einsum::{Einsum, Label, Subscript};
 use ovir_ops::matrix::matmul::{MatMul, MatMulAttributes};
-use ovir_ops::movement::transpose::Transpose;
 use ovir_ops::shape::reshape::{Reshape, ReshapeAttributes};
 use ovir_ops::shape::unsqueeze::Unsqueeze;
 use ovir_tensor::ElementType;
 
 use crate::chain::{Added, Uses};
 use crate::fold_scales::multiply;
+use crate::join_transposes::transpose;
 use crate::trace::Trace;
 
 const VERSION: OpVersion = OpVersion::new(1, (1, 16), (2, 2), (1, 1));
@@ -173,7 +173,7 @@ fn batch(validated: &Validated, uses: &Uses, node: &Node, einsum: &Einsum) -> Op
 }
 
 /// The letters of a tensor, unless one stands there twice or there is an ellipsis.
-fn letters(subscript: &Subscript) -> Option<Vec<u8>> {
+pub(crate) fn letters(subscript: &Subscript) -> Option<Vec<u8>> {
     let letter = |label: &Label| if let Label::Letter(letter) = label { Some(*letter) } else { None };
     let letters = subscript.0.iter().map(letter).collect::<Option<Vec<u8>>>()?;
     let is_single = |(at, letter): (usize, &u8)| !letters[..at].contains(letter);
@@ -277,11 +277,6 @@ fn replace(changed: &mut Model, id: NodeId, product: &Product) -> Option<()> {
     }
     layers.put(changed, id, last);
     Some(())
-}
-
-/// A Transpose.
-fn transpose(name: String, data: Source, order: Source) -> Node {
-    Node::new(name, "Transpose", VERSION, Arc::new(Transpose), vec![data, order], 1)
 }
 
 /// The elements of all sizes together.

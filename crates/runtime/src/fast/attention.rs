@@ -161,7 +161,7 @@ fn operand(stages: &[Stage], input: StageInput, context: &mut ClaimContext<'_>) 
 fn swapped(stage: &Stage, context: &mut ClaimContext<'_>) -> Option<Order> {
     let order = (context.constant)(stage.outside(1).filter(|_| stage.type_name == "Transpose")?)?;
     let order = integers_of_view(order.view())?;
-    (order[..] == ovir_optimize::ROWS_AND_HEADS).then_some(SWAPPED)
+    ovir_optimize::swaps_rows_and_heads(&order).then_some(SWAPPED)
 }
 
 impl Operand {
@@ -247,7 +247,9 @@ impl AttentionKernel {
         if order == PLAIN {
             return four(shape, output);
         }
-        (shape.rank() == 4).then(|| order.map(|axis| shape[axis]))
+        // Without a batch, there is one image.
+        let missing = 4usize.checked_sub(shape.rank()).filter(|missing| *missing <= 1)?;
+        Some(order.map(|axis| axis.checked_sub(missing).map_or(1, |axis| shape[axis])))
     }
 
     /// The shape of the result as the attention gives it, whatever the order of the output is.

@@ -321,3 +321,141 @@ fn a_failed_step_leaves_what_was_kept() {
     step(&mut request, 1, 6, [0, 1]).unwrap();
     assert_eq!(request.variable(0).unwrap().unwrap().shape()[..], [2, 2, 6, COLUMNS]);
 }
+
+/// How exporters write the two products of an attention.
+#[derive(Debug, Clone, Copy)]
+enum Written {
+    /// Keras: contractions of `[batch, rows, heads, columns]`, the queries scaled.
+    Einsum,
+    /// MatMul with the keys turned beforehand, the scores divided.
+    Turned,
+    /// MatMul that turns the keys itself, the scores multiplied.
+    Turning,
+}
+
+/// An attention of queries and what keys and values are made of, both `[batch, rows, heads * columns]`, with a mask if its
+/// shape is given.
+fn written(form: Written, mask: Option<&[usize]>) -> Text {
+    const HEADS: usize = 3;
+    let mut text = Text::default();
+    let [q, memory] = [(); 2].map(|()| text.parameter("f32", &format!("?,?,{}", HEADS * COLUMNS)));
+    let (k, v) = (text.unary("Tanh", memory), text.unary("Sin", memory));
+    let split = |text: &mut Text, x, order: &[i64]| {
+        let pattern = text.integers(&[0, 0, HEADS as i64, COLUMNS as i64]);
+        let x = text.layer("Reshape", "special_zero=\"true\"", &[x, pattern], "FP32");
+        let order = text.integers(order);
+        text.layer("Transpose", "", &[x, order], "FP32")
+    };
+    let rows = [0, 2, 1, 3];
+    let binary = |text: &mut Text, kind: &str, a, b| text.layer(kind, "auto_broadcast=\"numpy\"", &[a, b], "FP32");
+    let product = |text: &mut Text, a, b, turns: bool| {
+        text.layer("MatMul", &format!("transpose_a=\"false\" transpose_b=\"{turns}\""), &[a, b], "FP32")
+    };
+    let einsum = |text: &mut Text, equation: &str, a, b| {
+        text.layer("Einsum", &format!("equation=\"{equation}\""), &[a, b], "FP32")
+    };
+    let masked = |text: &mut Text, scores| match mask {
+        Some(shape) => {
+            let mask = text.floats(shape, |i| if i % 5 == 3 { -1e9 } else { (i % 7) as f32 / 7.0 });
+            binary(text, "Add", mask, scores)
+        }
+        None => scores,
+    };
+    let end = match form {
+        Written::Einsum => {
+            let plain = |text: &mut Text, x| {
+                let pattern = text.integers(&[0, 0, HEADS as i64, COLUMNS as i64]);
+                text.layer("Reshape", "special_zero=\"true\"", &[x, pattern], "FP32")
+            };
+            let [q, k, v] = [q, k, v].map(|x| plain(&mut text, x));
+            let scale = text.floats(&[], |_| 0.35);
+            let q = binary(&mut text, "Multiply", q, scale);
+            let scores = einsum(&mut text, "aecd,abcd->acbe", k, q);
+            let scores = masked(&mut text, scores);
+            let weights = text.layer("SoftMax", "axis=\"3\"", &[scores], "FP32");
+            einsum(&mut text, "acbe,aecd->abcd", weights, v)
+        }
+        Written::Turned | Written::Turning => {
+            let turns = matches!(form, Written::Turning);
+            let order = if turns { rows } else { [0, 2, 3, 1] };
+            let (q, k, v) = (split(&mut text, q, &rows), split(&mut text, k, &order), split(&mut text, v, &rows));
+            let scores = product(&mut text, q, k, turns);
+            let scale = text.floats(&[1], |_| if turns { 0.35 } else { 4.0 });
+            let scores = binary(&mut text, if turns { "Multiply" } else { "Divide" }, scores, scale);
+            let scores = masked(&mut text, scores);
+            let weights = text.layer("SoftMax", "axis=\"3\"", &[scores], "FP32");
+            let end = product(&mut text, weights, v, false);
+            let order = text.integers(&rows);
+            text.layer("Transpose", "", &[end, order], "FP32")
+        }
+    };
+    text.layer("Result", "", &[end], "");
+    text
+}
+
+#[test]
+fn products_around_a_softmax_are_attention() {
+    for form in [Written::Einsum, Written::Turned, Written::Turning] {
+        for mask in [None, Some(&[1, 1, 1, 1][..]), Some(&[1])] {
+            let text = written(form, mask);
+            for [batch, queries, keys] in [[1, 1, 5], [2, 40, 300]] {
+                let shape = |rows| [batch, rows, 3 * COLUMNS];
+                let given = [values(&shape(queries), 1), values(&shape(keys), 2)];
+                let what = format!("{form:?} {mask:?} {given:?}");
+                let (actual, entries) = text.run(&given, false);
+                compare(&text.unoptimised(&given), &actual, &what);
+                let kinds: Vec<&str> = entries.iter().map(|entry| &*entry.type_name).collect();
+                let others = ["SoftMax", "Einsum", "MatMul", "Transpose"];
+                assert!(!kinds.iter().any(|kind| others.contains(kind)), "{what}: {kinds:?}");
+                assert!(
+                    entries.iter().all(|entry| entry.is_kernel || entry.type_name == "Reshape"),
+                    "{what}: {kinds:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Heads without a batch, as torch's `bmm` has them, with a computed factor of the scores.
+#[test]
+fn heads_without_a_batch() {
+    const HEADS: usize = 3;
+    let mut text = Text::default();
+    let [q, memory] = [(); 2].map(|()| text.parameter("f32", &format!("?,{}", HEADS * COLUMNS)));
+    let (k, v) = (text.unary("Tanh", memory), text.unary("Sin", memory));
+    let [q, k, v] = [(q, [1, 0, 2]), (k, [1, 2, 0]), (v, [1, 0, 2])].map(|(x, order)| {
+        let pattern = text.integers(&[0, HEADS as i64, COLUMNS as i64]);
+        let x = text.layer("Reshape", "special_zero=\"true\"", &[x, pattern], "FP32");
+        let order = text.integers(&order);
+        text.layer("Transpose", "", &[x, order], "FP32")
+    });
+    let scores = text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"false\"", &[q, k], "FP32");
+    let [base, exponent] = [8.0, -0.5].map(|value| text.floats(&[1], |_| value));
+    let scale = text.binary("Power", base, exponent);
+    let scores = text.binary("Multiply", scores, scale);
+    let weights = text.layer("SoftMax", "axis=\"2\"", &[scores], "FP32");
+    let end = text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"false\"", &[weights, v], "FP32");
+    let order = text.integers(&[1, 0, 2]);
+    let end = text.layer("Transpose", "", &[end, order], "FP32");
+    text.layer("Result", "", &[end], "");
+    for [queries, keys] in [[1, 5], [40, 300]] {
+        let shape = |rows| [rows, HEADS * COLUMNS];
+        let given = [values(&shape(queries), 1), values(&shape(keys), 2)];
+        let (actual, entries) = text.run(&given, false);
+        compare(&text.unoptimised(&given), &actual, &format!("{queries} {keys}"));
+        let kinds: Vec<&str> = entries.iter().map(|entry| &*entry.type_name).collect();
+        assert_eq!(kinds.iter().filter(|kind| **kind == "Fused").count(), 1, "{kinds:?}");
+        assert!(!kinds.iter().any(|kind| ["SoftMax", "MatMul", "Transpose"].contains(kind)), "{kinds:?}");
+        assert!(entries.iter().all(|entry| entry.is_kernel || entry.type_name == "Reshape"), "{kinds:?}");
+    }
+}
+
+/// A mask that may repeat the scores leaves the layers as they are.
+#[test]
+fn other_products_around_a_softmax_stay() {
+    let text = written(Written::Turning, Some(&[2, 3, 4, 5]));
+    let given = [values(&[1, 4, 3 * COLUMNS], 1), values(&[1, 5, 3 * COLUMNS], 2)];
+    let (actual, entries) = text.run(&given, false);
+    compare(&text.unoptimised(&given), &actual, "a mask of two");
+    assert!(entries.iter().any(|entry| entry.type_name == "SoftMax"));
+}
