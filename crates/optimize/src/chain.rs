@@ -163,6 +163,11 @@ pub(crate) fn is_undone(before: &[i64], after: &[i64]) -> bool {
     before.len() == after.len() && after.iter().zip(0..).all(|(axis, place)| at(*axis) == Some(&place))
 }
 
+/// Whether the operands of a layer are aligned at their last axes, as those of most layers are.
+pub(crate) fn aligns_last_axes(node: &Node) -> bool {
+    node.operation.attributes().iter().all(|(name, value)| *name != "auto_broadcast" || value != "pdpd")
+}
+
 /// Whether a value is repeated along axes of another one, if at all, and never the other way round.
 pub(crate) fn is_repeated(validated: &Validated, source: Source, whole: Source) -> bool {
     let shape = |source| validated.inference().get(source).shape.dims();

@@ -15,7 +15,7 @@ use ovir_ops::sequence::scaled_dot_product_attention::{
 };
 use ovir_tensor::{Dim, ElementType, SmallVec, Tensor};
 
-use crate::chain::{Added, Uses, have_same_shape, is_repeated, remove_unread, single_value};
+use crate::chain::{Added, Uses, aligns_last_axes, have_same_shape, is_repeated, remove_unread, single_value};
 use crate::join_transposes::transpose;
 use crate::lower_einsum::letters;
 use crate::trace::{Trace, all_named};
@@ -140,7 +140,8 @@ impl Finder<'_> {
         }
         let node = self.node(source.node);
         let [a, b] = node.inputs[..] else { return None };
-        (node.is("Add") && self.uses.only_reader(source.node) == Some(reader)).then_some(())?;
+        (node.is("Add") && aligns_last_axes(node) && self.uses.only_reader(source.node) == Some(reader))
+            .then_some(())?;
         let (mut scores, of_scores, mask) = [(a, b), (b, a)]
             .into_iter()
             .find_map(|(scores, mask)| self.scaled(scores, source.node).map(|found| (found, scores, mask)))?;

@@ -13,7 +13,7 @@ use ovir_ops::reduction::reduce_mean::ReduceMean;
 use ovir_tensor::{ElementType, SmallVec};
 use std::sync::Arc;
 
-use crate::chain::{Added, Uses, have_same_shape, is_repeated, remove_unread, single_value};
+use crate::chain::{Added, Uses, aligns_last_axes, have_same_shape, is_repeated, remove_unread, single_value};
 use crate::fold_scales::{add, multiply};
 use crate::trace::{Trace, all_named};
 
@@ -32,35 +32,11 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
             trace.declined(node, || "divides by the root of a variance, but is not part of a normalisation".to_owned());
             continue;
         };
-        let name = model.node(found.last).friendly_name.clone();
-        let mut added = Added::new(&changed);
-        let inputs = vec![found.moments.data, found.moments.axes];
-        let mut steps: SmallVec<[(&str, Node); 3]> = SmallVec::new();
-        let mvn = Arc::new(Mvn::of_axes(f64::from(found.moments.epsilon)));
-        steps.push(("mvn", Node::new(name.as_str(), "MVN", VERSION, mvn, inputs, 1)));
-        // What comes before is put in front when the steps are linked.
-        if let Some(scale) = found.scale {
-            steps.push(("scaled", multiply(&name, vec![scale])));
-        }
-        if let Some(bias) = found.bias {
-            steps.push(("shifted", add(&name, vec![bias])));
-        }
-        let mut before: Option<Source> = None;
-        let count = steps.len();
-        for (index, (suffix, mut step)) in steps.into_iter().enumerate() {
-            before.into_iter().for_each(|before| step.inputs.insert(0, before));
-            if index + 1 < count {
-                step.friendly_name = format!("{name}/{suffix}");
-                before = Some(added.add(step));
-            } else {
-                trace.applied(model.node(found.last), || {
-                    let others = found.layers.iter().map(|layer| model.node(*layer));
-                    format!("is MVN, instead of {}", all_named(others))
-                });
-                added.put(&mut changed, found.last, step);
-                break;
-            }
-        }
+        let last = model.node(found.last);
+        trace.applied(last, || {
+            format!("is MVN, instead of {}", all_named(found.layers.iter().map(|layer| model.node(*layer))))
+        });
+        put(&mut changed, &found, &last.friendly_name);
         replaced.extend(found.layers);
     }
     if replaced.is_empty() {
@@ -109,7 +85,7 @@ impl Finder<'_> {
     fn pair(&self, id: NodeId, type_name: &str) -> Option<[Source; 2]> {
         let node = self.node(id);
         let [a, b] = node.inputs[..] else { return None };
-        node.is(type_name).then_some([a, b])
+        (node.is(type_name) && aligns_last_axes(node)).then_some([a, b])
     }
 
     /// The other input of a layer of a type that reads a value.
@@ -294,6 +270,25 @@ impl Finder<'_> {
         layers.push(next);
         is_whole.then_some((last, Some(bias)))
     }
+}
+
+/// Puts a normalisation in the place of the last of its layers.
+fn put(changed: &mut Model, found: &Normalization, name: &str) {
+    let mut added = Added::new(changed);
+    let Moments { data, axes, epsilon, .. } = found.moments;
+    let mvn = Arc::new(Mvn::of_axes(f64::from(epsilon)));
+    let mut last = Node::new(name, "MVN", VERSION, mvn, vec![data, axes], 1);
+    if let Some(scale) = found.scale {
+        last.friendly_name = format!("{name}/normalised");
+        let value = added.add(last);
+        last = multiply(name, vec![value, scale]);
+    }
+    if let Some(bias) = found.bias {
+        last.friendly_name = format!("{name}/scaled");
+        let value = added.add(last);
+        last = add(name, vec![value, bias]);
+    }
+    added.put(changed, found.last, last);
 }
 
 /// The first output of a layer.
