@@ -22,6 +22,10 @@ const PAGES: usize = 4;
 #[cfg(target_arch = "x86_64")]
 const TURN_BYTES: usize = 2 * LINE_BYTES;
 
+/// How often it is a page's turn.
+#[cfg(target_arch = "x86_64")]
+const PAGE_TURNS: usize = PAGE_BYTES / TURN_BYTES;
+
 /// The bytes that one chunk of a parallel copy covers.
 const CHUNK: usize = 1 << 18;
 
@@ -56,13 +60,11 @@ pub(crate) fn past_caches(source: &[u8], target: &mut [u8]) {
     let (groups, rest) = rest.as_chunks_mut::<{ PAGES * PAGE_BYTES }>();
     let (from, source) = source[head..].as_chunks::<{ PAGES * PAGE_BYTES }>();
     for (to, from) in groups.iter_mut().zip(from) {
-        for at in (0..PAGE_BYTES).step_by(TURN_BYTES) {
-            for place in (0..PAGES).map(|page| page * PAGE_BYTES + at) {
-                let (to, from) = (to[place..].first_chunk_mut(), from[place..].first_chunk());
-                if let (Some(to), Some(from)) = (to, from) {
-                    // SAFETY: the target is aligned to lines, and places are multiples of lines.
-                    unsafe { turn(from, to) };
-                }
+        let (to, from) = (to.as_chunks_mut().0, from.as_chunks().0);
+        for turn_of_page in 0..PAGE_TURNS {
+            for index in (0..PAGES).map(|page| page * PAGE_TURNS + turn_of_page) {
+                // SAFETY: the target is aligned to lines, of which each turn has whole ones.
+                unsafe { turn(&from[index], &mut to[index]) };
             }
         }
     }

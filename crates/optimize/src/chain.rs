@@ -8,6 +8,7 @@ use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::common::convolution::ConvolutionAttributes;
 use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
 use ovir_ops::fused::{Fused, Stage, StageInput};
+use ovir_ops::movement::transpose::Transpose;
 use ovir_ops::{OpVersion, Operation};
 use ovir_tensor::{Dim, ElementType, SmallVec, Tensor};
 
@@ -156,6 +157,13 @@ pub(crate) fn transpose_order(validated: &Validated, node: &Node) -> Option<Smal
     let order = node.inputs.get(1).filter(|_| node.is("Transpose"))?;
     validated.inference().get(*order).integers().filter(|order| !order.is_empty())
 }
+
+/// A Transpose.
+pub(crate) fn transpose(name: String, data: Source, order: Source) -> Node {
+    Node::new(name, "Transpose", TRANSPOSE, Arc::new(Transpose), vec![data, order], 1)
+}
+
+const TRANSPOSE: OpVersion = OpVersion::new(1, (1, 16), (2, 2), (1, 1));
 
 /// Whether a Transpose with the order `after` brings the axes of one with the order `before` back to their places.
 pub(crate) fn is_undone(before: &[i64], after: &[i64]) -> bool {

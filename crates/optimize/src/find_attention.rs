@@ -15,8 +15,8 @@ use ovir_ops::sequence::scaled_dot_product_attention::{
 };
 use ovir_tensor::{Dim, ElementType, SmallVec, Tensor};
 
-use crate::chain::{Added, Uses, aligns_last_axes, have_same_shape, is_repeated, remove_unread, single_value};
-use crate::join_transposes::transpose;
+use crate::chain::{Added, have_same_shape, is_repeated, transpose};
+use crate::finder::{Finder, first, without};
 use crate::lower_einsum::letters;
 use crate::trace::{Trace, all_named};
 
@@ -25,17 +25,17 @@ const VERSION: OpVersion = OpVersion::new(13, (13, 16), (3, 6), (1, 1));
 /// Writes all such layers as attention; `None` if there are none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
-    let uses = Uses::new(model);
-    let finder = Finder { validated, uses: &uses };
+    // Scores have queries and keys, of each head.
+    let rank = |id: NodeId| validated.inference().get(first(id)).shape.rank();
+    let is_candidate = |(id, node): &(NodeId, &Node)| node.is("SoftMax") && matches!(rank(*id), Some(3 | 4));
+    if !model.iter().any(|layer| is_candidate(&layer)) {
+        return None;
+    }
+    let finder = Finder::new(validated);
     let mut changed = model.clone();
     let mut replaced: Vec<NodeId> = Vec::new();
-    for (id, node) in model.iter() {
+    for (id, node) in model.iter().filter(is_candidate) {
         let Some(softmax) = node.operation.downcast_ref::<Softmax>() else { continue };
-        // Scores have queries and keys, of each head.
-        let rank = validated.inference().get(Source { node: id, port: 0 }).shape.rank();
-        if !matches!(rank, Some(3 | 4)) {
-            continue;
-        }
         let Some(found) = finder.attention(id, softmax) else {
             trace.declined(node, || "does not stand between products of queries, keys and values".to_owned());
             continue;
@@ -47,11 +47,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
             replaced.extend(found.layers);
         }
     }
-    if replaced.is_empty() {
-        return None;
-    }
-    remove_unread(&mut changed, replaced);
-    changed.sort().then_some(changed)
+    without(changed, replaced)
 }
 
 /// The order of the axes of a value, unless they stay where they are.
@@ -86,16 +82,7 @@ struct Scores {
     layers: Vec<NodeId>,
 }
 
-struct Finder<'a> {
-    validated: &'a Validated,
-    uses: &'a Uses,
-}
-
 impl Finder<'_> {
-    fn node(&self, id: NodeId) -> &Node {
-        self.validated.model().node(id)
-    }
-
     fn dims(&self, source: Source) -> Option<&[Dim]> {
         self.validated.inference().get(source).shape.dims()
     }
@@ -135,16 +122,13 @@ impl Finder<'_> {
 
     /// The scores that `reader` alone reads, and the mask that was added to them.
     fn masked(&self, source: Source, reader: NodeId) -> Option<(Scores, Option<Source>)> {
-        if let Some(scores) = self.scaled(source, reader) {
+        if let Some(scores) = self.scaled_scores(source, reader) {
             return Some((scores, None));
         }
-        let node = self.node(source.node);
-        let [a, b] = node.inputs[..] else { return None };
-        (node.is("Add") && aligns_last_axes(node) && self.uses.only_reader(source.node) == Some(reader))
-            .then_some(())?;
+        let [a, b] = self.pair(source.node, "Add").filter(|_| self.uses.only_reader(source.node) == Some(reader))?;
         let (mut scores, of_scores, mask) = [(a, b), (b, a)]
             .into_iter()
-            .find_map(|(scores, mask)| self.scaled(scores, source.node).map(|found| (found, scores, mask)))?;
+            .find_map(|(scores, mask)| self.scaled_scores(scores, source.node).map(|found| (found, scores, mask)))?;
         // A mask that repeats the scores is none.
         let is_mask = is_repeated(self.validated, mask, of_scores);
         scores.layers.push(source.node);
@@ -152,7 +136,7 @@ impl Finder<'_> {
     }
 
     /// The products that `reader` alone reads, which may be scaled by a number.
-    fn scaled(&self, source: Source, reader: NodeId) -> Option<Scores> {
+    fn scaled_scores(&self, source: Source, reader: NodeId) -> Option<Scores> {
         (self.uses.only_reader(source.node) == Some(reader)).then_some(())?;
         let node = self.node(source.node);
         if let Some(scores) = self.product(source.node) {
@@ -162,7 +146,7 @@ impl Finder<'_> {
         let factor = |source| self.factor(source);
         let (inner, scale) = match &*node.type_name {
             "Multiply" => factor(b).map(|scale| (a, scale)).or_else(|| factor(a).map(|scale| (b, scale)))?,
-            "Divide" => (a, Scale::Number(1.0 / single_value(self.validated, self.uses, b)?)),
+            "Divide" => (a, Scale::Number(1.0 / self.number(b)?)),
             _ => return None,
         };
         (self.uses.only_reader(inner.node) == Some(source.node) && have_same_shape(self.validated, inner, source))
@@ -175,7 +159,7 @@ impl Finder<'_> {
 
     /// What a constant of one element multiplies by.
     fn factor(&self, source: Source) -> Option<Scale> {
-        let number = single_value(self.validated, self.uses, source).map(Scale::Number);
+        let number = self.number(source).map(Scale::Number);
         let is_scalar = || {
             let facts = self.validated.inference().get(source);
             facts.element_type == ElementType::F32 && facts.shape.rank().is_some_and(|rank| rank <= 1)
@@ -187,20 +171,20 @@ impl Finder<'_> {
     /// Queries and keys that a layer multiplies. Neither is a constant, whose product is packed.
     fn product(&self, id: NodeId) -> Option<Scores> {
         let node = self.node(id);
-        let [first, second] = node.inputs[..] else { return None };
-        if [first, second].iter().any(|source| self.uses.is_constant(source.node)) {
+        let [a, b] = node.inputs[..] else { return None };
+        if [a, b].iter().any(|source| self.uses.is_constant(source.node)) {
             return None;
         }
         let layers = vec![id];
         if let Some(product) = node.operation.downcast_ref::<MatMul>() {
-            let rank = self.dims(Source { node: id, port: 0 })?.len();
-            let [queries, keys] = [first, second].map(|source| self.dims(source).map(<[Dim]>::len));
+            let rank = self.dims(first(id))?.len();
+            let [queries, keys] = [a, b].map(|source| self.dims(source).map(<[Dim]>::len));
             (queries == Some(rank) && keys == Some(rank)).then_some(())?;
             let (is_turned, is_plain) = (product.attributes.transpose_a, !product.attributes.transpose_b);
-            let queries = (first, is_turned.then(|| last_swapped(rank)));
+            let queries = (a, is_turned.then(|| last_swapped(rank)));
             return Some(Scores {
                 queries,
-                keys: (second, is_plain.then(|| last_swapped(rank))),
+                keys: (b, is_plain.then(|| last_swapped(rank))),
                 scale: Scale::Number(1.0),
                 layers,
             });
@@ -210,8 +194,8 @@ impl Finder<'_> {
         let (of_first, of_second, output) = (letters(of_first)?, letters(of_second)?, letters(&einsum.output)?);
         let [batch @ .., query, key] = &output[..] else { return None };
         let ((queries, of_queries), (keys, of_keys)) = match of_first.contains(query) {
-            true => ((first, of_first), (second, of_second)),
-            false => ((second, of_second), (first, of_first)),
+            true => ((a, of_first), (b, of_second)),
+            false => ((b, of_second), (a, of_first)),
         };
         let mut summed = of_queries.iter().filter(|letter| !output.contains(letter));
         let (Some(width), None) = (summed.next(), summed.next()) else { return None };
@@ -223,19 +207,19 @@ impl Finder<'_> {
     /// The values that a layer multiplies with the weights of a SoftMax, and the order of the result.
     fn weighted(&self, id: NodeId, softmax: NodeId) -> Option<((Source, Order), Order)> {
         let node = self.node(id);
-        let [first, second] = node.inputs[..] else { return None };
-        let weights = Source { node: softmax, port: 0 };
+        let [a, b] = node.inputs[..] else { return None };
+        let weights = first(softmax);
         if let Some(product) = node.operation.downcast_ref::<MatMul>() {
             let rank = self.dims(weights)?.len();
-            let fits = first == weights && !product.attributes.transpose_a && self.dims(second)?.len() == rank;
+            let fits = a == weights && !product.attributes.transpose_a && self.dims(b)?.len() == rank;
             let order = product.attributes.transpose_b.then(|| last_swapped(rank));
-            return (fits && !self.uses.is_constant(second.node)).then_some(((second, order), None));
+            return (fits && !self.uses.is_constant(b.node)).then_some(((b, order), None));
         }
         let einsum = node.operation.downcast_ref::<Einsum>()?;
         let [of_first, of_second] = &einsum.inputs[..] else { return None };
-        let (values, of_weights, of_values) = match first == weights {
-            true => (second, letters(of_first)?, letters(of_second)?),
-            false => (first, letters(of_second)?, letters(of_first)?),
+        let (values, of_weights, of_values) = match a == weights {
+            true => (b, letters(of_first)?, letters(of_second)?),
+            false => (a, letters(of_second)?, letters(of_first)?),
         };
         (!self.uses.is_constant(values.node)).then_some(())?;
         let output = letters(&einsum.output)?;

@@ -1,8 +1,8 @@
 //! Finds normalisations that are written as means, roots and products, and writes them as MVN with its scale and its bias.
 //!
-//! Keras computes `x * f + (bias - mean * f)` with `f = scale / sqrt(variance + epsilon)`, and JAX `(x - mean) * f + bias`, where
-//! the variance may be the mean of squares less the square of the mean. Converters leave them so. As MVN they are one layer,
-//! whether channels come last or lie in blocks.
+//! Keras computes `x * f + (bias - mean * f)` with `f = scale / sqrt(variance + epsilon)`, others `(x - mean) * f + bias`, where
+//! the variance may be the mean of squares less the square of the mean. Converters leave the former so. As MVN they are one
+//! layer, whether channels come last or lie in blocks.
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
 use ovir_ops::OpVersion;
@@ -13,7 +13,8 @@ use ovir_ops::reduction::reduce_mean::ReduceMean;
 use ovir_tensor::{ElementType, SmallVec};
 use std::sync::Arc;
 
-use crate::chain::{Added, Uses, aligns_last_axes, have_same_shape, is_repeated, remove_unread, single_value};
+use crate::chain::{Added, have_same_shape, is_repeated};
+use crate::finder::{Finder, first, without};
 use crate::fold_scales::{add, multiply};
 use crate::trace::{Trace, all_named};
 
@@ -22,8 +23,10 @@ const VERSION: OpVersion = OpVersion::new(6, (6, 16), (2, 2), (1, 1));
 /// Writes all such normalisations as MVN; `None` if there is none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
-    let uses = Uses::new(model);
-    let finder = Finder { validated, uses: &uses };
+    if !model.nodes.iter().any(|node| node.is("ReduceMean")) {
+        return None;
+    }
+    let finder = Finder::new(validated);
     let mut changed = model.clone();
     let mut replaced: Vec<NodeId> = Vec::new();
     for (id, node) in model.iter().filter(|(_, node)| node.is("Power") || node.is("Sqrt")) {
@@ -39,11 +42,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         put(&mut changed, &found, &last.friendly_name);
         replaced.extend(found.layers);
     }
-    if replaced.is_empty() {
-        return None;
-    }
-    remove_unread(&mut changed, replaced);
-    changed.sort().then_some(changed)
+    without(changed, replaced)
 }
 
 /// A variance, what it is taken of, and the inverse of its root.
@@ -59,7 +58,9 @@ struct Moments {
 
 /// A normalisation.
 struct Normalization {
-    moments: Moments,
+    data: Source,
+    axes: Source,
+    epsilon: f32,
     scale: Option<Source>,
     bias: Option<Source>,
     last: NodeId,
@@ -67,40 +68,7 @@ struct Normalization {
     layers: Vec<NodeId>,
 }
 
-struct Finder<'a> {
-    validated: &'a Validated,
-    uses: &'a Uses,
-}
-
 impl Finder<'_> {
-    fn node(&self, id: NodeId) -> &Node {
-        self.validated.model().node(id)
-    }
-
-    fn is_number(&self, source: Source, expected: f32) -> bool {
-        single_value(self.validated, self.uses, source) == Some(expected)
-    }
-
-    /// The two inputs of a layer of a type.
-    fn pair(&self, id: NodeId, type_name: &str) -> Option<[Source; 2]> {
-        let node = self.node(id);
-        let [a, b] = node.inputs[..] else { return None };
-        (node.is(type_name) && aligns_last_axes(node)).then_some([a, b])
-    }
-
-    /// The other input of a layer of a type that reads a value.
-    fn other(&self, id: NodeId, type_name: &str, value: Source) -> Option<Source> {
-        let [a, b] = self.pair(id, type_name)?;
-        if a == value { Some(b) } else { (b == value).then_some(a) }
-    }
-
-    /// The value of a layer with a number added or multiplied, and the number.
-    fn with_number(&self, id: NodeId, type_name: &str) -> Option<(Source, f32)> {
-        let [a, b] = self.pair(id, type_name)?;
-        let number = |source| single_value(self.validated, self.uses, source);
-        number(b).map(|number| (a, number)).or_else(|| number(a).map(|number| (b, number)))
-    }
-
     /// The variance under a root whose inverse is taken.
     fn moments(&self, root: NodeId) -> Option<Moments> {
         let node = self.node(root);
@@ -109,12 +77,12 @@ impl Finder<'_> {
         let inverse = if node.is("Sqrt") {
             let divide = self.uses.only_reader(root)?;
             let [one, _] = self.pair(divide, "Divide")?;
-            self.is_number(one, 1.0).then_some(())?;
+            (self.number(one) == Some(1.0)).then_some(())?;
             layers.push(divide);
             divide
         } else {
             let [_, exponent] = self.pair(root, "Power")?;
-            self.is_number(exponent, -0.5).then_some(root)?
+            (self.number(exponent) == Some(-0.5)).then_some(root)?
         };
         let (variance, epsilon) = self.with_number(value.node, "Add").filter(|(_, epsilon)| *epsilon >= 0.0)?;
         layers.push(value.node);
@@ -145,13 +113,6 @@ impl Finder<'_> {
             (!axes.is_empty()).then_some(axes)
         };
         sorted(one).is_some_and(|axes| sorted(other).is_some_and(|other| axes == other))
-    }
-
-    /// What a layer squares.
-    fn squared(&self, id: NodeId) -> Option<Source> {
-        let multiplied = self.pair(id, "Multiply").filter(|[a, b]| a == b).map(|[a, _]| a);
-        let raised = || self.pair(id, "Power").filter(|[_, exponent]| self.is_number(*exponent, 2.0)).map(|[a, _]| a);
-        multiplied.or_else(raised)
     }
 
     /// The data, the mean and the axes of a mean of squared distances from the mean.
@@ -194,20 +155,18 @@ impl Finder<'_> {
 
     /// The normalisation that an inverse root is part of.
     fn normalization(&self, moments: Moments) -> Option<Normalization> {
-        let (data, mean) = (moments.data, first(moments.mean));
-        let mut layers = moments.layers.clone();
+        let Moments { data, mean, axes, epsilon, inverse, mut layers } = moments;
+        let mean = first(mean);
         // The scale may be multiplied by the inverse root first.
-        let scaled = self.uses.only_reader(moments.inverse).and_then(|reader| {
-            let scale = self.other(reader, "Multiply", first(moments.inverse))?;
-            let is_distance = self.is_distance(scale.node, data, mean);
-            (scale != data && !is_distance && is_repeated(self.validated, scale, data)).then_some((reader, scale))
+        let scaled = self.operand(inverse, "Multiply").filter(|(_, scale)| {
+            *scale != data && !self.is_distance(scale.node, data, mean) && is_repeated(self.validated, *scale, data)
         });
         let (factor, scale) = match scaled {
             Some((factor, scale)) => {
                 layers.push(factor);
                 (factor, Some(scale))
             }
-            None => (moments.inverse, None),
+            None => (inverse, None),
         };
         let factor = first(factor);
         let (last, bias) = match *self.uses.of_value(factor) {
@@ -228,7 +187,15 @@ impl Finder<'_> {
         };
         let keeps_shape = have_same_shape(self.validated, first(last), data);
         let fits = |source: Option<Source>| source.is_none_or(|source| is_repeated(self.validated, source, data));
-        (keeps_shape && fits(scale) && fits(bias)).then_some(Normalization { moments, scale, bias, last, layers })
+        (keeps_shape && fits(scale) && fits(bias)).then_some(Normalization {
+            data,
+            axes,
+            epsilon,
+            scale,
+            bias,
+            last,
+            layers,
+        })
     }
 
     /// Whether a layer subtracts the mean from the data.
@@ -275,9 +242,8 @@ impl Finder<'_> {
 /// Puts a normalisation in the place of the last of its layers.
 fn put(changed: &mut Model, found: &Normalization, name: &str) {
     let mut added = Added::new(changed);
-    let Moments { data, axes, epsilon, .. } = found.moments;
-    let mvn = Arc::new(Mvn::of_axes(f64::from(epsilon)));
-    let mut last = Node::new(name, "MVN", VERSION, mvn, vec![data, axes], 1);
+    let mvn = Arc::new(Mvn::of_axes(f64::from(found.epsilon)));
+    let mut last = Node::new(name, "MVN", VERSION, mvn, vec![found.data, found.axes], 1);
     if let Some(scale) = found.scale {
         last.friendly_name = format!("{name}/normalised");
         let value = added.add(last);
@@ -289,9 +255,4 @@ fn put(changed: &mut Model, found: &Normalization, name: &str) {
         last = add(name, vec![value, bias]);
     }
     added.put(changed, found.last, last);
-}
-
-/// The first output of a layer.
-fn first(node: NodeId) -> Source {
-    Source { node, port: 0 }
 }

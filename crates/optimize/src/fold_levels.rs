@@ -9,7 +9,8 @@ use ovir_ops::common::broadcast::AutoBroadcast;
 use ovir_ops::quantization::fake_quantize::FakeQuantize;
 use ovir_tensor::{ElementType, Tensor};
 
-use crate::chain::{Added, Uses, remove_unread, single_value};
+use crate::chain::{Added, Uses, single_value};
+use crate::finder::without;
 use crate::trace::{Trace, all_named};
 
 /// The most layers that are folded into one.
@@ -39,11 +40,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         added.put(&mut changed, id, last);
         folded.extend(affine.layers);
     }
-    if folded.is_empty() {
-        return None;
-    }
-    remove_unread(&mut changed, folded);
-    changed.sort().then_some(changed)
+    without(changed, folded)
 }
 
 /// What is done to the data of a FakeQuantize: `data * scale + shift`.

@@ -10,14 +10,14 @@ use ovir_ops::common::reduction::ReductionAttributes;
 use ovir_ops::reduction::reduce_mean::ReduceMean;
 use ovir_tensor::{Dim, ElementType};
 
-use crate::chain::{Uses, fuse, single_value};
+use crate::chain::fuse;
+use crate::finder::Finder;
 use crate::trace::{Trace, all_named};
 
 /// Fuses all normalisations with something to take; `None` if there is none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
-    let uses = Uses::new(model);
-    let rows = Rows { validated, uses: &uses };
+    let rows = Finder::new(validated);
     let mut chains = Vec::new();
     let mut taken: HashSet<NodeId> = HashSet::new();
     for (id, node) in model.iter() {
@@ -44,12 +44,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     (!chains.is_empty()).then(|| fuse(model, &chains))
 }
 
-struct Rows<'a> {
-    validated: &'a Validated,
-    uses: &'a Uses,
-}
-
-impl Rows<'_> {
+impl Finder<'_> {
     /// MVN of rows with what stands behind it.
     fn mean_variance(&self, id: NodeId) -> Option<Vec<NodeId>> {
         let inputs = &self.validated.model().node(id).inputs;
@@ -68,29 +63,17 @@ impl Rows<'_> {
         self.is_only(squares.node, mean).then_some(())?;
         let mut chain = vec![squares.node, mean];
         let (add, epsilon) = self.operand(mean, "Add")?;
-        let is_usual = single_value(self.validated, self.uses, epsilon).is_some_and(|value| value >= 0.0);
+        let is_usual = self.number(epsilon).is_some_and(|value| value >= 0.0);
         is_usual.then_some(())?;
         chain.push(add);
         chain.extend(self.divided(add, data)?);
         Some(self.with_affine(chain, &row))
     }
 
-    /// What a layer squares.
-    fn squared(&self, id: NodeId) -> Option<Source> {
-        let node = self.validated.model().node(id);
-        let [a, b] = node.inputs[..] else { return None };
-        let is_two = || single_value(self.validated, self.uses, b) == Some(2.0);
-        match &*node.type_name {
-            "Power" => is_two().then_some(a),
-            "Multiply" => (a == b).then_some(a),
-            _ => None,
-        }
-    }
-
     /// The layers that divide `data` by the root of a value.
     fn divided(&self, value: NodeId, data: Source) -> Option<Vec<NodeId>> {
         let model = self.validated.model();
-        let is = |source: Source, expected: f32| single_value(self.validated, self.uses, source) == Some(expected);
+        let is = |source: Source, expected: f32| self.number(source) == Some(expected);
         let root = self.uses.only_reader(value)?;
         let inverse = match &*model.node(root).type_name {
             "Power" if is(*model.node(root).inputs.get(1)?, -0.5) => vec![root],
@@ -107,14 +90,6 @@ impl Rows<'_> {
         };
         let (product, other) = self.operand(*inverse.last()?, "Multiply")?;
         (other == data).then(|| inverse.into_iter().chain([product]).collect())
-    }
-
-    /// The only reader of a layer if it is of a type, with its other operand.
-    fn operand(&self, id: NodeId, type_name: &str) -> Option<(NodeId, Source)> {
-        let reader = self.uses.only_reader(id)?;
-        let node = self.validated.model().node(reader);
-        let [a, b] = node.inputs[..] else { return None };
-        node.is(type_name).then_some((reader, if a.node == id { b } else { a }))
     }
 
     fn is_only(&self, id: NodeId, reader: NodeId) -> bool {

@@ -6,17 +6,18 @@ use ovir_graph::{Model, NodeId, Source, Validated};
 use ovir_ops::movement::concat::Concat;
 use ovir_tensor::ElementType;
 
-use crate::chain::{Uses, fuse, single_value};
+use crate::chain::fuse;
+use crate::finder::Finder;
 use crate::fuse_attention::ROWS_AND_HEADS;
 use crate::trace::{Trace, all_named};
 
 /// Fuses all embeddings; `None` if there is none.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
-    let uses = Uses::new(model);
+    let finder = Finder::new(validated);
     let mut chains = Vec::new();
     for (id, node) in model.iter().filter(|(_, node)| node.is("Concat")) {
-        if let Some(mut chain) = (Rotation { validated, uses: &uses }).chain(id) {
+        if let Some(mut chain) = finder.rotation(id) {
             let others = chain.iter().filter(|member| **member != id).map(|member| model.node(*member));
             trace.applied(node, || format!("takes {}", all_named(others)));
             chain.sort_unstable();
@@ -26,14 +27,9 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     (!chains.is_empty()).then(|| fuse(model, &chains))
 }
 
-struct Rotation<'a> {
-    validated: &'a Validated,
-    uses: &'a Uses,
-}
-
-impl Rotation<'_> {
+impl Finder<'_> {
     /// The layers of the embedding that a Concat of halves is part of.
-    fn chain(&self, concat: NodeId) -> Option<Vec<NodeId>> {
+    fn rotation(&self, concat: NodeId) -> Option<Vec<NodeId>> {
         let model = self.validated.model();
         let node = model.node(concat);
         let [turned, first] = node.inputs[..] else { return None };
@@ -45,7 +41,7 @@ impl Rotation<'_> {
         let dims = self.validated.inference().get(data).shape.dims()?;
         let axis = node.operation.downcast_ref::<Concat>()?.attributes.axis;
         (axis == -1 || usize::try_from(axis).is_ok_and(|axis| axis + 1 == dims.len())).then_some(())?;
-        let (with_sines, sines) = self.product(concat)?;
+        let (with_sines, sines) = self.operand(concat, "Multiply")?;
         let sum = self.uses.only_reader(with_sines).filter(|sum| model.node(*sum).is("Add"))?;
         let [a, b] = model.node(sum).inputs[..] else { return None };
         let with_cosines = if a.node == with_sines { b.node } else { a.node };
@@ -53,17 +49,17 @@ impl Rotation<'_> {
         let cosines = if a == data { b } else { a };
         let is_product = model.node(with_cosines).is("Multiply") && (a == data || b == data);
         let is_alone = self.uses.only_reader(with_cosines) == Some(sum);
-        let are_rows = self.is_row(cosines, data) && self.is_row(sines, data);
+        let are_rows = self.is_rotated_row(cosines, data) && self.is_rotated_row(sines, data);
         (is_product && is_alone && are_rows).then_some(())?;
         let mut chain = vec![second.node, negation, first.node, concat, with_sines, with_cosines, sum];
-        chain.extend(self.transpose(data.node, &chain));
+        chain.extend(self.swap_of_heads(data.node, &chain));
         Some(chain)
     }
 
     /// What a layer negates, and the layer.
     fn negated(&self, value: Source) -> Option<(Source, NodeId)> {
         let node = self.validated.model().node(value.node);
-        let is_minus_one = |source: Source| single_value(self.validated, self.uses, source) == Some(-1.0);
+        let is_minus_one = |source: Source| self.number(source) == Some(-1.0);
         match node.inputs[..] {
             [of] if node.is("Negative") => Some((of, value.node)),
             [of, factor] if node.is("Multiply") && is_minus_one(factor) => Some((of, value.node)),
@@ -96,16 +92,8 @@ impl Rotation<'_> {
         }
     }
 
-    /// The Multiply that alone reads a layer, and its other operand.
-    fn product(&self, id: NodeId) -> Option<(NodeId, Source)> {
-        let reader = self.uses.only_reader(id)?;
-        let node = self.validated.model().node(reader);
-        let [a, b] = node.inputs[..] else { return None };
-        node.is("Multiply").then_some((reader, if a.node == id { b } else { a }))
-    }
-
     /// Whether a value has rows as long as those of the data, and no more axes.
-    fn is_row(&self, source: Source, data: Source) -> bool {
+    fn is_rotated_row(&self, source: Source, data: Source) -> bool {
         let inference = self.validated.inference();
         let (facts, data) = (inference.get(source), inference.get(data));
         let (Some(dims), Some(of_data)) = (facts.shape.dims(), data.shape.dims()) else { return false };
@@ -113,7 +101,7 @@ impl Rotation<'_> {
     }
 
     /// A Transpose of rows and heads that only these layers read.
-    fn transpose(&self, id: NodeId, readers: &[NodeId]) -> Option<NodeId> {
+    fn swap_of_heads(&self, id: NodeId, readers: &[NodeId]) -> Option<NodeId> {
         let node = self.validated.model().node(id);
         let order = node.inputs.get(1).and_then(|source| self.validated.inference().get(*source).integers());
         let swaps = node.is("Transpose") && order.is_some_and(|order| order[..] == ROWS_AND_HEADS);

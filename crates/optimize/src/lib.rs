@@ -11,6 +11,7 @@ mod drop_indices;
 mod find_attention;
 mod find_gelu;
 mod find_mvn;
+mod finder;
 mod fold_affine;
 mod fold_levels;
 mod fold_pads;

@@ -14,9 +14,8 @@ use ovir_ops::shape::reshape::{Reshape, ReshapeAttributes};
 use ovir_ops::shape::unsqueeze::Unsqueeze;
 use ovir_tensor::ElementType;
 
-use crate::chain::{Added, Uses};
+use crate::chain::{Added, Uses, transpose};
 use crate::fold_scales::multiply;
-use crate::join_transposes::transpose;
 use crate::trace::Trace;
 
 const VERSION: OpVersion = OpVersion::new(1, (1, 16), (2, 2), (1, 1));

@@ -13,6 +13,9 @@ pub const fn panel_width(isa: Isa) -> usize {
 /// The most rows that a tile of any tier has.
 pub(crate) const MOST_TILE_ROWS: usize = 14;
 
+/// Rows of A that one pointer reaches.
+const LINE_ROWS: usize = 3;
+
 /// Steps that pointers to rows of A stay where they are.
 const STEPS: usize = 4;
 
@@ -231,19 +234,19 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
     }
     // Every third row has a pointer of its own; the two after it are reached by scaled strides, so that all addresses stay in
     // registers and cost no instruction. The compiler would compute each one anew if it knew how they hang together.
-    let line = |index: usize| opaque(tile.a.wrapping_add(3 * index * tile.a_row));
+    let line = |index: usize| opaque(tile.a.wrapping_add(LINE_ROWS * index * tile.a_row));
     let (mut line0, mut line1, mut line2, mut line3, mut line4) = (line(0), line(1), line(2), line(3), line(4));
     macro_rules! rows {
         ($from:expr, $to:expr, $right:ident, $offset:expr) => {
             for row in $from..$to {
-                let line = match row / 3 {
+                let line = match row / LINE_ROWS {
                     0 => line0,
                     1 => line1,
                     2 => line2,
                     3 => line3,
                     _ => line4,
                 };
-                let left = s.splat(*line.wrapping_add(row % 3 * tile.a_row + $offset));
+                let left = s.splat(*line.wrapping_add(row % LINE_ROWS * tile.a_row + $offset));
                 for vector in 0..VECTORS {
                     sums[row][vector] = s.fma(left, $right[vector], sums[row][vector]);
                 }
@@ -288,7 +291,7 @@ fn opaque(address: *const f32) -> *const f32 {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     {
         let mut address = address;
-        // SAFETY: there is no instruction.
+        // SAFETY: there is no instruction, so that nothing is read and the address stays what it is.
         unsafe { std::arch::asm!("/* {0} */", inout(reg) address, options(pure, readonly, nostack, preserves_flags)) };
         address
     }

@@ -334,11 +334,11 @@ enum Written {
 }
 
 /// An attention of queries and what keys and values are made of, both `[batch, rows, heads * columns]`, with a mask if its
-/// shape is given.
-fn written(form: Written, mask: Option<&[usize]>) -> Text {
+/// shape is given. `batch_and_rows` declares the shapes of both.
+fn written(form: Written, batch_and_rows: [&str; 2], mask: Option<&[usize]>) -> Text {
     const HEADS: usize = 3;
     let mut text = Text::default();
-    let [q, memory] = [(); 2].map(|()| text.parameter("f32", &format!("?,?,{}", HEADS * COLUMNS)));
+    let [q, memory] = batch_and_rows.map(|known| text.parameter("f32", &format!("{known},{}", HEADS * COLUMNS)));
     let (k, v) = (text.unary("Tanh", memory), text.unary("Sin", memory));
     let split = |text: &mut Text, x, order: &[i64]| {
         let pattern = text.integers(&[0, 0, HEADS as i64, COLUMNS as i64]);
@@ -396,12 +396,23 @@ fn written(form: Written, mask: Option<&[usize]>) -> Text {
 #[test]
 fn products_around_a_softmax_are_attention() {
     for form in [Written::Einsum, Written::Turned, Written::Turning] {
-        for mask in [None, Some(&[1, 1, 1, 1][..]), Some(&[1])] {
-            let text = written(form, mask);
+        let masks: [(&str, &str, Option<&[usize]>); 6] = [
+            ("?,?", "?,?", None),
+            ("?,?", "?,?", Some(&[1, 1, 1, 1])),
+            ("?,?", "?,?", Some(&[1])),
+            ("2,40", "2,300", Some(&[1, 1, 1, 300])),
+            ("2,40", "2,300", Some(&[3, 40, 300])),
+            ("2,40", "2,300", Some(&[2, 1, 40, 300])),
+        ];
+        for (of_queries, of_keys, mask) in masks {
+            let text = written(form, [of_queries, of_keys], mask);
             for [batch, queries, keys] in [[1, 1, 5], [2, 40, 300]] {
+                if batch == 1 && of_queries != "?,?" {
+                    continue;
+                }
                 let shape = |rows| [batch, rows, 3 * COLUMNS];
                 let given = [values(&shape(queries), 1), values(&shape(keys), 2)];
-                let what = format!("{form:?} {mask:?} {given:?}");
+                let what = format!("{form:?} {mask:?} {batch} {queries} {keys}");
                 let (actual, entries) = text.run(&given, false);
                 compare(&text.unoptimised(&given), &actual, &what);
                 let kinds: Vec<&str> = entries.iter().map(|entry| &*entry.type_name).collect();
@@ -453,7 +464,7 @@ fn heads_without_a_batch() {
 /// A mask that may repeat the scores leaves the layers as they are.
 #[test]
 fn other_products_around_a_softmax_stay() {
-    let text = written(Written::Turning, Some(&[2, 3, 4, 5]));
+    let text = written(Written::Turning, ["?,?"; 2], Some(&[2, 3, 4, 5]));
     let given = [values(&[1, 4, 3 * COLUMNS], 1), values(&[1, 5, 3 * COLUMNS], 2)];
     let (actual, entries) = text.run(&given, false);
     compare(&text.unoptimised(&given), &actual, "a mask of two");
