@@ -125,7 +125,7 @@ impl Finder<'_> {
         if let Some(scores) = self.scaled_scores(source, reader) {
             return Some((scores, None));
         }
-        let [a, b] = self.pair(source.node, "Add").filter(|_| self.uses.only_reader(source.node) == Some(reader))?;
+        let [a, b] = self.pair(source.node, "Add").filter(|_| self.is_only(source.node, reader))?;
         let (mut scores, of_scores, mask) = [(a, b), (b, a)]
             .into_iter()
             .find_map(|(scores, mask)| self.scaled_scores(scores, source.node).map(|found| (found, scores, mask)))?;
@@ -137,7 +137,7 @@ impl Finder<'_> {
 
     /// The products that `reader` alone reads, which may be scaled by a number.
     fn scaled_scores(&self, source: Source, reader: NodeId) -> Option<Scores> {
-        (self.uses.only_reader(source.node) == Some(reader)).then_some(())?;
+        self.is_only(source.node, reader).then_some(())?;
         let node = self.node(source.node);
         if let Some(scores) = self.product(source.node) {
             return Some(scores);
@@ -149,8 +149,7 @@ impl Finder<'_> {
             "Divide" => (a, Scale::Number(1.0 / self.number(b)?)),
             _ => return None,
         };
-        (self.uses.only_reader(inner.node) == Some(source.node) && have_same_shape(self.validated, inner, source))
-            .then_some(())?;
+        (self.is_only(inner.node, source.node) && have_same_shape(self.validated, inner, source)).then_some(())?;
         let mut scores = self.product(inner.node)?;
         scores.layers.push(source.node);
         scores.scale = scale;

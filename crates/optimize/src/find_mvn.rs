@@ -232,8 +232,7 @@ impl Finder<'_> {
             true => self.other(next, "Add", of_mean)?,
             false => self.pair(next, "Subtract").filter(|[_, b]| *b == of_mean).map(|[bias, _]| bias)?,
         };
-        let is_whole =
-            self.uses.only_reader(next) == Some(last) && self.other(last, "Add", product) == Some(first(next));
+        let is_whole = self.is_only(next, last) && self.other(last, "Add", product) == Some(first(next));
         layers.push(next);
         is_whole.then_some((last, Some(bias)))
     }

@@ -28,6 +28,11 @@ impl<'a> Finder<'a> {
         single_value(self.validated, &self.uses, source)
     }
 
+    /// Whether a layer reads another one, and nothing else does.
+    pub fn is_only(&self, id: NodeId, reader: NodeId) -> bool {
+        self.uses.only_reader(id) == Some(reader)
+    }
+
     /// The two inputs of a layer of a type.
     pub fn pair(&self, id: NodeId, type_name: &str) -> Option<[Source; 2]> {
         let node = self.node(id);

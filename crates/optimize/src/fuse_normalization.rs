@@ -72,28 +72,21 @@ impl Finder<'_> {
 
     /// The layers that divide `data` by the root of a value.
     fn divided(&self, value: NodeId, data: Source) -> Option<Vec<NodeId>> {
-        let model = self.validated.model();
-        let is = |source: Source, expected: f32| self.number(source) == Some(expected);
         let root = self.uses.only_reader(value)?;
-        let inverse = match &*model.node(root).type_name {
-            "Power" if is(*model.node(root).inputs.get(1)?, -0.5) => vec![root],
-            "Sqrt" => {
-                let divide = self.uses.only_reader(root)?;
-                let [numerator, denominator] = model.node(divide).inputs[..] else { return None };
-                (model.node(divide).is("Divide") && denominator.node == root).then_some(())?;
-                if numerator == data {
-                    return Some(vec![root, divide]);
-                }
-                is(numerator, 1.0).then_some(vec![root, divide])?
+        let inverse = if self.node(root).is("Sqrt") {
+            let divide = self.uses.only_reader(root)?;
+            let [numerator, denominator] = self.pair(divide, "Divide")?;
+            (denominator.node == root).then_some(())?;
+            if numerator == data {
+                return Some(vec![root, divide]);
             }
-            _ => return None,
+            (self.number(numerator) == Some(1.0)).then_some(vec![root, divide])?
+        } else {
+            let [_, exponent] = self.pair(root, "Power")?;
+            (self.number(exponent) == Some(-0.5)).then_some(vec![root])?
         };
         let (product, other) = self.operand(*inverse.last()?, "Multiply")?;
         (other == data).then(|| inverse.into_iter().chain([product]).collect())
-    }
-
-    fn is_only(&self, id: NodeId, reader: NodeId) -> bool {
-        self.uses.only_reader(id) == Some(reader)
     }
 
     /// Appends the Multiply and the Add by a row that stand behind a chain.

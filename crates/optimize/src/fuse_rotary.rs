@@ -30,47 +30,39 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
 impl Finder<'_> {
     /// The layers of the embedding that a Concat of halves is part of.
     fn rotation(&self, concat: NodeId) -> Option<Vec<NodeId>> {
-        let model = self.validated.model();
-        let node = model.node(concat);
+        let node = self.node(concat);
         let [turned, first] = node.inputs[..] else { return None };
         let (second, negation) = self.negated(turned)?;
         let (data, is_second) = self.half(second)?;
         (is_second && self.half(first) == Some((data, false))).then_some(())?;
-        let is_only = |source: Source, reader: NodeId| self.uses.only_reader(source.node) == Some(reader);
-        (is_only(second, negation) && is_only(turned, concat) && is_only(first, concat)).then_some(())?;
+        let are_halves_alone = self.is_only(second.node, negation) && self.is_only(first.node, concat);
+        (are_halves_alone && self.is_only(negation, concat)).then_some(())?;
         let dims = self.validated.inference().get(data).shape.dims()?;
         let axis = node.operation.downcast_ref::<Concat>()?.attributes.axis;
         (axis == -1 || usize::try_from(axis).is_ok_and(|axis| axis + 1 == dims.len())).then_some(())?;
         let (with_sines, sines) = self.operand(concat, "Multiply")?;
-        let sum = self.uses.only_reader(with_sines).filter(|sum| model.node(*sum).is("Add"))?;
-        let [a, b] = model.node(sum).inputs[..] else { return None };
-        let with_cosines = if a.node == with_sines { b.node } else { a.node };
-        let [a, b] = model.node(with_cosines).inputs[..] else { return None };
-        let cosines = if a == data { b } else { a };
-        let is_product = model.node(with_cosines).is("Multiply") && (a == data || b == data);
-        let is_alone = self.uses.only_reader(with_cosines) == Some(sum);
+        let (sum, with_cosines) = self.operand(with_sines, "Add")?;
+        let cosines = self.other(with_cosines.node, "Multiply", data)?;
         let are_rows = self.is_rotated_row(cosines, data) && self.is_rotated_row(sines, data);
-        (is_product && is_alone && are_rows).then_some(())?;
-        let mut chain = vec![second.node, negation, first.node, concat, with_sines, with_cosines, sum];
+        (are_rows && self.is_only(with_cosines.node, sum)).then_some(())?;
+        let mut chain = vec![second.node, negation, first.node, concat, with_sines, with_cosines.node, sum];
         chain.extend(self.swap_of_heads(data.node, &chain));
         Some(chain)
     }
 
     /// What a layer negates, and the layer.
     fn negated(&self, value: Source) -> Option<(Source, NodeId)> {
-        let node = self.validated.model().node(value.node);
-        let is_minus_one = |source: Source| self.number(source) == Some(-1.0);
-        match node.inputs[..] {
-            [of] if node.is("Negative") => Some((of, value.node)),
-            [of, factor] if node.is("Multiply") && is_minus_one(factor) => Some((of, value.node)),
-            [factor, of] if node.is("Multiply") && is_minus_one(factor) => Some((of, value.node)),
-            _ => None,
-        }
+        let node = self.node(value.node);
+        let of = match node.inputs[..] {
+            [of] if node.is("Negative") => of,
+            _ => self.with_number(value.node, "Multiply").filter(|(_, factor)| *factor == -1.0)?.0,
+        };
+        Some((of, value.node))
     }
 
     /// What a Slice takes the first or the second half of along the last axis, and whether it is the second one.
     fn half(&self, value: Source) -> Option<(Source, bool)> {
-        let node = self.validated.model().node(value.node);
+        let node = self.node(value.node);
         let [data, start, stop, step, axes] = node.inputs[..] else { return None };
         let inference = self.validated.inference();
         let only = |source: Source| match inference.get(source).integers()?[..] {
@@ -102,7 +94,7 @@ impl Finder<'_> {
 
     /// A Transpose of rows and heads that only these layers read.
     fn swap_of_heads(&self, id: NodeId, readers: &[NodeId]) -> Option<NodeId> {
-        let node = self.validated.model().node(id);
+        let node = self.node(id);
         let order = node.inputs.get(1).and_then(|source| self.validated.inference().get(*source).integers());
         let swaps = node.is("Transpose") && order.is_some_and(|order| order[..] == ROWS_AND_HEADS);
         (swaps && self.uses.all_readers_in(id, readers)).then_some(id)
