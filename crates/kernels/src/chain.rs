@@ -1,6 +1,10 @@
 //! Chains of elementwise functions over f32, computed tile by tile so that what lies between them never leaves the
 //! first-level cache.
 
+mod small;
+
+pub use small::{MOST_ELEMENTS, SmallChain};
+
 use crate::elementwise::{BinaryOp, line_f32};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
@@ -18,7 +22,7 @@ const SLOTS: usize = 8;
 /// The most inputs that are spread over tiles.
 const MOST_SPREAD: usize = 8;
 
-/// The most inputs a chain has.
+/// The most inputs that a chain can be run with; those of a [`SmallChain`] that are constants do not count.
 pub const MOST_INPUTS: usize = 16;
 
 /// All tiles: those of steps, of inputs that are brought into tiles, and of results that become codes.
@@ -67,11 +71,11 @@ impl Chain {
     /// A chain of `steps` over `inputs` inputs.
     ///
     /// # Errors
-    /// There is no step, a step reads what does not exist or comes later, there are more than [`MOST_INPUTS`] inputs,
-    /// or more than eight intermediate results are alive at once.
+    /// There is no step, a step reads what does not exist or comes later, or more than eight intermediate results are
+    /// alive at once.
     pub fn new(inputs: usize, steps: Vec<ChainStep>) -> Result<Self, KernelError> {
-        if steps.is_empty() || inputs > MOST_INPUTS {
-            return Err(KernelError::invalid("steps", "no step or too many inputs"));
+        if steps.is_empty() {
+            return Err(KernelError::invalid("steps", "there is none"));
         }
         let operands = |step: &ChainStep| match *step {
             ChainStep::Unary(_, a) => [a, Operand::Constant(0.0)],
@@ -661,6 +665,27 @@ mod tests {
                     geometry.inputs == 0
                         || run_chain(isa, &chain, &geometry, &given, Some(0), ChainOutput::Values(&mut of_codes)).is_err()
                 );
+                // Few elements are computed in another way, and constants may be of those.
+                if (1..=MOST_ELEMENTS).contains(&result.len()) {
+                    let whole = |(shape, values): (&Vec<usize>, &Vec<f32>)| {
+                        let spread = ChainGeometry::new(&output, &[shape]).unwrap();
+                        let copy = Chain::new(1, vec![ChainStep::Unary(UnaryOp::Identity, Operand::Input(0))]).unwrap();
+                        let mut wide = vec![f32::NAN; result.len()];
+                        let target = ChainOutput::Values(&mut wide);
+                        run_chain(isa, &copy, &spread, &[ChainInput::Values(values)], None, target).unwrap();
+                        wide
+                    };
+                    let wide: Vec<Vec<f32>> = shapes.iter().zip(&inputs).map(whole).collect();
+                    let constants: Vec<Option<Vec<f32>>> =
+                        wide.iter().enumerate().map(|(place, values)| (seed >> place & 1 == 1).then(|| values.clone())).collect();
+                    let given: Vec<&[f32]> =
+                        wide.iter().zip(&constants).filter(|(_, constant)| constant.is_none()).map(|(values, _)| &values[..]).collect();
+                    let small = SmallChain::new(&chain, result.len(), &constants).unwrap();
+                    let mut of_few = vec![f32::NAN; result.len()];
+                    small.run(isa, &given, &mut of_few).unwrap();
+                    prop_assert_eq!(&of_few, expected);
+                    prop_assert!(small.run(isa, &given, &mut of_few[1..]).is_err());
+                }
                 for (place, input) in inputs.iter().enumerate().filter(|(_, input)| input.len() == result.len()) {
                     let mut data = input.clone();
                     let mut slices = slices.clone();

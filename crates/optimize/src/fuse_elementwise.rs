@@ -57,6 +57,13 @@ const BINARY: &[&str] = &["Add", "Subtract", "Multiply", "Divide", "Maximum", "M
 /// The most layers of a group.
 const MOST_LAYERS: usize = 24;
 
+/// The most layers of a group over few elements, whose constants do not count as values from outside: what a layer takes
+/// there is the way to it.
+const MOST_SMALL_LAYERS: usize = 64;
+
+/// The most elements of such a group.
+pub const FEW_ELEMENTS: usize = 512;
+
 /// The most values that a group takes from outside.
 const MOST_INPUTS: usize = 12;
 
@@ -113,12 +120,12 @@ fn group_of(
             let fits = is_candidate[id.index()]
                 && !taken.contains(&id)
                 && !group.contains(&id)
-                && group.len() < MOST_LAYERS
+                && group.len() < MOST_SMALL_LAYERS
                 && uses.all_readers_in(id, &group)
                 && is_same_shape(validated, id, last);
             if fits {
                 group.push(id);
-                if !is_small(validated, uses, &group) {
+                if !is_small(validated, uses, last, &group) {
                     group.pop();
                 }
             }
@@ -128,8 +135,9 @@ fn group_of(
     group
 }
 
-/// Whether a group takes few values from outside, few of them codes of channels, and keeps few alive.
-fn is_small(validated: &Validated, uses: &Uses, group: &[NodeId]) -> bool {
+/// Whether a group with the layer `last` has few layers, takes few values from outside, few of them codes of channels, and
+/// keeps few alive.
+fn is_small(validated: &Validated, uses: &Uses, last: NodeId, group: &[NodeId]) -> bool {
     let model = validated.model();
     let has_channels = |id: &&NodeId| {
         let decode = model.node(**id).operation.downcast_ref::<Decode>();
@@ -138,20 +146,43 @@ fn is_small(validated: &Validated, uses: &Uses, group: &[NodeId]) -> bool {
     let channels = group.iter().filter(has_channels).count();
     let mut sorted = group.to_vec();
     sorted.sort_unstable();
-    let mut outside: HashSet<Source> = HashSet::new();
-    let (mut alive, mut most) = (HashSet::new(), 0);
-    for id in sorted.iter().rev() {
-        alive.remove(id);
-        for source in &validated.model().node(*id).inputs {
-            if sorted.contains(&source.node) {
-                alive.insert(source.node);
+    let mut outside: Vec<Source> = Vec::new();
+    let mut is_alive = vec![false; sorted.len()];
+    let (mut alive, mut most) = (0, 0);
+    for (place, id) in sorted.iter().enumerate().rev() {
+        alive -= usize::from(std::mem::take(&mut is_alive[place]));
+        for source in &model.node(*id).inputs {
+            if let Ok(inside) = sorted.binary_search(&source.node) {
+                alive += usize::from(!std::mem::replace(&mut is_alive[inside], true));
             } else if !uses.is_single(validated, *source) {
-                outside.insert(*source);
+                outside.push(*source);
             }
         }
-        most = most.max(alive.len());
+        most = most.max(alive);
     }
-    channels <= MOST_OF_CHANNELS && outside.len() <= MOST_INPUTS && most <= MOST_ALIVE
+    outside.sort_unstable();
+    outside.dedup();
+    let mut layers = MOST_LAYERS;
+    if has_few_elements(validated, uses, last, group, &outside) {
+        layers = MOST_SMALL_LAYERS;
+        outside.retain(|source| !uses.is_constant(source.node));
+    }
+    group.len() <= layers && channels <= MOST_OF_CHANNELS && outside.len() <= MOST_INPUTS && most <= MOST_ALIVE
+}
+
+/// Whether the values of a group are few and those from outside as many, or constants; none is an integer or a code.
+fn has_few_elements(validated: &Validated, uses: &Uses, last: NodeId, group: &[NodeId], outside: &[Source]) -> bool {
+    let elements_of = |shape: &PartialShape| shape.to_shape().map(|shape| shape.elements());
+    let elements = shape(validated, last).and_then(elements_of);
+    let is_few = elements.is_some_and(|elements| (1..=FEW_ELEMENTS).contains(&elements));
+    let is_whole = |source: &Source| {
+        uses.is_constant(source.node) || elements_of(&validated.inference().get(*source).shape) == elements
+    };
+    let is_plain = |id: &NodeId| {
+        let node = validated.model().node(*id);
+        is_function(node) || node.is("PReLU")
+    };
+    is_few && group.iter().all(is_plain) && outside.iter().all(is_whole)
 }
 
 /// The inputs that may come from inside a group: parameters of functions of one value may not.

@@ -42,6 +42,7 @@ use ovir_graph::{Model, Validated, body_facts};
 
 pub use fuse_attention::swaps_rows_and_heads;
 pub use fuse_averages::MOST_AVERAGED;
+pub use fuse_elementwise::FEW_ELEMENTS;
 pub use split_quantizers::{
     BLOCK, FEW_CHANNELS, FEWEST_BYTE_ELEMENTS, FEWEST_SCALED_ELEMENTS, FEWEST_STORED_ELEMENTS, MOST_BYTE_TERMS,
     MOST_CODE_TAPS, is_byte_group,

@@ -43,6 +43,7 @@ mod rotary;
 mod rows;
 pub(crate) mod scatter;
 mod select;
+mod small_chain;
 mod softmax;
 mod stored_gather;
 mod top_k;
@@ -128,6 +129,11 @@ pub(crate) trait Kernel: Send + Sync {
     /// The inputs whose memory the first output may take over, for these shapes.
     fn in_place_inputs(&self, _shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
         SmallVec::new()
+    }
+
+    /// How many of the first inputs it reads, at most; all others were packed.
+    fn inputs_read(&self) -> usize {
+        usize::MAX
     }
 
     /// An estimate of the time it takes on one thread, in nanoseconds.
@@ -241,6 +247,7 @@ static CLAIMS: &[fn(&mut ClaimContext<'_>) -> Option<Claim>] = &[
     integer::claim,
     integer_codes::claim,
     stored_gather::claim,
+    small_chain::claim,
     chain::claim,
     unary::claim,
     mapped::claim,

@@ -516,8 +516,12 @@ fn run_taken(
     let Memory { arena, inputs, outputs, variables, dynamic, journal, .. } = memory;
     let (mut arena_reads, mut arena_writes) = arena.borrow(&plan.arena)?;
     let rest = TensorSlots { compiled, instance, inputs, outputs, variables, dynamic };
+    let read = match &step.action {
+        Action::Kernel(kernel) if plan.use_kernel => kernel.inputs_read(),
+        _ => usize::MAX,
+    };
     let mut views: Inputs<'_> = SmallVec::new();
-    for (port, source) in node.inputs.iter().enumerate() {
+    for (port, source) in node.inputs.iter().enumerate().take(read) {
         let value = compiled.value(*source);
         let shape = instance.shape(value).ok_or_else(|| nothing(node))?;
         let place = &instance.places[value];

@@ -9,6 +9,7 @@ use ovir_kernels::blocked::{
     NarrowConvolution, blocked_channels, blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise,
     blocked_pad, blocked_pooling, narrow_convolution,
 };
+use ovir_kernels::chain::MOST_INPUTS;
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::movement::concat_part;
@@ -570,6 +571,11 @@ fn elementwise_candidate(
     }
     let is_prelu = super::chain::is_prelu(node);
     if super::binary::numpy_function(&*node.operation).is_none() && !super::chain::is_chain(node) && !is_prelu {
+        return None;
+    }
+    // Groups over few elements may have more constants than a chain on blocks can be run with.
+    let is_single = |facts: &&&ValueFacts| facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1);
+    if inputs.len() - inputs.iter().filter(is_single).count() > MOST_INPUTS {
         return None;
     }
     let rank = outputs.first()?.shape.rank()?;

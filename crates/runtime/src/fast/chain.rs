@@ -36,6 +36,8 @@ struct ChainKernel {
     /// The way from codes to codes that is short.
     recode: Option<Recode>,
     is_blocked: bool,
+    /// The geometry of the shapes that all inputs always have, and that of the output, if they are known.
+    known: Option<Box<(Shape, ChainGeometry)>>,
 }
 
 /// Whether a layer is a group of elementwise layers.
@@ -46,7 +48,7 @@ pub(crate) fn is_chain(node: &Node) -> bool {
 
 /// The stages that are functions: all but the Decodes and Converts of what comes from outside and an Encode or a Convert at
 /// the end.
-fn functions(stages: &[Stage]) -> Option<impl Iterator<Item = (usize, &Stage)>> {
+pub(super) fn functions(stages: &[Stage]) -> Option<impl Iterator<Item = (usize, &Stage)>> {
     let is_decode = |stage: &Stage| {
         let is_first = stage.operation.downcast_ref::<Decode>().is_some() || converts(stage, ElementType::F32);
         is_first && matches!(stage.inputs[..], [StageInput::Outside(_)])
@@ -166,8 +168,9 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let (isa, encoded) = (isa::detect(), coding.encoded);
     let of_chain = ChainInputs { sides: &inputs, constants: &constants, decoded: &decoded };
     let recode = if is_blocked { Recode::of(&steps, &of_chain, encoded) } else { None };
-    let chain = Chain::new(inputs.len(), steps).ok()?;
-    let kernel = ChainKernel { isa, chain, inputs, constants, decoded, encoded, recode, is_blocked };
+    let chain = Chain::new(inputs.len(), steps).ok().filter(|_| inputs.len() <= MOST_INPUTS)?;
+    let mut kernel = ChainKernel { isa, chain, inputs, constants, decoded, encoded, recode, is_blocked, known: None };
+    kernel.known = kernel.known_geometry(context).map(Box::new);
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
@@ -258,7 +261,7 @@ impl<'a> Coding<'a> {
 
 /// The steps of a chain whose inputs at `ports` are spread over it; the others are numbers. Behind the ports come what the
 /// codes of channels, which are at these places, are multiplied with, and what is added.
-fn steps(
+pub(super) fn steps(
     stages: &[Stage],
     singles: &[Option<f32>],
     ports: &[usize],
@@ -385,9 +388,16 @@ fn simplified(op: BinaryOp, a: Operand, b: Operand) -> ChainStep {
 }
 
 impl ChainKernel {
+    fn known_geometry(&self, context: &ClaimContext<'_>) -> Option<(Shape, ChainGeometry)> {
+        let output = context.outputs.first()?.shape.to_shape()?;
+        let inputs: Option<Vec<Shape>> = context.inputs.iter().map(|facts| facts.shape.to_shape()).collect();
+        let geometry = self.geometry(&inputs?.iter().collect::<Vec<_>>(), &output)?;
+        Some((output, geometry))
+    }
+
     fn geometry(&self, inputs: &[&Shape], output: &Shape) -> Option<ChainGeometry> {
         let rank = output.rank();
-        let mut shapes: SmallVec<[Shape; 12]> = SmallVec::new();
+        let mut shapes: SmallVec<[Shape; MOST_INPUTS]> = SmallVec::new();
         for (place, (port, side)) in self.inputs.iter().enumerate() {
             let values = self.constants.get(place)?.as_ref().map_or(0, Vec::len);
             let shape = side.shape(inputs.get(*port)?, rank, values);
@@ -438,9 +448,14 @@ impl Kernel for ChainKernel {
         }
         let [output] = io.outputs else { return Ok(()) };
         let misfit = || OpError::shape(Blame::Input(0), "the kernel does not fit the data");
-        let shapes: SmallVec<[&Shape; 16]> = io.inputs.iter().map(|input| input.shape()).collect();
-        let geometry = self.geometry(&shapes, output.shape()).ok_or_else(misfit)?;
-        let mut slices: SmallVec<[ChainInput<'_>; 12]> = SmallVec::new();
+        let geometry = match self.known.as_deref() {
+            Some((shape, geometry)) if shape == output.shape() => geometry,
+            _ => {
+                let shapes: SmallVec<[&Shape; MOST_INPUTS]> = io.inputs.iter().map(|input| input.shape()).collect();
+                &self.geometry(&shapes, output.shape()).ok_or_else(misfit)?
+            }
+        };
+        let mut slices: SmallVec<[ChainInput<'_>; MOST_INPUTS]> = SmallVec::new();
         let mut in_place = None;
         for (place, (port, _)) in self.inputs.iter().enumerate() {
             slices.push(match (&self.constants[place], self.decoded[place]) {
@@ -457,6 +472,6 @@ impl Kernel for ChainKernel {
             Some(quantizer) => ChainOutput::Codes(output.slice_mut::<u8>()?, quantizer),
             None => ChainOutput::Values(output.slice_mut::<f32>()?),
         };
-        run_chain(self.isa, &self.chain, &geometry, &slices, in_place, target).map_err(kernel_error)
+        run_chain(self.isa, &self.chain, geometry, &slices, in_place, target).map_err(kernel_error)
     }
 }

@@ -35,6 +35,8 @@ use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 struct TransposeKernel {
     order: SmallVec<[i64; 8]>,
     width: usize,
+    /// The way of the elements of the shape that the data always have, if it is known.
+    known: Option<(Shape, StridedCopy)>,
 }
 
 /// DepthToSpace, SpaceToDepth, ReorgYolo and ShuffleChannels.
@@ -85,9 +87,9 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let width = element_type.byte_width()?;
     let integers = |port: usize| context.inputs.get(port)?.integers();
     let kernel: Box<dyn Kernel> = if operation.downcast_ref::<Transpose>().is_some() {
-        Box::new(TransposeKernel { order: integers(1)?, width })
+        Box::new(TransposeKernel::of(integers(1)?, width, context))
     } else if let Some(order) = permutation(operation) {
-        Box::new(TransposeKernel { order, width })
+        Box::new(TransposeKernel::of(order, width, context))
     } else if is_view(operation) {
         Box::new(ViewKernel { operation: Arc::clone(&context.node.operation), width })
     } else if takes_view(operation) {
@@ -226,6 +228,13 @@ impl Kernel for GivenViewKernel {
 }
 
 impl TransposeKernel {
+    fn of(order: SmallVec<[i64; 8]>, width: usize, context: &ClaimContext<'_>) -> TransposeKernel {
+        let mut kernel = TransposeKernel { order, width, known: None };
+        let shape = context.inputs.first().and_then(|facts| facts.shape.to_shape());
+        kernel.known = shape.and_then(|shape| Some((shape.clone(), kernel.copy(&shape)?)));
+        kernel
+    }
+
     fn copy(&self, shape: &Shape) -> Option<StridedCopy> {
         let rank = shape.rank();
         let mut order: SmallVec<[usize; 8]> = self.order.iter().filter_map(|axis| axis_of(*axis, rank)).collect();
@@ -248,8 +257,12 @@ impl Kernel for TransposeKernel {
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
-        let copy = self.copy(io.inputs[0].shape()).ok_or_else(misfit)?;
-        copy.run(self.width, io.inputs[0].bytes(), output.bytes_mut()).map_err(kernel_error)
+        let data = &io.inputs[0];
+        let copy = match &self.known {
+            Some((shape, copy)) if shape == data.shape() => copy,
+            _ => &self.copy(data.shape()).ok_or_else(misfit)?,
+        };
+        copy.run(self.width, data.bytes(), output.bytes_mut()).map_err(kernel_error)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ovir_tensor::Tensor;
 
-use super::text::{Text, compare};
+use super::text::{Text, Value, compare};
 
 fn values(shape: &[usize], step: usize) -> Tensor {
     let count: usize = shape.iter().product();
@@ -55,6 +55,68 @@ fn groups_equal_their_layers() {
         let most = if declared[0].contains('?') { 9 } else { 6 };
         assert!(entries.len() <= most, "{declared:?}: {} steps", entries.len());
     }
+}
+
+/// A layer for each number below `count`, over a value of this shape and constants that it is computed with.
+fn chain(text: &mut Text, first: Value, shape: &[usize], count: usize) -> Value {
+    let row = [shape[shape.len() - 1]];
+    let column: Vec<usize> = shape[..shape.len() - 1].iter().copied().chain([1]).collect();
+    (0..count).fold(first, |value, place| {
+        let constant: &[usize] = [shape, &row, &column, &[], shape][place % 5];
+        let constant = text.floats(constant, |i| ((i + place) % 7) as f32 / 5.0 - 0.5);
+        match place % 8 {
+            0 | 3 => text.binary("Add", value, constant),
+            1 | 5 => text.binary("Multiply", value, constant),
+            2 => text.unary("Tanh", value),
+            4 => text.binary("Maximum", constant, value),
+            6 => text.binary("Subtract", constant, first),
+            _ => text.binary("Subtract", value, first),
+        }
+    })
+}
+
+/// Over few elements constants do not divide a group, however many there are, unless the sizes are not known.
+#[test]
+fn long_groups_over_few_elements() {
+    let cases: [(&str, &[usize], usize); 5] = [
+        ("2,7", &[2, 7], 2),
+        ("1,16", &[1, 16], 2),
+        ("2,4,64", &[2, 4, 64], 2),
+        ("2,4,65", &[2, 4, 65], 14),
+        ("?,7", &[2, 7], 14),
+    ];
+    for (declared, shape, most) in cases {
+        let mut text = Text::default();
+        let x = text.parameter("f32", declared);
+        let end = chain(&mut text, x, shape, 100);
+        text.layer("Result", "", &[end], "");
+        let inputs = [values(shape, 37)];
+        let (actual, entries) = text.run(&inputs, false);
+        compare(&text.run(&inputs, true).0, &actual, declared);
+        assert!(entries.iter().all(|entry| entry.is_kernel));
+        assert!(entries.len() <= most, "{declared}: {} steps", entries.len());
+    }
+}
+
+/// Between convolutions, whose values are on blocks, too.
+#[test]
+fn long_groups_over_few_elements_among_blocks() {
+    let shape = [1, 32, 2, 3];
+    let mut text = Text::default();
+    let mut x = text.parameter("f32", "1,32,2,3");
+    for place in 0..2 {
+        let filter = text.floats(&[32, 32, 3, 3], |i| (i % 7) as f32 / 80.0 - 0.04);
+        let attributes = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
+        x = text.layer("Convolution", attributes, &[x, filter], "FP32");
+        if place == 0 {
+            x = chain(&mut text, x, &shape, 70);
+        }
+    }
+    text.layer("Result", "", &[x], "");
+    let inputs = [values(&shape, 37)];
+    let (actual, entries) = text.run(&inputs, false);
+    compare(&text.run(&inputs, true).0, &actual, "among blocks");
+    assert!(entries.iter().all(|entry| entry.is_kernel), "{entries:?}");
 }
 
 /// A slope that would widen the data is an error, in a group as in a layer alone.
