@@ -2,16 +2,16 @@
 //! settled beforehand, and constants lie side by side.
 
 use super::{Chain, ChainStep, MOST_INPUTS, Operand, SLOTS};
-use crate::elementwise::line_f32;
+use crate::elementwise::{BinaryOp, line_f32};
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
-use crate::unary;
+use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
 
 /// The most elements of a small chain.
 pub const MOST_ELEMENTS: usize = 512;
 
-/// Values have room for whole vectors of any instruction set.
+/// Values have room for a multiple of so many elements: for whole vectors of any instruction set.
 const WHOLE: usize = 16;
 
 /// The memories that values lie in; the inputs are those from the last one on.
@@ -38,10 +38,11 @@ struct Place {
     is_whole: bool,
 }
 
+/// A step with the places of its operands and of its result.
 #[derive(Debug, Clone, Copy)]
 enum SmallStep {
-    Unary(unary::UnaryOp, Place, Place),
-    Binary(crate::elementwise::BinaryOp, Place, Place, Place),
+    Unary(UnaryOp, Place, Place),
+    Binary(BinaryOp, Place, Place, Place),
 }
 
 impl SmallChain {
