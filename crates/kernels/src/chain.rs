@@ -3,7 +3,7 @@
 
 mod small;
 
-pub use small::{MOST_ELEMENTS, SmallChain};
+pub use small::{MOST_ELEMENTS, SmallChain, spread};
 
 use crate::elementwise::{BinaryOp, line_f32};
 use crate::error::{KernelError, check_exact, check_len, product};
@@ -667,14 +667,7 @@ mod tests {
                 );
                 // Few elements are computed in another way, and constants may be of those.
                 if (1..=MOST_ELEMENTS).contains(&result.len()) {
-                    let whole = |(shape, values): (&Vec<usize>, &Vec<f32>)| {
-                        let spread = ChainGeometry::new(&output, &[shape]).unwrap();
-                        let copy = Chain::new(1, vec![ChainStep::Unary(UnaryOp::Identity, Operand::Input(0))]).unwrap();
-                        let mut wide = vec![f32::NAN; result.len()];
-                        let target = ChainOutput::Values(&mut wide);
-                        run_chain(isa, &copy, &spread, &[ChainInput::Values(values)], None, target).unwrap();
-                        wide
-                    };
+                    let whole = |(shape, values): (&Vec<usize>, &Vec<f32>)| spread(isa, values, shape, &output).unwrap();
                     let wide: Vec<Vec<f32>> = shapes.iter().zip(&inputs).map(whole).collect();
                     let constants: Vec<Option<Vec<f32>>> =
                         wide.iter().enumerate().map(|(place, values)| (seed >> place & 1 == 1).then(|| values.clone())).collect();

@@ -120,7 +120,6 @@ fn group_of(
             let fits = is_candidate[id.index()]
                 && !taken.contains(&id)
                 && !group.contains(&id)
-                && group.len() < MOST_SMALL_LAYERS
                 && uses.all_readers_in(id, &group)
                 && is_same_shape(validated, id, last);
             if fits {

@@ -75,7 +75,7 @@ pub(crate) struct StepShapes<'a> {
 /// What a kernel reads and writes.
 pub(crate) struct StepIo<'r, 'a> {
     /// Inputs. One that the kernel works on in place has its type and shape, but no bytes; one that was packed has
-    /// whatever is there.
+    /// whatever is there. Those behind the first [`Kernel::inputs_read`] may be missing.
     pub inputs: &'r [TensorView<'a>],
     /// Outputs.
     pub outputs: &'r mut [TensorViewMut<'a>],

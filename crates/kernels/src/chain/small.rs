@@ -1,7 +1,7 @@
 //! Chains over so few elements that what a function takes is the way to it: everything that does not depend on the data is
 //! settled beforehand, and constants lie side by side.
 
-use super::{Chain, ChainStep, MOST_INPUTS, Operand, SLOTS};
+use super::{Chain, ChainGeometry, ChainInput, ChainOutput, ChainStep, MOST_INPUTS, Operand, SLOTS, run_chain};
 use crate::elementwise::{BinaryOp, line_f32};
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
@@ -65,7 +65,10 @@ impl SmallChain {
             let (memory, at) = match values {
                 Some(values) => {
                     check_exact("constants", values.len(), len)?;
-                    (CONSTANTS, append(&mut kept, values, room))
+                    let at = kept.len();
+                    kept.extend_from_slice(values);
+                    kept.resize(at + room, 0.0);
+                    (CONSTANTS, at)
                 }
                 None => {
                     inputs += 1;
@@ -82,10 +85,8 @@ impl SmallChain {
             Operand::Input(input) => places[input],
             Operand::Step(from) => tile(chain.slots[from]),
             Operand::Constant(value) => {
-                let at = append(&mut kept, &[value], if is_whole { room } else { 1 });
-                if is_whole {
-                    kept[at..].fill(value);
-                }
+                let at = kept.len();
+                kept.resize(at + if is_whole { room } else { 1 }, value);
                 Place { memory: CONSTANTS, at, is_whole }
             }
         };
@@ -157,10 +158,14 @@ impl SmallChain {
     }
 }
 
-/// Lays values behind others, with room, and tells where they are.
-fn append(kept: &mut Vec<f32>, values: &[f32], room: usize) -> usize {
-    let at = kept.len();
-    kept.extend_from_slice(values);
-    kept.resize(at + room, 0.0);
-    at
+/// The values of a dense `shape`, repeated to the shape `output` under numpy's rule, as a constant of a [`SmallChain`] is given.
+///
+/// # Errors
+/// As of [`ChainGeometry::new`], or `values` are fewer than the shape has.
+pub fn spread(isa: Isa, values: &[f32], shape: &[usize], output: &[usize]) -> Result<Vec<f32>, KernelError> {
+    let geometry = ChainGeometry::new(output, &[shape])?;
+    let copy = Chain::new(1, vec![ChainStep::Unary(UnaryOp::Identity, Operand::Input(0))])?;
+    let mut spread = vec![0.0; geometry.output_len()];
+    run_chain(isa, &copy, &geometry, &[ChainInput::Values(values)], None, ChainOutput::Values(&mut spread))?;
+    Ok(spread)
 }

@@ -1,14 +1,10 @@
 //! Fused elementwise layers over few f32, whose constants the kernel keeps.
 
-use ovir_kernels::chain::{
-    Chain, ChainGeometry, ChainInput, ChainOutput, ChainStep, MOST_ELEMENTS, MOST_INPUTS, Operand, SmallChain,
-    run_chain,
-};
+use ovir_kernels::chain::{Chain, MOST_ELEMENTS, MOST_INPUTS, SmallChain, spread};
 use ovir_kernels::isa::{self, Isa};
-use ovir_kernels::unary::UnaryOp;
 use ovir_ops::OpResult;
 use ovir_ops::fused::Fused;
-use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
+use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use super::chain::{functions, steps};
 use super::parts::{floats, kernel_error};
@@ -34,6 +30,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let elements = Some(output.elements()).filter(|elements| (1..=MOST_ELEMENTS).contains(elements))?;
     // Codes and integers are for larger chains.
     (functions(&fused.stages)?.count() == fused.stages.len()).then_some(())?;
+    let isa = isa::detect();
     let (mut singles, mut constants, mut ports) = (Vec::new(), Vec::new(), SmallVec::new());
     for (port, facts) in context.inputs.iter().enumerate() {
         let shape = facts.shape.to_shape().filter(|_| facts.element_type == ElementType::F32)?;
@@ -45,31 +42,19 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         singles.push(single.and_then(|tensor| floats(tensor)?.first().copied()));
         if single.is_none() {
             constants.push(match constant {
-                Some(tensor) => Some(spread(&tensor, &output)?),
+                Some(tensor) => Some(spread(isa, &floats(&tensor)?, &shape, &output).ok()?),
                 None => None,
             });
         }
     }
-    let is_read = |port: &usize| ports.contains(port);
-    let packed_inputs = (0..singles.len()).filter(|port| !is_read(port)).collect();
+    let packed_inputs = (0..singles.len()).filter(|port| !ports.contains(port)).collect();
     let spread_ports: Vec<usize> = (0..singles.len()).filter(|port| singles[*port].is_none()).collect();
     let steps = steps(&fused.stages, &singles, &spread_ports, &[])?;
     let chain = Chain::new(constants.len(), steps).ok()?;
     let nanoseconds = 5 * fused.stages.len() as u64 + elements as u64 * chain.picoseconds() / 1000;
     let chain = SmallChain::new(&chain, elements, &constants).ok()?;
-    let kernel = SmallChainKernel { isa: isa::detect(), chain, ports, output, nanoseconds };
+    let kernel = SmallChainKernel { isa, chain, ports, output, nanoseconds };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
-}
-
-/// The values of a constant, repeated to the shape of the result.
-fn spread(constant: &Tensor, output: &Shape) -> Option<Vec<f32>> {
-    let values = floats(constant)?;
-    let geometry = ChainGeometry::new(output, &[constant.shape()]).ok()?;
-    let copy = Chain::new(1, vec![ChainStep::Unary(UnaryOp::Identity, Operand::Input(0))]).ok()?;
-    let mut spread = vec![0.0; output.elements()];
-    let target = ChainOutput::Values(&mut spread);
-    run_chain(isa::detect(), &copy, &geometry, &[ChainInput::Values(&values)], None, target).ok()?;
-    Some(spread)
 }
 
 impl Kernel for SmallChainKernel {
