@@ -587,10 +587,18 @@ pub fn concat_part(
 ) -> Result<(), KernelError> {
     check_exact("input", input.len(), product("input", &[outer, input_axis, inner])?)?;
     check_exact("output", output.len(), product("output", &[outer, output_axis, inner])?)?;
+    let [from, to] = [input_axis, output_axis].map(|axis| axis * inner);
+    let start = start.saturating_mul(inner);
+    if is_few(outer, input.len()) && from > 0 && start <= to && from <= to - start {
+        for (row, place) in input.chunks_exact(from).zip(output.chunks_exact_mut(to)) {
+            place[start..start + from].copy_from_slice(row);
+        }
+        return Ok(());
+    }
     let unit = unit_of(inner);
-    let [from, to] = [input_axis, output_axis].map(|axis| (axis * inner / unit) as isize);
+    let [from, to] = [from, to].map(|bytes| (bytes / unit) as isize);
     let axes = [(outer, from, to), (from as usize, 1, 1)];
-    let start = start.saturating_mul(inner) / unit;
+    let start = start / unit;
     StridedCopy::new(&axes, 0, start, input.len() / unit, output.len() / unit)?.run(unit, input, output)
 }
 
@@ -610,11 +618,24 @@ pub fn split_part(
 ) -> Result<(), KernelError> {
     check_exact("input", input.len(), product("input", &[outer, input_axis, inner])?)?;
     check_exact("output", output.len(), product("output", &[outer, output_axis, inner])?)?;
+    let [from, to] = [input_axis, output_axis].map(|axis| axis * inner);
+    let start = start.saturating_mul(inner);
+    if is_few(outer, output.len()) && to > 0 && start <= from && to <= from - start {
+        for (row, place) in input.chunks_exact(from).zip(output.chunks_exact_mut(to)) {
+            place.copy_from_slice(&row[start..start + to]);
+        }
+        return Ok(());
+    }
     let unit = unit_of(inner);
-    let [from, to] = [input_axis, output_axis].map(|axis| (axis * inner / unit) as isize);
+    let [from, to] = [from, to].map(|bytes| (bytes / unit) as isize);
     let axes = [(outer, from, to), (to as usize, 1, 1)];
-    let start = start.saturating_mul(inner) / unit;
+    let start = start / unit;
     StridedCopy::new(&axes, start, 0, input.len() / unit, output.len() / unit)?.run(unit, input, output)
+}
+
+/// Whether so many rows of so many bytes together are moved one by one: finding out how they would be moved best takes longer.
+fn is_few(rows: usize, bytes: usize) -> bool {
+    rows <= 8 && bytes <= CHUNK
 }
 
 /// The widest element, in bytes, that blocks of so many bytes are made of.

@@ -53,6 +53,8 @@ pub(crate) struct Instance {
     pub types: Vec<ElementType>,
     /// Places by value.
     pub places: Vec<Place>,
+    /// Whether a value becomes a tensor of its own.
+    pub has_own_tensors: bool,
     /// For each step: what it needs besides the places of its values.
     pub steps: Vec<StepPlan>,
     /// For each output, the value it has and whether a step writes it directly.
@@ -89,9 +91,22 @@ pub(crate) struct StepPlan {
     pub is_nothing: bool,
     /// Whether all shapes are known.
     pub is_static: bool,
+    /// Whether a kernel does it whose outputs all lie in the arena, with no more inputs and outputs than [`MOST_INPUTS`] and
+    /// [`MOST_OUTPUTS`]; most steps are such, and nothing else needs to be looked at in them.
+    pub is_plain: bool,
+    /// The inputs that the kernel of a plain step reads, by value.
+    pub inputs: SmallVec<[u32; 4]>,
+    /// The outputs, by value.
+    pub outputs: Range<u32>,
     /// The values in tensors of their own that nobody reads after the step.
     pub dead: SmallVec<[u32; 2]>,
 }
+
+/// Inputs of a step that is plain.
+pub(crate) const MOST_INPUTS: usize = 8;
+
+/// Outputs of a step that is plain.
+pub(crate) const MOST_OUTPUTS: usize = 2;
 
 /// How a step is done for the shapes at hand.
 enum Way {
@@ -250,6 +265,7 @@ impl Instance {
         for position in 0..compiled.steps.len() {
             self.place_step(compiled, position)?;
         }
+        self.has_own_tensors = self.places.iter().any(|place| matches!(place, Place::Dynamic(_)));
         Ok(())
     }
 
@@ -258,7 +274,7 @@ impl Instance {
         let node = compiled.model.node(step.node);
         let first = compiled.value(Source { node: step.node, port: 0 });
         let outputs = first..first + node.outputs.len();
-        let mut plan = StepPlan::default();
+        let mut plan = StepPlan { outputs: outputs.start as u32..outputs.end as u32, ..StepPlan::default() };
         match &step.action {
             Action::Read(variable) => {
                 plan.is_static = true;
@@ -302,6 +318,12 @@ impl Instance {
             if matches!(step.action, Action::Kernel(_) | Action::Reference) {
                 plan.arena = ArenaLayout::new(reads, writes)?;
             }
+        }
+        if let (true, Action::Kernel(kernel)) = (plan.use_kernel, &step.action) {
+            let inputs = node.inputs.iter().take(kernel.inputs_read());
+            plan.inputs = inputs.map(|source| compiled.value(*source) as u32).collect();
+            let is_few = plan.inputs.len() <= MOST_INPUTS && outputs.len() <= MOST_OUTPUTS;
+            plan.is_plain = is_few && outputs.clone().all(|value| matches!(self.places[value], Place::Arena(_)));
         }
         let scratch = plan.scratch.clone();
         self.release(scratch);

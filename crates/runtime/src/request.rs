@@ -343,7 +343,7 @@ impl State {
         if let Err(error) = result.and_then(|()| self.give_outputs(compiled, position)) {
             self.memory.variables.iter_mut().for_each(Variable::shrink);
             self.memory.journal.roll_back(&mut self.memory.variables);
-            self.memory.end_inference(environment);
+            self.memory.end_inference(&self.instances[position], environment);
             return Err(error);
         }
         self.commit(compiled, position, environment);
@@ -463,8 +463,11 @@ impl State {
     /// Gives variables their new values.
     fn commit(&mut self, compiled: &Compiled, position: usize, environment: &Environment) {
         let instance = &self.instances[position];
-        self.memory.end_inference(environment);
+        self.memory.end_inference(instance, environment);
         self.memory.journal.commit();
+        if compiled.assigned.is_empty() {
+            return;
+        }
         for step in &compiled.steps {
             let Action::Assign(variable) = step.action else { continue };
             let Some(source) = compiled.model.node(step.node).inputs.first() else { continue };

@@ -15,7 +15,7 @@ use crate::body::BodyPlan;
 use crate::compile::{Action, Compiled, Step};
 use crate::eager::view_facts;
 use crate::fast::{Kernel, StepIo, StepShapes};
-use crate::instance::{Instance, Place, StepPlan};
+use crate::instance::{Instance, MOST_INPUTS, MOST_OUTPUTS, Place, StepPlan};
 use crate::layout::{Layout, block, physical_shape, plain_tensor};
 use crate::request::State;
 use crate::spare::Spare;
@@ -76,9 +76,11 @@ impl Memory {
     }
 
     /// All values in tensors of their own are dead.
-    pub fn end_inference(&mut self, environment: &Environment) {
-        for value in 0..self.dynamic.len() {
-            self.free_one(value, environment);
+    pub fn end_inference(&mut self, instance: &Instance, environment: &Environment) {
+        if instance.has_own_tensors {
+            for value in 0..self.dynamic.len() {
+                self.free_one(value, environment);
+            }
         }
         self.spare.end_inference();
     }
@@ -232,6 +234,70 @@ pub(crate) fn run_step(
     environment: &mut Environment,
 ) -> Result<(), RunError> {
     let (step, plan) = (&compiled.steps[position], &instance.steps[position]);
+    match &step.action {
+        Action::Kernel(kernel) if plan.is_plain => {
+            run_plain(compiled, instance, plan, &**kernel, memory, &mut environment.random)
+                .map_err(|error| in_layer(compiled, step, &error))
+        }
+        _ => run_any(compiled, instance, step, plan, memory, bodies, environment),
+    }
+}
+
+#[cold]
+fn in_layer(compiled: &Compiled, step: &Step, error: &OpError) -> RunError {
+    RunError::in_node(&compiled.model, compiled.model.node(step.node), error)
+}
+
+/// A plain step. Everything else is a function of its own, so that this one is short: in models of tiny layers it is run more
+/// often than anything else.
+fn run_plain(
+    compiled: &Compiled,
+    instance: &Instance,
+    plan: &StepPlan,
+    kernel: &dyn Kernel,
+    memory: &mut Memory,
+    random: &mut RandomStream,
+) -> Result<(), OpError> {
+    let missing = || OpError::unsupported("a value is missing");
+    let Memory { arena, inputs, outputs, variables, dynamic, .. } = memory;
+    let (mut arena_reads, mut arena_writes) = arena.borrow(&plan.arena)?;
+    let rest = TensorSlots { compiled, instance, inputs, outputs, variables, dynamic };
+    let no_shape = Shape::default();
+    let mut views = [TensorView::of_bytes(ElementType::U8, &no_shape, &[]); MOST_INPUTS];
+    for ((port, value), view) in plan.inputs.iter().enumerate().zip(&mut views) {
+        let value = *value as usize;
+        let bytes = match &instance.places[value] {
+            _ if plan.in_place == Some(port) => &[],
+            Place::Arena(_) => arena_reads.next().unwrap_or(&[]),
+            // A packed constant is not needed any more.
+            place => rest.tensor(place).map_or(&[][..], Tensor::bytes),
+        };
+        let shape = instance.shape(value).ok_or_else(missing)?;
+        *view = TensorView::of_bytes(instance.types[value], shape, bytes);
+    }
+    let mut targets: [TensorViewMut<'_>; MOST_OUTPUTS] =
+        std::array::from_fn(|_| TensorViewMut::of_bytes(ElementType::U8, &no_shape, &mut []));
+    for (value, target) in plan.outputs.clone().zip(&mut targets) {
+        let value = value as usize;
+        let shape = instance.shape(value).ok_or_else(missing)?;
+        *target = TensorViewMut::of_bytes(instance.types[value], shape, arena_writes.next().unwrap_or(&mut []));
+    }
+    let scratch = arena_writes.next().unwrap_or(&mut []);
+    let (inputs, outputs) = (&views[..plan.inputs.len()], &mut targets[..plan.outputs.len()]);
+    kernel.run(StepIo { inputs, outputs, scratch, in_place: plan.in_place, random })
+}
+
+/// A step that is not plain.
+#[inline(never)]
+fn run_any(
+    compiled: &Compiled,
+    instance: &Instance,
+    step: &Step,
+    plan: &StepPlan,
+    memory: &mut Memory,
+    bodies: &mut [State],
+    environment: &mut Environment,
+) -> Result<(), RunError> {
     let node = compiled.model.node(step.node);
     match &step.action {
         Action::Read(_) => return Ok(()),

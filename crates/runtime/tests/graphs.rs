@@ -14,6 +14,8 @@ mod counts;
 mod einsum;
 #[path = "graphs/elementwise.rs"]
 mod elementwise;
+#[path = "graphs/few_elements.rs"]
+mod few_elements;
 #[path = "graphs/initialisers.rs"]
 mod initialisers;
 #[path = "graphs/integers.rs"]

@@ -1,5 +1,7 @@
 //! Functions and comparisons of two broadcast inputs.
 
+use std::borrow::Cow;
+
 use ovir_kernels::KernelError;
 use ovir_kernels::bits::{BitOp, Bits, bitwise};
 use ovir_kernels::elementwise::{
@@ -26,6 +28,7 @@ use ovir_ops::{Blame, OpError, OpResult, Operation};
 use ovir_tensor::{ElementType, NativeElement, Shape, SmallVec};
 
 use super::parts::kernel_error;
+use super::settled::Settled;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 /// How the second shape is aligned with the first.
@@ -52,6 +55,7 @@ struct Operands {
     isa: Isa,
     alignment: Alignment,
     element_type: ElementType,
+    settled: Settled<BroadcastGeometry>,
 }
 
 /// A function of two values.
@@ -79,18 +83,15 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     if context.inputs.len() != 2 || context.inputs[1].element_type != element_type {
         return None;
     }
-    let isa = isa::detect();
     let kernel: Box<dyn Kernel> = if let Some((op, alignment)) = arithmetic(operation, element_type) {
         is_arithmetic_type(op, element_type).then_some(())?;
-        Box::new(BinaryKernel { op, operands: Operands { isa, alignment, element_type } })
+        Box::new(BinaryKernel { op, operands: Operands::of(context, alignment) })
     } else if let Some((op, attributes)) = bit_function(operation).filter(|_| is_integer(element_type)) {
-        let operands = Operands { isa, alignment: Alignment::Broadcast(attributes), element_type };
-        Box::new(BitsKernel { op, operands })
+        Box::new(BitsKernel { op, operands: Operands::of(context, Alignment::Broadcast(attributes)) })
     } else {
         let (op, attributes) = comparison(operation)?;
         is_comparable_type(element_type).then_some(())?;
-        let operands = Operands { isa, alignment: Alignment::Broadcast(attributes), element_type };
-        Box::new(CompareKernel { op, operands })
+        Box::new(CompareKernel { op, operands: Operands::of(context, Alignment::Broadcast(attributes)) })
     };
     Some(Claim { kernel, packed_inputs: SmallVec::new() })
 }
@@ -177,6 +178,16 @@ fn is_comparable_type(element_type: ElementType) -> bool {
 }
 
 impl Operands {
+    /// The operands of a layer of two inputs of one type.
+    fn of(context: &ClaimContext<'_>, alignment: Alignment) -> Operands {
+        let settled = Settled::new(context, 2, |shapes| match shapes.inputs {
+            [a, b] => alignment.geometry(a, b).ok(),
+            _ => None,
+        });
+        let element_type = context.inputs.first().map_or(ElementType::F32, |facts| facts.element_type);
+        Operands { isa: isa::detect(), alignment, element_type, settled }
+    }
+
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let ([a, b], [output]) = (shapes.inputs, shapes.outputs) else { return false };
         self.alignment.geometry(a, b).is_ok_and(|g| g.output_len() == output.elements())
@@ -187,8 +198,14 @@ impl Operands {
         nanoseconds_for_bytes(elements.saturating_mul(3 * self.element_type.byte_width().unwrap_or(4)))
     }
 
-    fn geometry(&self, io: &StepIo<'_, '_>) -> OpResult<BroadcastGeometry> {
-        self.alignment.geometry(io.inputs[0].shape(), io.inputs[1].shape()).map_err(kernel_error)
+    fn geometry(&self, io: &StepIo<'_, '_>) -> OpResult<Cow<'_, BroadcastGeometry>> {
+        match self.settled.get(io.inputs) {
+            Some(geometry) => Ok(Cow::Borrowed(geometry)),
+            None => {
+                let geometry = self.alignment.geometry(io.inputs[0].shape(), io.inputs[1].shape());
+                geometry.map(Cow::Owned).map_err(kernel_error)
+            }
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use super::blocked::Side;
 use super::parts::{floats, kernel_error, unary_op};
 use super::quantized::{dequantizer_of, quantizer_of};
 use super::recode::{ChainInputs, Recode};
+use super::settled::Settled;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 struct ChainKernel {
@@ -36,8 +37,7 @@ struct ChainKernel {
     /// The way from codes to codes that is short.
     recode: Option<Recode>,
     is_blocked: bool,
-    /// The geometry of the shapes that all inputs always have, and that of the output, if they are known.
-    known: Option<Box<(Shape, ChainGeometry)>>,
+    settled: Settled<ChainGeometry>,
 }
 
 /// Whether a layer is a group of elementwise layers.
@@ -169,8 +169,10 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let of_chain = ChainInputs { sides: &inputs, constants: &constants, decoded: &decoded };
     let recode = if is_blocked { Recode::of(&steps, &of_chain, encoded) } else { None };
     let chain = Chain::new(inputs.len(), steps).ok().filter(|_| inputs.len() <= MOST_INPUTS)?;
-    let mut kernel = ChainKernel { isa, chain, inputs, constants, decoded, encoded, recode, is_blocked, known: None };
-    kernel.known = kernel.known_geometry(context).map(Box::new);
+    let settled = Settled::new(context, context.inputs.len(), |shapes| {
+        geometry(&inputs, &constants, is_blocked, shapes.inputs, shapes.outputs.first()?)
+    });
+    let kernel = ChainKernel { isa, chain, inputs, constants, decoded, encoded, recode, is_blocked, settled };
     Some(Claim { kernel: Box::new(kernel), packed_inputs })
 }
 
@@ -387,29 +389,32 @@ fn simplified(op: BinaryOp, a: Operand, b: Operand) -> ChainStep {
     }
 }
 
-impl ChainKernel {
-    fn known_geometry(&self, context: &ClaimContext<'_>) -> Option<(Shape, ChainGeometry)> {
-        let output = context.outputs.first()?.shape.to_shape()?;
-        let inputs: Option<Vec<Shape>> = context.inputs.iter().map(|facts| facts.shape.to_shape()).collect();
-        let geometry = self.geometry(&inputs?.iter().collect::<Vec<_>>(), &output)?;
-        Some((output, geometry))
+/// The geometry of a chain over inputs of these shapes, which lie at the sides that it reads.
+fn geometry(
+    sides: &[(usize, Side)],
+    constants: &[Option<Vec<f32>>],
+    is_blocked: bool,
+    inputs: &[&Shape],
+    output: &Shape,
+) -> Option<ChainGeometry> {
+    let rank = output.rank();
+    let mut shapes: SmallVec<[Shape; MOST_INPUTS]> = SmallVec::new();
+    for (place, (port, side)) in sides.iter().enumerate() {
+        let values = constants.get(place)?.as_ref().map_or(0, Vec::len);
+        shapes.push(side.shape(inputs.get(*port)?, rank, values));
     }
+    let mut views = [&[][..]; MOST_INPUTS];
+    for (view, shape) in views.iter_mut().zip(&shapes) {
+        *view = &shape[..];
+    }
+    let views = views.get(..shapes.len())?;
+    let output = if is_blocked { Side::Blocked.shape(output, rank, 0) } else { output.clone() };
+    ChainGeometry::new(&output, views).ok()
+}
 
+impl ChainKernel {
     fn geometry(&self, inputs: &[&Shape], output: &Shape) -> Option<ChainGeometry> {
-        let rank = output.rank();
-        let mut shapes: SmallVec<[Shape; MOST_INPUTS]> = SmallVec::new();
-        for (place, (port, side)) in self.inputs.iter().enumerate() {
-            let values = self.constants.get(place)?.as_ref().map_or(0, Vec::len);
-            let shape = side.shape(inputs.get(*port)?, rank, values);
-            shapes.push(shape);
-        }
-        let mut views = [&[][..]; MOST_INPUTS];
-        for (view, shape) in views.iter_mut().zip(&shapes) {
-            *view = &shape[..];
-        }
-        let views = views.get(..shapes.len())?;
-        let output = if self.is_blocked { Side::Blocked.shape(output, rank, 0) } else { output.clone() };
-        ChainGeometry::new(&output, views).ok()
+        geometry(&self.inputs, &self.constants, self.is_blocked, inputs, output)
     }
 }
 
@@ -448,9 +453,9 @@ impl Kernel for ChainKernel {
         }
         let [output] = io.outputs else { return Ok(()) };
         let misfit = || OpError::shape(Blame::Input(0), "the kernel does not fit the data");
-        let geometry = match self.known.as_deref() {
-            Some((shape, geometry)) if shape == output.shape() => geometry,
-            _ => {
+        let geometry = match self.settled.get(io.inputs) {
+            Some(geometry) => geometry,
+            None => {
                 let shapes: SmallVec<[&Shape; MOST_INPUTS]> = io.inputs.iter().map(|input| input.shape()).collect();
                 &self.geometry(&shapes, output.shape()).ok_or_else(misfit)?
             }

@@ -29,14 +29,16 @@ use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
 
 use super::layout::{around, axis_of};
 use super::parts::kernel_error;
+use super::settled::Settled;
+use super::tabled::table;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 /// Transpose with a constant order.
 struct TransposeKernel {
     order: SmallVec<[i64; 8]>,
     width: usize,
-    /// The way of the elements of the shape that the data always have, if it is known.
-    known: Option<(Shape, StridedCopy)>,
+    /// The way of the elements.
+    settled: Settled<StridedCopy>,
 }
 
 /// DepthToSpace, SpaceToDepth, ReorgYolo and ShuffleChannels.
@@ -68,6 +70,7 @@ struct GatherKernel {
     axis: i64,
     index_type: ElementType,
     width: usize,
+    settled: Settled<GatherGeometry>,
 }
 
 /// Pad.
@@ -82,11 +85,21 @@ type Pads = SmallVec<[isize; 8]>;
 
 /// Claims movements.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let width = context.inputs.first()?.element_type.byte_width()?;
+    let kernel = kernel(context, width)?;
+    // What comes in between the elements of data that are padded has no place among them.
+    let is_filled =
+        context.node.operation.downcast_ref::<Pad>().is_some_and(|pad| pad.attributes.pad_mode == PadMode::Constant);
+    let table = if is_filled { None } else { table(context, width, |context| self::kernel(context, size_of::<u32>())) };
+    Some(Claim { kernel: table.unwrap_or(kernel), packed_inputs: SmallVec::new() })
+}
+
+/// A kernel that moves elements of `width` bytes.
+fn kernel(context: &mut ClaimContext<'_>, width: usize) -> Option<Box<dyn Kernel>> {
     let operation = &*context.node.operation;
     let element_type = context.inputs.first()?.element_type;
-    let width = element_type.byte_width()?;
     let integers = |port: usize| context.inputs.get(port)?.integers();
-    let kernel: Box<dyn Kernel> = if operation.downcast_ref::<Transpose>().is_some() {
+    Some(if operation.downcast_ref::<Transpose>().is_some() {
         Box::new(TransposeKernel::of(integers(1)?, width, context))
     } else if let Some(order) = permutation(operation) {
         Box::new(TransposeKernel::of(order, width, context))
@@ -107,9 +120,16 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         let index_type = context.inputs.get(1)?.element_type;
         matches!(index_type, ElementType::I32 | ElementType::I64).then_some(())?;
         let operation = Gather { class_version: gather.class_version, attributes: gather.attributes.clone() };
-        Box::new(GatherKernel { operation, axis: *integers(2)?.first()?, index_type, width })
-    };
-    Some(Claim { kernel, packed_inputs: SmallVec::new() })
+        let axis = *integers(2)?.first()?;
+        let settled = Settled::new(context, 2, |shapes| gather_geometry(&operation, axis, shapes));
+        Box::new(GatherKernel { operation, axis, index_type, width, settled })
+    })
+}
+
+/// The geometry of a Gather, if it leads to the output.
+fn gather_geometry(operation: &Gather, axis: i64, shapes: &StepShapes<'_>) -> Option<GatherGeometry> {
+    let ([data, indices, ..], [output]) = (shapes.inputs, shapes.outputs) else { return None };
+    operation.geometry(data, indices, axis).ok().filter(|geometry| geometry.shape == **output)
 }
 
 /// The order of axes of an Einsum that only transposes.
@@ -229,26 +249,25 @@ impl Kernel for GivenViewKernel {
 
 impl TransposeKernel {
     fn of(order: SmallVec<[i64; 8]>, width: usize, context: &ClaimContext<'_>) -> TransposeKernel {
-        let mut kernel = TransposeKernel { order, width, known: None };
-        let shape = context.inputs.first().and_then(|facts| facts.shape.to_shape());
-        kernel.known = shape.and_then(|shape| Some((shape.clone(), kernel.copy(&shape)?)));
-        kernel
+        let settled = Settled::new(context, 1, |shapes| transposition(&order, shapes.inputs.first()?));
+        TransposeKernel { order, width, settled }
     }
+}
 
-    fn copy(&self, shape: &Shape) -> Option<StridedCopy> {
-        let rank = shape.rank();
-        let mut order: SmallVec<[usize; 8]> = self.order.iter().filter_map(|axis| axis_of(*axis, rank)).collect();
-        if self.order.is_empty() {
-            // No order at all reverses the axes.
-            order = (0..rank).rev().collect();
-        }
-        (order.len() == rank).then(|| StridedCopy::transpose(shape, &order).ok())?
+/// The way of the elements of a Transpose.
+fn transposition(order: &[i64], shape: &Shape) -> Option<StridedCopy> {
+    let rank = shape.rank();
+    let mut axes: SmallVec<[usize; 8]> = order.iter().filter_map(|axis| axis_of(*axis, rank)).collect();
+    if order.is_empty() {
+        // No order at all reverses the axes.
+        axes = (0..rank).rev().collect();
     }
+    (axes.len() == rank).then(|| StridedCopy::transpose(shape, &axes).ok())?
 }
 
 impl Kernel for TransposeKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        shapes.inputs.first().is_some_and(|shape| self.copy(shape).is_some())
+        shapes.inputs.first().is_some_and(|shape| transposition(&self.order, shape).is_some())
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -258,9 +277,9 @@ impl Kernel for TransposeKernel {
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
         let data = &io.inputs[0];
-        let copy = match &self.known {
-            Some((shape, copy)) if shape == data.shape() => copy,
-            _ => &self.copy(data.shape()).ok_or_else(misfit)?,
+        let copy = match self.settled.get(io.inputs) {
+            Some(copy) => copy,
+            None => &transposition(&self.order, data.shape()).ok_or_else(misfit)?,
         };
         copy.run(self.width, data.bytes(), output.bytes_mut()).map_err(kernel_error)
     }
@@ -427,8 +446,7 @@ impl Kernel for GatherKernel {
     }
 
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        let ([data, indices, ..], [output]) = (shapes.inputs, shapes.outputs) else { return false };
-        self.operation.geometry(data, indices, self.axis).is_ok_and(|g| g.shape == **output)
+        gather_geometry(&self.operation, self.axis, shapes).is_some()
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -438,11 +456,14 @@ impl Kernel for GatherKernel {
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
         let (data, indices) = (&io.inputs[0], &io.inputs[1]);
-        let geometry = self.operation.geometry(data.shape(), indices.shape(), self.axis)?;
+        let geometry = match self.settled.get(io.inputs) {
+            Some(geometry) => geometry,
+            None => &self.operation.geometry(data.shape(), indices.shape(), self.axis)?,
+        };
         let target = output.bytes_mut();
         match self.index_type {
-            ElementType::I32 => self.gather(data, indices.slice::<i32>()?, i64::from, target, &geometry),
-            _ => self.gather(data, indices.slice::<i64>()?, |index| index, target, &geometry),
+            ElementType::I32 => self.gather(data, indices.slice::<i32>()?, i64::from, target, geometry),
+            _ => self.gather(data, indices.slice::<i64>()?, |index| index, target, geometry),
         }
     }
 }

@@ -16,12 +16,14 @@ use ovir_tensor::{ElementType, NativeElement, Shape, SmallVec, cast_mut};
 
 use super::layout::around_each;
 use super::parts::kernel_error;
+use super::settled::Settled;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 struct ReduceKernel {
     isa: Isa,
     op: ReduceOp,
     axes: SmallVec<[i64; 8]>,
+    settled: Settled<Steps>,
 }
 
 /// Sizes of the steps of a reduction.
@@ -44,7 +46,10 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let isa = isa::detect();
     let element_type = context.inputs.first()?.element_type;
     let kernel: Box<dyn Kernel> = match element_type {
-        F32 => Box::new(ReduceKernel { isa, op: reduce_op(operation)?, axes }),
+        F32 => {
+            let settled = Settled::new(context, 1, |shapes| steps_of(&axes, shapes));
+            Box::new(ReduceKernel { isa, op: reduce_op(operation)?, axes, settled })
+        }
         Boolean | I8 | U8 | I32 | I64 => {
             let op = integer_op(operation);
             if op.is_none() && operation.downcast_ref::<ReduceMean>().is_none() {
@@ -187,10 +192,13 @@ impl Kernel for ReduceKernel {
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let ([data, ..], [output]) = (io.inputs, io.outputs) else { return Ok(()) };
-        let steps = steps(&self.axes, data.shape(), output.shape()).ok_or_else(misfit)?;
+        let steps = match self.settled.get(io.inputs) {
+            Some(steps) => steps,
+            None => &steps(&self.axes, data.shape(), output.shape()).ok_or_else(misfit)?,
+        };
         let (data, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
         let reduce =
             |sizes: [usize; 3], data: &[f32], target: &mut [f32]| reduce(self.isa, self.op, sizes, data, target);
-        in_steps(&steps, data, target, cast_mut(io.scratch), &reduce)
+        in_steps(steps, data, target, cast_mut(io.scratch), &reduce)
     }
 }
