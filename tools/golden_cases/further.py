@@ -301,6 +301,7 @@ def einsum(p: Pack) -> None:
         "ellipsis": ("a...,b...->ab...", (2, 3), (4, 3)),
         "attention": ("bhqd,bhkd->bhqk", (1, 2, 3, 4), (1, 2, 5, 4)),
         "capitals": ("Aa,aB->BA", (2, 3), (3, 2)),
+        "shared_inside": ("binh,tnh->bnit", (1, 3, 2, 4), (5, 2, 4)),
     }
     for name, (equation, *shapes) in cases.items():
         p.case(

@@ -11,7 +11,7 @@ use ovir_ops::{Effects, Environment, Limits, SymbolSource, ValueFacts};
 use ovir_tensor::{ElementType, PartialShape, SmallVec, Tensor};
 
 use crate::decompression;
-use crate::eager::{Known, compute};
+use crate::eager::{ByKernels, Known, compute};
 use crate::fast::{Claim, ClaimContext, Kernel, PackStore, StepShapes, claim};
 use crate::initialisers::{initial_order, initialisers};
 use crate::layout::{Layout, Lowered, lower};
@@ -163,7 +163,8 @@ impl Compiled {
         if !self.is_static[source.node.index()] {
             return None;
         }
-        static_value(&self.model, source, &mut Known::new(), &Environment::unlimited()).ok()?.aligned().ok()
+        let (known, environment) = (&mut Known::new(), &Environment::unlimited());
+        static_value(&self.model, source, known, environment, self.uses_kernels).ok()?.aligned().ok()
     }
 
     /// The bytes of the constant expressions that were evaluated.
@@ -417,9 +418,10 @@ impl Builder<'_> {
         let environment = self.environment;
         let known = std::cell::RefCell::new(&mut self.known);
         let source = |port: usize| node.inputs.get(port).copied().filter(|source| is_static[source.node.index()]);
-        let mut constant = |port: usize| static_value(model, source(port)?, *known.borrow_mut(), environment).ok();
+        let mut constant =
+            |port: usize| static_value(model, source(port)?, *known.borrow_mut(), environment, true).ok();
         let mut stored = |port: usize| {
-            let mut evaluate = |source| static_value(model, source, *known.borrow_mut(), environment);
+            let mut evaluate = |source| static_value(model, source, *known.borrow_mut(), environment, true);
             decompression::stored(model, inference, source(port)?, &mut evaluate)
         };
         let claim = claim(&mut ClaimContext {
@@ -467,7 +469,9 @@ impl Builder<'_> {
         for (port, source) in self.model.node(id).inputs.iter().enumerate() {
             let is_needed = self.is_static[source.node.index()] && !packed.contains(&port);
             if is_needed && !self.constants.contains_key(source) {
-                let tensor = static_value(self.model, *source, &mut self.known, self.environment)?.aligned()?;
+                let uses_kernels = !self.options.reference_only;
+                let tensor =
+                    static_value(self.model, *source, &mut self.known, self.environment, uses_kernels)?.aligned()?;
                 self.hold(*source, &tensor)?;
                 self.known.clear();
                 self.constants.insert(*source, tensor);
@@ -482,11 +486,14 @@ fn static_value(
     source: Source,
     known: &mut Known,
     environment: &Environment,
+    uses_kernels: bool,
 ) -> Result<Tensor, RunError> {
     if let Some(tensor) = model.node(source.node).tensor() {
         return Ok(tensor.clone());
     }
-    let result = compute(model, source, known, &mut environment.clone(), &|_| Vec::new(), false);
+    // What is computed of constants is the same on every processor.
+    let by_kernels = if uses_kernels { ByKernels::Exact } else { ByKernels::Nothing };
+    let result = compute(model, source, known, &mut environment.clone(), &|_| Vec::new(), by_kernels);
     // What was made on the way is gone, and who keeps the result counts it.
     if let Some(limits) = environment.limits() {
         limits.used.store(0, Ordering::Relaxed);

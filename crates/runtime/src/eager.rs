@@ -16,8 +16,28 @@ use crate::step::run_kernel;
 /// Values that are known already, by source.
 pub(crate) type Known = HashMap<Source, Tensor>;
 
+/// Which layers are evaluated by kernels, where that is possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ByKernels {
+    /// None.
+    Nothing,
+    /// Those whose kernels give the bits of the reference: conversions and movements.
+    Exact,
+    /// All.
+    All,
+}
+
+impl ByKernels {
+    /// Whether a layer is evaluated by its kernel.
+    fn takes(self, node: &Node) -> bool {
+        const EXACT: [&str; 9] =
+            ["Convert", "Transpose", "Concat", "Slice", "StridedSlice", "Split", "VariadicSplit", "Tile", "Broadcast"];
+        self == ByKernels::All || self == ByKernels::Exact && EXACT.iter().any(|name| node.is(name))
+    }
+}
+
 /// Computes `source` and everything that it needs beyond what is `known`; the result is added to `known`, and so are
-/// intermediate values that nothing else needed. Kernels are used where asked for and possible.
+/// intermediate values that nothing else needed.
 ///
 /// # Errors
 /// A needed layer cannot be evaluated, or needs a value that is not there.
@@ -27,7 +47,7 @@ pub(crate) fn compute(
     known: &mut Known,
     environment: &mut Environment,
     bodies_of: &dyn Fn(NodeId) -> Vec<Box<dyn Body>>,
-    uses_kernels: bool,
+    by_kernels: ByKernels,
 ) -> Result<Tensor, RunError> {
     // Sources stand before their consumers, so walking down and then up in order needs no recursion.
     let mut needed = BTreeSet::from([source.node]);
@@ -51,7 +71,7 @@ pub(crate) fn compute(
         if known.contains_key(&Source { node: id, port: 0 }) {
             continue;
         }
-        let outputs = evaluate_layer(model, id, known, environment, bodies_of, uses_kernels)?;
+        let outputs = evaluate_layer(model, id, known, environment, bodies_of, by_kernels)?;
         for (port, tensor) in outputs.into_iter().enumerate() {
             known.insert(Source { node: id, port: port as u32 }, tensor);
         }
@@ -73,7 +93,7 @@ fn evaluate_layer(
     known: &Known,
     environment: &mut Environment,
     bodies_of: &dyn Fn(NodeId) -> Vec<Box<dyn Body>>,
-    uses_kernels: bool,
+    by_kernels: ByKernels,
 ) -> Result<Vec<Tensor>, RunError> {
     let node = model.node(id);
     if let Some(tensor) = node.tensor() {
@@ -93,7 +113,9 @@ fn evaluate_layer(
     let facts: SmallVec<[&ValueFacts; 4]> = facts.iter().collect();
     let mut outputs = vec![ValueFacts::default(); node.outputs.len()];
     infer_layer(model, node, &facts, &mut outputs).map_err(|d| RunError::from(*d))?;
-    if uses_kernels && let Some(result) = run_claimed(node, &facts, &outputs, &views, environment) {
+    if by_kernels.takes(node)
+        && let Some(result) = run_claimed(node, &facts, &outputs, &views, environment)
+    {
         return result.map(|tensor| vec![tensor]).map_err(|error| RunError::in_node(model, node, &error));
     }
     let mut slots: SmallVec<[OutputSlot<'_>; 2]> = outputs.iter().map(|o| OutputSlot::Needed(o.element_type)).collect();

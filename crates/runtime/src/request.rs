@@ -12,7 +12,7 @@ use ovir_tensor::{Arena, Shape, Tensor, TensorView};
 
 use crate::RunError;
 use crate::compile::{Action, Compiled, InitialiserPlan};
-use crate::eager::{Known, compute};
+use crate::eager::{ByKernels, Known, compute};
 use crate::instance::Instance;
 use crate::pool::PoolTeam;
 use crate::spare::Spare;
@@ -597,7 +597,8 @@ fn initial_value(
     let initialiser = compiled.readers[index].iter().find_map(|id| model.node(*id).inputs.first());
     if let Some(source) = initialiser {
         let bodies = |_| Vec::<Box<dyn Body>>::new();
-        let value = compute(model, *source, known, environment, &bodies, compiled.uses_kernels)?;
+        let by_kernels = if compiled.uses_kernels { ByKernels::All } else { ByKernels::Nothing };
+        let value = compute(model, *source, known, environment, &bodies, by_kernels)?;
         return Ok(info.stored(value)?);
     }
     let declared = compiled.readers[index].iter().find_map(|id| {
