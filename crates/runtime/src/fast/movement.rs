@@ -87,11 +87,19 @@ type Pads = SmallVec<[isize; 8]>;
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let width = context.inputs.first()?.element_type.byte_width()?;
     let kernel = kernel(context, width)?;
-    // What comes in between the elements of data that are padded has no place among them.
-    let is_filled =
-        context.node.operation.downcast_ref::<Pad>().is_some_and(|pad| pad.attributes.pad_mode == PadMode::Constant);
-    let table = if is_filled { None } else { table(context, width, |context| self::kernel(context, size_of::<u32>())) };
+    let table = if moves_one_input(&*context.node.operation) {
+        table(context, width, |context| self::kernel(context, size_of::<u32>()))
+    } else {
+        None
+    };
     Some(Claim { kernel: table.unwrap_or(kernel), packed_inputs: SmallVec::new() })
+}
+
+/// Whether all elements of the outputs are those of the first input: parts are joined to others, and what comes in between the
+/// elements of data that are padded has no place among them.
+fn moves_one_input(operation: &dyn Operation) -> bool {
+    let is_filled = |pad: &Pad| pad.attributes.pad_mode == PadMode::Constant;
+    operation.downcast_ref::<Concat>().is_none() && !operation.downcast_ref::<Pad>().is_some_and(is_filled)
 }
 
 /// A kernel that moves elements of `width` bytes.

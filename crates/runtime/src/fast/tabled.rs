@@ -20,7 +20,8 @@ struct TableKernel {
     output: Shape,
 }
 
-/// The table of a movement of elements of `width` bytes between static shapes, all of whose inputs but the first are constants.
+/// The table of a movement of the elements, of `width` bytes, of the first input between static shapes; all other inputs, which say
+/// where they go, are constants.
 /// `numbers` is the kernel that moves elements of four bytes in the same way; it moves the numbers of the elements.
 pub(super) fn table(
     context: &mut ClaimContext<'_>,
@@ -46,7 +47,8 @@ pub(super) fn table(
     let random = &mut RandomStream::default();
     let outputs = &mut [moved.view_mut().ok()?];
     kernel.run(StepIo { inputs: &views, outputs, scratch: &mut [], in_place: None, random }).ok()?;
-    let place = |number: &u32| u16::try_from(number.checked_sub(1)?).ok();
+    let count = data.elements();
+    let place = |number: &u32| u16::try_from(number.checked_sub(1)?).ok().filter(|place| usize::from(*place) < count);
     let places = moved.view().slice::<u32>().ok()?.iter().map(place).collect::<Option<_>>()?;
     Some(Box::new(TableKernel { places, width, data, output }))
 }

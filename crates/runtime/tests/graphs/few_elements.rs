@@ -95,3 +95,20 @@ fn movements_of_few_elements() {
         }
     }
 }
+
+/// Constants that are joined to data are not taken for places, whatever their numbers are.
+#[test]
+fn few_elements_among_constants() {
+    for place in 0..2 {
+        let mut text = Text::default();
+        let x = text.parameter("i64", "1");
+        let constants = text.integers(&[1, 2048, 1, 2]);
+        let parts = if place == 0 { [x, constants] } else { [constants, x] };
+        let end = concat(&mut text, &parts, 0, "I64");
+        text.layer("Result", "", &[end], "");
+        let inputs = [Tensor::from_slice(&[7i64], [1]).unwrap()];
+        let (actual, entries) = text.run(&inputs, false);
+        assert_eq!(text.unoptimised(&inputs).bytes(), actual.bytes());
+        assert!(entries.iter().all(|entry| entry.is_kernel));
+    }
+}
