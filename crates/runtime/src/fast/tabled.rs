@@ -20,9 +20,9 @@ struct TableKernel {
     output: Shape,
 }
 
-/// The table of a movement of the elements, of `width` bytes, of the first input between static shapes; all other inputs, which say
-/// where they go, are constants.
-/// `numbers` is the kernel that moves elements of four bytes in the same way; it moves the numbers of the elements.
+/// The table of a movement of the first input's elements, of `width` bytes, between static shapes, if all other inputs, which say
+/// where they go, are constants. `numbers` is the kernel that moves elements of four bytes in the same way; it moves the numbers
+/// of the elements.
 pub(super) fn table(
     context: &mut ClaimContext<'_>,
     width: usize,
@@ -77,7 +77,7 @@ impl Kernel for TableKernel {
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
-        let ([data], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let ([data, ..], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
         let (data, output) = (data.bytes(), output.bytes_mut());
         let is_whole = data.len() == self.data.elements() * self.width;
         if !is_whole || output.len() != self.places.len() * self.width {
