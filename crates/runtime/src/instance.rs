@@ -95,7 +95,7 @@ pub(crate) struct StepPlan {
     /// [`MOST_OUTPUTS`]; most steps are such, and nothing else needs to be looked at in them.
     pub is_plain: bool,
     /// The inputs that the kernel of a plain step reads, by value.
-    pub inputs: SmallVec<[u32; 4]>,
+    pub inputs: SmallVec<[u32; MOST_INPUTS]>,
     /// The outputs, by value.
     pub outputs: Range<u32>,
     /// The values in tensors of their own that nobody reads after the step.
@@ -320,10 +320,12 @@ impl Instance {
             }
         }
         if let (true, Action::Kernel(kernel)) = (plan.use_kernel, &step.action) {
-            let inputs = node.inputs.iter().take(kernel.inputs_read());
-            plan.inputs = inputs.map(|source| compiled.value(*source) as u32).collect();
-            let is_few = plan.inputs.len() <= MOST_INPUTS && outputs.len() <= MOST_OUTPUTS;
+            let read = node.inputs.len().min(kernel.inputs_read());
+            let is_few = read <= MOST_INPUTS && outputs.len() <= MOST_OUTPUTS;
             plan.is_plain = is_few && outputs.clone().all(|value| matches!(self.places[value], Place::Arena(_)));
+            if plan.is_plain {
+                plan.inputs = node.inputs[..read].iter().map(|source| compiled.value(*source) as u32).collect();
+            }
         }
         let scratch = plan.scratch.clone();
         self.release(scratch);
