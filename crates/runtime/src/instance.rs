@@ -92,7 +92,7 @@ pub(crate) struct StepPlan {
     /// Whether all shapes are known.
     pub is_static: bool,
     /// Whether a kernel does it whose outputs all lie in the arena, with no more inputs and outputs than [`MOST_INPUTS`] and
-    /// [`MOST_OUTPUTS`]; most steps are such, and nothing else needs to be looked at in them.
+    /// [`MOST_OUTPUTS`], so that nothing else needs to be looked at in it.
     pub is_plain: bool,
     /// The inputs that the kernel of a plain step reads, by value.
     pub inputs: SmallVec<[u32; MOST_INPUTS]>,

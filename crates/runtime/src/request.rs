@@ -465,13 +465,8 @@ impl State {
         let instance = &self.instances[position];
         self.memory.end_inference(instance, environment);
         self.memory.journal.commit();
-        if compiled.assigned.is_empty() {
-            return;
-        }
-        for step in &compiled.steps {
-            let Action::Assign(variable) = step.action else { continue };
-            let Some(source) = compiled.model.node(step.node).inputs.first() else { continue };
-            let place = &instance.places[compiled.value(*source)];
+        for &(source, variable) in &compiled.assigned {
+            let place = &instance.places[compiled.value(source)];
             if *place == crate::instance::Place::Current(variable) {
                 continue;
             }

@@ -239,7 +239,7 @@ pub(crate) fn run_step(
             run_plain(compiled, instance, plan, &**kernel, memory, &mut environment.random)
                 .map_err(|error| in_layer(compiled, step, &error))
         }
-        _ => run_any(compiled, instance, step, plan, memory, bodies, environment),
+        _ => run_any(compiled, instance, position, memory, bodies, environment),
     }
 }
 
@@ -248,8 +248,7 @@ fn in_layer(compiled: &Compiled, step: &Step, error: &OpError) -> RunError {
     RunError::in_node(&compiled.model, compiled.model.node(step.node), error)
 }
 
-/// A plain step. Everything else is a function of its own, so that this one is short: in models of tiny layers it is run more
-/// often than anything else.
+/// A plain step. Everything else is a function of its own, so that this one is short.
 fn run_plain(
     compiled: &Compiled,
     instance: &Instance,
@@ -292,12 +291,12 @@ fn run_plain(
 fn run_any(
     compiled: &Compiled,
     instance: &Instance,
-    step: &Step,
-    plan: &StepPlan,
+    position: usize,
     memory: &mut Memory,
     bodies: &mut [State],
     environment: &mut Environment,
 ) -> Result<(), RunError> {
+    let (step, plan) = (&compiled.steps[position], &instance.steps[position]);
     let node = compiled.model.node(step.node);
     match &step.action {
         Action::Read(_) => return Ok(()),

@@ -6,7 +6,7 @@ use ovir_tensor::{ElementType, Shape, SmallVec, Tensor, TensorView};
 use super::movement::misfit;
 use super::{ClaimContext, Kernel, StepIo, StepShapes};
 
-/// The most elements that a table places; for more of them the loops of their movement are faster.
+/// The most elements that a table places. The border is not measured.
 const MOST_PLACES: usize = 128;
 
 /// The most elements that the data have, so that their numbers fit into the table.

@@ -23,12 +23,9 @@ fn pad(text: &mut Text, x: Value, mode: &str, precision: &str) -> Value {
 
 /// Split and VariadicSplit, and a Concat of the parts the other way round.
 fn parts(text: &mut Text, x: Value, axis: i64, precision: &str) -> Value {
-    let along = text.integers(&[axis]);
+    let along = text.constant("i64", &[], &axis.to_le_bytes());
     let Value(id, first) = match axis {
-        1 => {
-            let along = text.constant("i64", &[], &axis.to_le_bytes());
-            text.layer_of("Split", "num_splits=\"2\"", &[x, along], precision, 2)
-        }
+        1 => text.layer_of("Split", "num_splits=\"2\"", &[x, along], precision, 2),
         _ => {
             let lengths = text.integers(&[1, -1]);
             text.layer_of("VariadicSplit", "", &[x, along, lengths], precision, 2)
