@@ -57,20 +57,28 @@ pub fn reduce(
     let shared = SharedMut::new(output);
     if inner == 1 && (1..=SWEEP).contains(&axis) {
         parallel_for(outer.div_ceil(ROWS), (SWEEP / (ROWS * axis)).max(1), work, |range| {
-            let mut turned = [0.0; SHORT * ROWS];
+            // Most axes are short, and so are the vectors of partial results: clearing the whole would take as long as they do.
+            let (mut few, mut many);
+            let turned: &mut [f32] = if axis <= MOST_LANES || axis > SHORT {
+                few = [0.0; MOST_LANES * ROWS];
+                &mut few
+            } else {
+                many = [0.0; SHORT * ROWS];
+                &mut many
+            };
             for group in range {
                 let (first, count) = (group * ROWS, ROWS.min(outer - group * ROWS));
                 let rows = &input[first * axis..][..count * axis];
                 // SAFETY: each row has a place of its own.
                 let target = unsafe { shared.slice(first..first + count) };
                 let columns = if axis <= SHORT {
-                    turn(isa, rows, axis, &mut turned);
-                    Columns { kind, turned: &turned, axis, target: &mut *target }
+                    turn(isa, rows, axis, turned);
+                    Columns { kind, turned, axis, target: &mut *target }
                 } else {
                     let mut partial = [0.0; ROWS * MOST_LANES];
                     let lanes = dispatch(isa, Partial { kind, rows, axis, partial: &mut partial });
-                    turn(isa, &partial[..count * lanes], lanes, &mut turned);
-                    Columns { kind: kind.of_partial(), turned: &turned, axis: lanes, target: &mut *target }
+                    turn(isa, &partial[..count * lanes], lanes, turned);
+                    Columns { kind: kind.of_partial(), turned, axis: lanes, target: &mut *target }
                 };
                 dispatch(isa, columns);
                 target.iter_mut().for_each(|value| *value = finish(op, *value, axis));
@@ -295,12 +303,13 @@ fn partial<S: Simd>(s: S, kind: Kind, values: &[f32], target: &mut [f32]) {
 }
 
 /// Turns rows of a short axis into columns of [`ROWS`] places; those of missing rows hold anything.
-fn turn(isa: Isa, rows: &[f32], axis: usize, turned: &mut [f32; SHORT * ROWS]) {
+fn turn(isa: Isa, rows: &[f32], axis: usize, turned: &mut [f32]) {
     let count = rows.len() / axis;
+    let turned = &mut turned[..axis * ROWS];
     let (whole_rows, whole_axis) = (count - count % SIDE, axis - axis % SIDE);
     for row in (0..whole_rows).step_by(SIDE) {
         for step in (0..whole_axis).step_by(SIDE) {
-            // SAFETY: the tile lies in the rows, and turned in the array.
+            // SAFETY: the tile lies in the rows, and turned in `axis` columns.
             unsafe {
                 let from = rows.as_ptr().add(row * axis + step);
                 transpose(isa, from, axis, turned.as_mut_ptr().add(step * ROWS + row), ROWS);
@@ -318,7 +327,7 @@ fn turn(isa: Isa, rows: &[f32], axis: usize, turned: &mut [f32; SHORT * ROWS]) {
 /// Reduces the columns of turned rows.
 struct Columns<'a> {
     kind: Kind,
-    turned: &'a [f32; SHORT * ROWS],
+    turned: &'a [f32],
     axis: usize,
     target: &'a mut [f32],
 }

@@ -54,6 +54,11 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
     if output.is_empty() {
         return;
     }
+    if outer == 1 && inner == 1 {
+        let row = Row { logarithm, axis, input, output: output.as_mut_ptr() };
+        dispatch(isa, row);
+        return;
+    }
     let work = output.len() as u64;
     let wide = if inner == 1 { 1 } else { band::positions(axis) };
     let bands = inner.div_ceil(wide);
@@ -114,6 +119,10 @@ impl Kernel for Row {
         let rest = self.axis - whole;
         // SAFETY: every access stays within the row's `axis` values.
         unsafe {
+            if self.axis == S::LANES {
+                self.one_vector(s);
+                return;
+            }
             let mut greatest = lowest;
             let mut index = 0;
             while index < whole {
@@ -161,6 +170,25 @@ impl Kernel for Row {
                 s.store_partial(self.output.add(whole), finish(value), rest);
             }
         }
+    }
+}
+
+impl Row {
+    /// A row of one vector, which stays in a register.
+    ///
+    /// # Safety
+    /// The row has as many values as a vector.
+    #[inline(always)]
+    unsafe fn one_vector<S: Simd>(self, s: S) {
+        // SAFETY: by the caller.
+        let values = unsafe { s.load(self.input) };
+        let moved = s.sub(values, s.splat(s.reduce_max(values)));
+        let power = exp_of_negative(s, moved);
+        let sum = s.reduce_add(power);
+        let result =
+            if self.logarithm { s.sub(moved, log(s, s.splat(sum))) } else { scaled(s, power, s.splat(1.0 / sum)) };
+        // SAFETY: by the caller.
+        unsafe { s.store(self.output, result) };
     }
 }
 
