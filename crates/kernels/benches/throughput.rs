@@ -3,7 +3,9 @@
 //! Prints the median time and the rate with one and with two threads.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
-use ovir_kernels::attention::{AttentionGeometry, AttentionMask, QueriesAndKeys, attention, attention_scratch_len};
+use ovir_kernels::attention::{
+    AttentionGeometry, AttentionMask, OperandForm, QueriesAndKeys, attention, attention_scratch_len,
+};
 use ovir_kernels::blocked::{
     BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, DepthwiseInput, blocked_convolution,
     blocked_convolution_scratch_len, blocked_depthwise,
@@ -185,7 +187,7 @@ fn other_rows(isa: Isa, filter: &str) {
         let geometry = AttentionGeometry::dense([1, heads, 1], [queries, keys, depth, depth], 0.1, None);
         let (q, k) = (values(heads * queries * depth), values(heads * keys * depth));
         let mut output = vec![0.0; q.len()];
-        let mut scratch = vec![0.0; attention_scratch_len(isa, &geometry, false)];
+        let mut scratch = vec![0.0; attention_scratch_len(isa, &geometry, OperandForm::Values)];
         let flops = 4.0 * (heads * queries * keys * depth) as f64;
         report(filter, &format!("attention {isa} {heads}x{queries}x{keys}x{depth}"), flops, "GFLOP/s", || {
             attention(

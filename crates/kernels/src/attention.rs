@@ -9,7 +9,7 @@ use crate::gemm::{MOST_ROWS, MOST_TILE_ROWS, Small, Tile, Unpacked, panel_width,
 use crate::isa::Isa;
 use crate::math::exp_of_negative;
 use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
-use crate::quantized::{CodedScores, ScoreRows};
+use crate::quantized::{CodedScores, HalfTile, ScoreRows, has_bf16, pack_columns, pack_rows, pairs_of, round_row};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::stream::prefetch_far;
 use crate::unary::{self, UnaryOp};
@@ -40,6 +40,9 @@ const LINE: usize = 16;
 /// The most elements of panels that a task keeps on its stack.
 const LOCAL: usize = 12 << 10;
 
+/// The most columns of queries and keys that are rounded.
+const MOST_ROUNDED: usize = 256;
+
 /// The scores of a tile.
 #[repr(align(64))]
 struct Scores(MaybeUninit<[f32; MOST_TILE_ROWS * SCORES_ROW]>);
@@ -61,21 +64,46 @@ pub enum AttentionMask<'a> {
 pub enum QueriesAndKeys<'a> {
     /// Values.
     Values(&'a [f32], &'a [f32]),
+    /// Values. Where [`AttentionGeometry::rounds`] holds, they are rounded to bf16, and so are weights and values before
+    /// these are multiplied; sums are of f32.
+    Rounded(&'a [f32], &'a [f32]),
     /// Codes of one byte, and those that stand for zero. A step of the codes is part of the factor of the scores.
     Codes(&'a [u8], &'a [u8], [u8; 2]),
+}
+
+/// What queries and keys are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperandForm {
+    /// As of [`QueriesAndKeys::Values`].
+    Values,
+    /// As of [`QueriesAndKeys::Rounded`].
+    Rounded,
+    /// As of [`QueriesAndKeys::Codes`].
+    Codes,
 }
 
 impl QueriesAndKeys<'_> {
     /// The numbers of elements.
     fn lens(&self) -> [usize; 2] {
         match self {
-            Self::Values(q, k) => [q.len(), k.len()],
+            Self::Values(q, k) | Self::Rounded(q, k) => [q.len(), k.len()],
             Self::Codes(q, k, _) => [q.len(), k.len()],
         }
     }
 
-    fn are_codes(&self) -> bool {
-        matches!(self, Self::Codes(..))
+    fn form(&self) -> OperandForm {
+        match self {
+            Self::Values(..) => OperandForm::Values,
+            Self::Rounded(..) => OperandForm::Rounded,
+            Self::Codes(..) => OperandForm::Codes,
+        }
+    }
+}
+
+impl OperandForm {
+    /// The form in which queries and keys are read: as values where they are not rounded.
+    fn settled(self, isa: Isa, geometry: &AttentionGeometry) -> OperandForm {
+        if self == OperandForm::Rounded && !geometry.rounds(isa) { OperandForm::Values } else { self }
     }
 }
 
@@ -149,6 +177,13 @@ impl AttentionGeometry {
         CodedScores::takes(self.depth)
     }
 
+    /// Whether what may be rounded is: the machine sums products of bf16, there are enough queries to pay for packed operands, and
+    /// their rows have at most 256 columns.
+    #[must_use]
+    pub fn rounds(&self, isa: Isa) -> bool {
+        has_bf16(isa) && self.queries > MOST_ROWS && self.depth <= MOST_ROUNDED
+    }
+
     fn check(&self, [q, k]: [usize; 2], v: usize, mask: &AttentionMask<'_>, output: usize) -> Result<(), KernelError> {
         if self.heads_per_key_head == 0 || !self.heads.is_multiple_of(self.heads_per_key_head) {
             return Err(KernelError::invalid("heads_per_key_head", "does not divide the heads"));
@@ -190,9 +225,9 @@ impl AttentionGeometry {
 /// Elements of scratch that [`attention`] needs: keys and values in panels, where a task cannot keep those of its head
 /// to itself.
 #[must_use]
-pub fn attention_scratch_len(isa: Isa, geometry: &AttentionGeometry, are_codes: bool) -> usize {
-    let panels = Panels::of(isa, geometry, are_codes);
-    if are_few(geometry, are_codes) || panels.are_local() {
+pub fn attention_scratch_len(isa: Isa, geometry: &AttentionGeometry, form: OperandForm) -> usize {
+    let panels = Panels::of(isa, geometry, form);
+    if are_few(geometry, form) || panels.are_local() {
         return 0;
     }
     let key_heads = geometry.heads / geometry.heads_per_key_head.max(1);
@@ -200,8 +235,8 @@ pub fn attention_scratch_len(isa: Isa, geometry: &AttentionGeometry, are_codes: 
 }
 
 /// Whether keys and values are read where they lie.
-fn are_few(geometry: &AttentionGeometry, are_codes: bool) -> bool {
-    geometry.queries <= MOST_ROWS && !are_codes
+fn are_few(geometry: &AttentionGeometry, form: OperandForm) -> bool {
+    geometry.queries <= MOST_ROWS && form != OperandForm::Codes
 }
 
 /// Attention of all heads. A query that sees no key gives NaN, as the softmax of nothing does.
@@ -223,8 +258,8 @@ pub fn attention(
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
     geometry.check(queries_and_keys.lens(), v.len(), &mask, output.len())?;
-    let are_codes = queries_and_keys.are_codes();
-    if are_codes && !geometry.takes_codes() {
+    let form = queries_and_keys.form();
+    if form == OperandForm::Codes && !geometry.takes_codes() {
         return Err(KernelError::invalid("depth", "is no multiple of four, or too large for codes"));
     }
     if let Some((values, strides)) = sink {
@@ -235,14 +270,14 @@ pub fn attention(
     if batch == 0 || heads == 0 || queries == 0 || value_depth == 0 {
         return Ok(());
     }
-    let needed = attention_scratch_len(isa, geometry, are_codes);
+    let needed = attention_scratch_len(isa, geometry, form);
     check_len("scratch", scratch.len(), needed)?;
     let mask = match mask {
         // Exporters give a zero for no mask.
         AttentionMask::Additive([zero, ..], [0, 0, 0, 0]) if *zero == 0.0 => AttentionMask::None,
         mask => mask,
     };
-    let panels = Panels::of(isa, geometry, are_codes);
+    let panels = Panels::of(isa, geometry, form);
     if needed > 0 {
         let work = panels.len() as u64 * (needed / panels.len()) as u64 / 2;
         let key_heads = heads / geometry.heads_per_key_head;
@@ -259,7 +294,9 @@ pub fn attention(
     let flops = crate::gemm::flops(batch * heads, queries, depth + value_depth, keys);
     let shared = SharedMut::new(output);
     let task = |image, head| Task { isa, geometry, queries_and_keys, v, mask, sink, output: &shared, image, head };
-    if let (true, QueriesAndKeys::Values(q, k)) = (are_few(geometry, are_codes), queries_and_keys) {
+    if let (true, QueriesAndKeys::Values(q, k) | QueriesAndKeys::Rounded(q, k)) =
+        (are_few(geometry, form), queries_and_keys)
+    {
         let together = heads_together(geometry);
         let groups = heads.div_ceil(together);
         parallel_for(batch * groups, 1, nanoseconds_for_flops(flops), |range| {
@@ -300,20 +337,24 @@ fn heads_together(g: &AttentionGeometry) -> usize {
 #[derive(Debug, Clone, Copy)]
 struct Panels {
     isa: Isa,
+    form: OperandForm,
     width: usize,
     keys: usize,
     values: usize,
 }
 
 impl Panels {
-    fn of(isa: Isa, geometry: &AttentionGeometry, are_codes: bool) -> Panels {
-        let width = panel_width(isa);
-        let keys = match are_codes {
-            true => CodedScores::packed_len(geometry.keys, geometry.depth),
-            false => geometry.keys.next_multiple_of(width).saturating_mul(geometry.depth),
+    fn of(isa: Isa, geometry: &AttentionGeometry, form: OperandForm) -> Panels {
+        let (form, width) = (form.settled(isa, geometry), panel_width(isa));
+        let of_keys = |elements: usize| geometry.keys.next_multiple_of(width).saturating_mul(elements);
+        let of_values = |elements: usize| geometry.value_depth.next_multiple_of(width).saturating_mul(elements);
+        let (keys, values) = match form {
+            OperandForm::Codes => (CodedScores::packed_len(geometry.keys, geometry.depth), of_values(geometry.keys)),
+            OperandForm::Values => (of_keys(geometry.depth), of_values(geometry.keys)),
+            // An element is a pair.
+            OperandForm::Rounded => (of_keys(pairs_of(geometry.depth)), of_values(pairs_of(geometry.keys))),
         };
-        let values = geometry.value_depth.next_multiple_of(width).saturating_mul(geometry.keys);
-        Panels { isa, width, keys, values }
+        Panels { isa, form, width, keys, values }
     }
 
     fn len(&self) -> usize {
@@ -339,11 +380,19 @@ impl Panels {
     ) {
         let place = |strides: [usize; 3]| at.0 * strides[0] + at.1 * strides[1];
         let (key, v) = (place(g.key_strides), from(v, place(g.value_strides)));
+        if let (OperandForm::Rounded, QueriesAndKeys::Rounded(_, k)) = (self.form, queries_and_keys) {
+            // SAFETY: the machine rounds, the panels follow each other in the target, and the caller promised the rest.
+            unsafe {
+                pack_columns(self.isa, from(k, key).as_ptr(), g.key_strides[2], [g.depth, g.keys], target);
+                pack_rows(v.as_ptr(), g.value_strides[2], [g.keys, g.value_depth], target.add(self.keys));
+            }
+            return;
+        }
         let values = Unpacked { values: v, columns: g.value_depth, row_stride: g.value_strides[2], column_stride: 1 };
         // SAFETY: the panels follow each other in the target, and the caller promised the rest.
         unsafe {
             match queries_and_keys {
-                QueriesAndKeys::Values(_, k) => {
+                QueriesAndKeys::Values(_, k) | QueriesAndKeys::Rounded(_, k) => {
                     let (values, column_stride) = (from(k, key), g.key_strides[2]);
                     let keys = Unpacked { values, columns: g.keys, row_stride: 1, column_stride };
                     for column in (0..g.keys).step_by(self.width) {
@@ -436,6 +485,11 @@ impl Task<'_> {
             unsafe { self.score((first, count), start..start + keys, panels, packed, scores) };
             // SAFETY: the scores have been written, and the rows of the result are the task's own.
             unsafe { self.soften(first, count, start, keys, scores, &mut progress, target) };
+            if panels.form == OperandForm::Rounded {
+                // SAFETY: the weights have been written, and the rows of the result are the task's own.
+                unsafe { self.weigh_rounded(count, start..start + keys, panels, packed, scores, target) };
+                continue;
+            }
             let product = self.product(keys, (scores, SCORES_ROW), (target, g.output_strides[2]));
             let product = Tile { accumulate: true, ..product };
             if g.value_depth > 0 {
@@ -481,7 +535,30 @@ impl Task<'_> {
         let [image, head, row] = g.query_strides;
         let query = self.image * image + self.head * head + first * row;
         match self.queries_and_keys {
-            QueriesAndKeys::Values(q, _) => {
+            QueriesAndKeys::Rounded(q, _) if panels.form == OperandForm::Rounded => {
+                let mut halves = MaybeUninit::<[u32; MOST_TILE_ROWS * pairs_of(MOST_ROUNDED)]>::uninit();
+                let (halves, pairs) = (halves.as_mut_ptr().cast::<u32>(), pairs_of(g.depth));
+                for index in 0..count {
+                    // SAFETY: the machine rounds, and the array has room for the rows of a tile.
+                    unsafe {
+                        round_row(self.isa, from(q, query + index * row).as_ptr(), g.depth, halves.add(index * pairs))
+                    };
+                }
+                let product = HalfTile {
+                    a: halves,
+                    a_row: pairs,
+                    pairs,
+                    b: packed.wrapping_add(keys.start * pairs),
+                    b_panel: panels.width * pairs,
+                    c: scores,
+                    c_row: SCORES_ROW,
+                    columns: keys.len(),
+                    accumulate: false,
+                };
+                // SAFETY: the panels, the queries and the scores have the rows and columns.
+                unsafe { product.run(count) };
+            }
+            QueriesAndKeys::Values(q, _) | QueriesAndKeys::Rounded(q, _) => {
                 let product = self.product(g.depth, (from(q, query).as_ptr(), row), (scores, SCORES_ROW));
                 let b = packed.wrapping_add(keys.start * g.depth);
                 let product = Tile { b, b_panel: panels.width * g.depth, columns: keys.len(), ..product };
@@ -502,6 +579,43 @@ impl Task<'_> {
                 unsafe { coded.write(self.isa, count, rows) };
             }
         }
+    }
+
+    /// Adds values to the rows of the result, with weights that are rounded, as are the packed values.
+    ///
+    /// # Safety
+    /// As of [`Task::run_tile`]; the weights have been written.
+    unsafe fn weigh_rounded(
+        &self,
+        count: usize,
+        keys: Range<usize>,
+        panels: &Panels,
+        packed: *const f32,
+        weights: *const f32,
+        target: *mut f32,
+    ) {
+        const ROW: usize = pairs_of(SCORES_ROW);
+        let g = self.geometry;
+        let mut halves = MaybeUninit::<[u32; MOST_TILE_ROWS * ROW]>::uninit();
+        let halves = halves.as_mut_ptr().cast::<u32>();
+        for row in 0..count {
+            // SAFETY: the machine rounds, and the array has room for the rows of a tile.
+            unsafe { round_row(self.isa, weights.add(row * SCORES_ROW), keys.len(), halves.add(row * ROW)) };
+        }
+        let product = HalfTile {
+            a: halves,
+            a_row: ROW,
+            pairs: pairs_of(keys.len()),
+            // Tiles of keys begin with whole pairs.
+            b: packed.wrapping_add(panels.keys + pairs_of(keys.start) * panels.width),
+            b_panel: panels.width * pairs_of(g.keys),
+            c: target,
+            c_row: g.output_strides[2],
+            columns: g.value_depth,
+            accumulate: true,
+        };
+        // SAFETY: the panels, the weights and the rows of the result have the rows and columns.
+        unsafe { product.run(count) };
     }
 
     /// A product of so many steps, of rows that lie so far apart, without an epilogue.
@@ -1036,7 +1150,7 @@ mod tests {
                 let expected = reference(&g, [&q, &k, &v], &mask, sink);
                 for isa in Isa::available() {
                     let mut output = vec![f32::NAN; expected.len()];
-                    let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, false)];
+                    let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, OperandForm::Values)];
                     attention(isa, &g, QueriesAndKeys::Values(&q, &k), &v, mask, sink, &mut output, &mut scratch).unwrap();
                     assert_close(&output, &expected, 40, &format!("{isa} {g:?}"));
                 }
@@ -1072,7 +1186,7 @@ mod tests {
                 for isa in Isa::available() {
                     let run = || {
                         let mut output = vec![f32::NAN; expected.len()];
-                        let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, false)];
+                        let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, OperandForm::Values)];
                         attention(isa, &g, QueriesAndKeys::Values(&q, &k), &v, mask, None, &mut output, &mut scratch)
                             .unwrap();
                         output
@@ -1120,7 +1234,7 @@ mod tests {
                 for isa in Isa::available() {
                     let run = || {
                         let mut output = vec![f32::NAN; expected.len()];
-                        let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, true)];
+                        let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, OperandForm::Codes)];
                         let codes = QueriesAndKeys::Codes(&q, &k, zeros);
                         attention(isa, &g, codes, &v, mask, None, &mut output, &mut scratch).unwrap();
                         output
@@ -1133,12 +1247,64 @@ mod tests {
         }
     }
 
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn rounded(seed: u64) {
+            let mut random = Random::new(seed);
+            let shared = random.between(1, 3);
+            let heads = shared * random.between(1, 2);
+            let depth = if random.between(0, 9) == 0 { MOST_ROUNDED + random.between(0, 1) } else { random.between(1, 70) };
+            let sizes = [random.between(1, 60), random.between(1, 600), depth, random.between(1, 70)];
+            let causal = [None, Some(0), Some(sizes[1] as isize - 1)][random.between(0, 2)];
+            let scale = 1.0 / (depth as f32).sqrt();
+            let dense = AttentionGeometry::dense([random.between(1, 2), heads, shared], sizes, scale, causal);
+            // Heads side by side, as projections give them.
+            let rows = |heads: usize, count: usize, columns: usize| [count * heads * columns, columns, heads * columns];
+            let swapped = AttentionGeometry {
+                query_strides: rows(heads, sizes[0], depth),
+                key_strides: rows(heads / shared, sizes[1], depth),
+                value_strides: rows(heads / shared, sizes[1], sizes[3]),
+                ..dense
+            };
+            let (q, k) = (random.values(dense.batch * dense.query_strides[0]), random.values(dense.batch * dense.key_strides[0]));
+            let v = random.values(dense.batch * dense.value_strides[0]);
+            let additive = random.values(sizes[0] * sizes[1]);
+            let masks = [AttentionMask::None, AttentionMask::Additive(&additive, [0, 0, sizes[1], 1])];
+            for (g, mask) in [dense, swapped].into_iter().zip(masks) {
+                for isa in Isa::available() {
+                    let of = |operands: QueriesAndKeys<'_>| {
+                        let mut output = vec![f32::NAN; g.batch * g.output_strides[0]];
+                        let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, operands.form())];
+                        attention(isa, &g, operands, &v, mask, None, &mut output, &mut scratch).unwrap();
+                        output
+                    };
+                    let run = || of(QueriesAndKeys::Rounded(&q, &k));
+                    let output = run();
+                    prop_assert_eq!(&output, &in_pool(3, run));
+                    if !g.rounds(isa) {
+                        prop_assert_eq!(output, of(QueriesAndKeys::Values(&q, &k)));
+                        continue;
+                    }
+                    let half = |values: &[f32]| -> Vec<f32> {
+                        values.iter().map(|value| half::bf16::from_f32(*value).to_f32()).collect()
+                    };
+                    let expected = reference(&g, [&half(&q), &half(&k), &half(&v)], &mask, None);
+                    // Weights, whose sum is one, are rounded by a part of 2^-9, and values are of -1 to 1.
+                    for (value, expected) in output.iter().zip(expected) {
+                        prop_assert!((f64::from(*value) - expected).abs() < 2.5e-3, "{value} {expected} {g:?}");
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn codes_that_do_not_fit() {
         let isa = crate::isa::detect();
         let run = |depth: usize, k: &[u8]| {
             let g = AttentionGeometry::dense([1, 1, 1], [1, 1, depth, 1], 1.0, None);
-            let mut scratch = vec![0.0; attention_scratch_len(isa, &g, true)];
+            let mut scratch = vec![0.0; attention_scratch_len(isa, &g, OperandForm::Codes)];
             let codes = QueriesAndKeys::Codes(&[1; 8], k, [0, 0]);
             attention(isa, &g, codes, &[2.0], AttentionMask::None, None, &mut [0.0], &mut scratch)
         };
@@ -1156,7 +1322,7 @@ mod tests {
         let isa = crate::isa::detect();
         let run = || {
             let mut output = vec![0.0; q.len()];
-            let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, false)];
+            let mut scratch = vec![f32::NAN; attention_scratch_len(isa, &g, OperandForm::Values)];
             attention(
                 isa,
                 &g,

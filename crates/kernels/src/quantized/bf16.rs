@@ -20,7 +20,7 @@ use super::{
 };
 
 /// bf16 of a pair.
-const PAIR: usize = 2;
+pub(super) const PAIR: usize = 2;
 
 /// Values that a parallel chunk rounds at least.
 const CHUNK: usize = 1 << 14;
@@ -211,7 +211,7 @@ fn take(scratch: &mut [u8], bytes: usize) -> Result<&mut [u8], KernelError> {
 }
 
 /// Rounds values. The machine has bf16.
-fn round(isa: Isa, from: &[f32], to: &mut [u8]) {
+pub(super) fn round(isa: Isa, from: &[f32], to: &mut [u8]) {
     debug_assert!(has_bf16(isa));
     #[cfg(target_arch = "x86_64")]
     if has_bf16(isa) {

@@ -362,6 +362,38 @@ pub(super) mod x86 {
         }
     }
 
+    /// Rounds rows of at most `WIDTH` columns, so many values apart, to bf16, and writes pairs of those of two rows that follow
+    /// each other, `WIDTH` for each two rows. What is missing is zeros.
+    ///
+    /// # Safety
+    /// The machine has the instructions of the AVX-512 tier and of bf16, there are the rows and columns, and there is room for
+    /// the pairs.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
+    pub(in crate::quantized) unsafe fn round_pairs<const WIDTH: usize>(
+        values: *const f32,
+        row: usize,
+        [rows, columns]: [usize; 2],
+        to: *mut u32,
+    ) {
+        let halves = |first: usize, column: usize| {
+            let count = if first < rows { columns.saturating_sub(column).min(16) } else { 0 };
+            let mask = ((1u32 << count) - 1) as u16;
+            // SAFETY: masked lanes are not accessed, and the others lie in the row.
+            unsafe {
+                let values = _mm512_maskz_loadu_ps(mask, values.wrapping_add(first * row + column));
+                let halves = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(values));
+                _mm512_cvtepu16_epi32(halves)
+            }
+        };
+        for first in (0..rows).step_by(2) {
+            for column in (0..WIDTH).step_by(16) {
+                let pairs = _mm512_or_si512(halves(first, column), _mm512_slli_epi32::<16>(halves(first + 1, column)));
+                // SAFETY: the caller's promise.
+                unsafe { _mm512_storeu_si512(to.add(first / 2 * WIDTH + column).cast(), pairs) };
+            }
+        }
+    }
+
     /// # Safety
     /// The machine has the instructions of the AVX2 tier, and as of the kernel.
     #[target_feature(enable = "avx2,fma,f16c")]

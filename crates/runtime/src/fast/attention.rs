@@ -1,7 +1,9 @@
 //! ScaledDotProductAttention, f32, alone or with layers that order and repeat its operands. Queries and keys may be codes of
 //! quantised values.
 
-use ovir_kernels::attention::{AttentionGeometry, AttentionMask, QueriesAndKeys, attention, attention_scratch_len};
+use ovir_kernels::attention::{
+    AttentionGeometry, AttentionMask, OperandForm, QueriesAndKeys, attention, attention_scratch_len,
+};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_flops;
 use ovir_ops::codes::{Decode, Levels};
@@ -13,10 +15,12 @@ use ovir_ops::{Blame, OpError, OpResult, Operation, integers_of_view};
 use ovir_tensor::{ElementType, Shape, SmallVec, TensorView};
 
 use super::parts::{kernel_error, scratch_f32};
-use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
+use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes, bf16};
 
 struct AttentionKernel {
     isa: Isa,
+    /// What queries and keys are.
+    form: OperandForm,
     causal: bool,
     mask_type: Option<ElementType>,
     /// Queries, keys and values.
@@ -84,6 +88,11 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     if !values.map(type_of).all(|element_type| element_type == Some(ElementType::F32)) {
         return None;
     }
+    kernel.form = match (are_codes, bf16::is_wanted(context)) {
+        (true, _) => OperandForm::Codes,
+        (false, true) => OperandForm::Rounded,
+        (false, false) => OperandForm::Values,
+    };
     kernel.causal = operation.attributes.causal;
     kernel.mask_type = mask.as_ref().filter(|_| !kernel.causal).and_then(type_of);
     if !matches!(kernel.mask_type, None | Some(ElementType::F32 | ElementType::Boolean)) {
@@ -96,6 +105,7 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
 fn of_ports() -> AttentionKernel {
     AttentionKernel {
         isa: isa::detect(),
+        form: OperandForm::Values,
         causal: false,
         mask_type: None,
         operands: [0, 1, 2].map(Operand::plain),
@@ -313,11 +323,7 @@ impl AttentionKernel {
             },
             ..dense
         };
-        (!self.are_codes() || geometry.takes_codes()).then_some((geometry, mask))
-    }
-
-    fn are_codes(&self) -> bool {
-        self.operands[0].codes.is_some()
+        (self.form != OperandForm::Codes || geometry.takes_codes()).then_some((geometry, mask))
     }
 
     /// Queries and keys, and the factor that the steps of codes bring.
@@ -329,6 +335,7 @@ impl AttentionKernel {
             (Some(q), Some(k)) => {
                 (QueriesAndKeys::Codes(queries.slice()?, keys.slice()?, [q.zero, k.zero]), q.step * k.step)
             }
+            _ if self.form == OperandForm::Rounded => (QueriesAndKeys::Rounded(queries.slice()?, keys.slice()?), 1.0),
             _ => (QueriesAndKeys::Values(queries.slice()?, keys.slice()?), 1.0),
         })
     }
@@ -341,8 +348,7 @@ impl Kernel for AttentionKernel {
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
         let geometry = shapes.outputs.first().and_then(|output| self.geometry(shapes.inputs, output));
-        geometry
-            .map_or(0, |(g, _)| attention_scratch_len(self.isa, &g, self.are_codes()).saturating_mul(size_of::<f32>()))
+        geometry.map_or(0, |(g, _)| attention_scratch_len(self.isa, &g, self.form).saturating_mul(size_of::<f32>()))
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
