@@ -10,8 +10,8 @@ pub enum InferencePrecision {
     /// Everything in f32.
     #[default]
     F32,
-    /// Products with constants and convolutions round both operands to bf16 and sum in f32, where the processor has
-    /// instructions for it; everything else, and everything on other processors, is computed in f32. Numbers that are no normal
+    /// Products with constants, convolutions and ScaledDotProductAttention of more than a few queries round both operands of
+    /// what they multiply to bf16 and sum in f32, where the processor has instructions for it; everything else, and everything on other processors, is computed in f32. Numbers that are no normal
     /// ones count as zeros in such sums. Compressed weights of eight bits and less are computed as ever.
     Bf16,
 }

@@ -66,3 +66,15 @@ fn products_and_convolutions_round_their_operands() {
     let end = text.layer("Add", "", &[b, a], "FP32");
     check(text, end, &[values(&[2, 20, 9, 11], 3)], "convolutions");
 }
+
+#[test]
+fn attention_rounds_its_operands() {
+    for is_causal in [false, true] {
+        let mut text = Text::default();
+        let operands = [(); 3].map(|()| text.parameter("f32", "?,3,?,24"));
+        let attention = format!("causal=\"{is_causal}\"");
+        let end = text.layer("ScaledDotProductAttention", &attention, &operands, "FP32");
+        let inputs = [values(&[2, 3, 40, 24], 1), values(&[2, 3, 51, 24], 2), values(&[2, 3, 51, 24], 3)];
+        check(text, end, &inputs, "attention");
+    }
+}
