@@ -541,7 +541,7 @@ impl Task<'_> {
                 for index in 0..count {
                     // SAFETY: the machine rounds, and the array has room for the rows of a tile.
                     unsafe {
-                        round_row(self.isa, from(q, query + index * row).as_ptr(), g.depth, halves.add(index * pairs))
+                        round_row(self.isa, from(q, query + index * row).as_ptr(), g.depth, halves.add(index * pairs));
                     };
                 }
                 let product = HalfTile {

@@ -396,6 +396,8 @@ impl<I: Element> Kernel for Lines<'_, I> {
             (1, 1, 3, true) => tiles!(1 3: 4 6 7 8 10 12),
             (1, 1, 5, true) => tiles!(1 5: 4 6 7 8 10),
             (1, 1, 7, true) => tiles!(1 7: 4 6 7 8),
+            (1, 1, 9, true) => tiles!(1 9: 4 6 7 8),
+            (1, 1, 11, true) => tiles!(1 11: 4 6 7 8),
             (1, 2, 3, true) => tiles!(2 3: 4 6 7 8),
             (1, 2, 5, true) => tiles!(2 5: 4 6 7),
             (1, 2, 7, true) => tiles!(2 7: 4 7),

@@ -200,8 +200,8 @@ proptest! {
     #[test]
     fn depthwise_convolutions_in_tiles(seed: u64) {
         let mut random = Random::new(seed);
-        let (channels, kernel) = (random.between(2, 40), [3, 5, 7][random.between(0, 2)]);
-        let (stride, pad) = (random.between(1, 2), |random: &mut Random| [0, random.between(0, 3), random.between(0, 3)]);
+        let (channels, kernel) = (random.between(2, 40), [3, 5, 7, 9, 11][random.between(0, 4)]);
+        let (stride, pad) = (random.between(1, 2), |random: &mut Random| [0, random.between(0, 3), random.between(0, kernel / 2)]);
         let size = [1, random.between(5, 12), random.between(kernel, 40)];
         let (before, after) = (pad(&mut random), pad(&mut random));
         let (kernel, stride) = ([1, random.between(1, 5), kernel], [1, random.between(1, 2), stride]);
@@ -214,11 +214,12 @@ proptest! {
     fn depthwise_convolutions_of_codes(seed: u64) {
         let mut random = Random::new(seed);
         let channels = random.between(2, 40);
-        let (kernel, stride) = (random.between(1, 7), random.between(1, 2));
+        let (kernel, stride) = (random.between(1, 12), random.between(1, 2));
         let wide = [random.between(kernel, 40), random.between(250, 600)][usize::from(random.between(0, 9) == 0)];
-        let pad = [0, random.between(0, 3), random.between(0, 3)];
-        let size = [1, random.between(5, 9), wide];
-        let (kernel, stride) = ([1, random.between(1, 5), kernel], [1, random.between(1, 2), stride]);
+        let high = if random.between(0, 4) == 0 { random.between(6, 16) } else { random.between(1, 5) };
+        let pad = [0, random.between(0, 3), random.between(0, 3.max(kernel / 2))];
+        let size = [1, random.between(5.max(high), 9.max(high)), wide];
+        let (kernel, stride) = ([1, high, kernel], [1, random.between(1, 2), stride]);
         let geometry =
             ConvolutionGeometry::new(2, channels, channels, channels, size, kernel, stride, [1; 3], pad, pad).unwrap();
         let (view, count) = (geometry.plane(), [1, channels][random.between(0, 1)]);

@@ -15,8 +15,8 @@ const QUAD: usize = 4;
 /// Positions that read the same quads.
 const PAIR: usize = 2;
 
-/// The most taps across, which two quads have, whichever position of a pair they are for.
-const MOST_WIDE: usize = 7;
+/// The most taps across, which three quads have, whichever position of a pair they are for.
+const MOST_WIDE: usize = 11;
 
 /// Lines of the input that are kept where a tile reaches beyond it.
 const KEPT_LINES: usize = 16;
@@ -167,8 +167,10 @@ mod x86 {
             match (lines.shared.view.stride[1], self.taps.quads) {
                 (1, 1) => strips!(1 1: 2 4 5 7 8),
                 (1, 2) => strips!(1 2: 2 4 5 7),
+                (1, 3) => strips!(1 3: 2 4 5 7),
                 (PAIR, 1) => strips!(2 1: 4 7 8 14),
                 (PAIR, 2) => strips!(2 2: 4 7 14),
+                (PAIR, 3) => strips!(2 3: 4 7),
                 _ => debug_assert!(false, "no such geometry"),
             }
         }
