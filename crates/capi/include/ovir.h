@@ -30,7 +30,7 @@ ovir_model* ovir_read_model(const char* xml_path, const char* bin_path_or_null);
 ovir_compiled* ovir_compile_model(ovir_model* model, size_t threads);
 
 /* The same with properties, a name and a value each, as OpenVINO's CPU plugin has them: INFERENCE_PRECISION_HINT is "f32" or
- * "bf16", which rounds the operands of products and convolutions where the processor has instructions for it;
+ * "bf16", which rounds the operands of products, convolutions and attention where the processor has instructions for it;
  * DYNAMIC_QUANTIZATION_GROUP_SIZE is the most values that are quantised together in products with constants of four or eight
  * bits, or "0"; INFERENCE_NUM_THREADS goes before threads. */
 ovir_compiled* ovir_compile_model_with_properties(ovir_model* model, size_t threads, const char* const* properties,

@@ -2,11 +2,11 @@
 
 use ovir::{CompileOptions, InferencePrecision};
 
-/// The precision of products and convolutions.
+/// The precision of products, convolutions and attention.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PrecisionArguments {
-    /// The precision of products and convolutions [default: f32]: f32, or bf16, which rounds their operands and is faster
-    /// where the processor has instructions for it.
+    /// The precision of products, convolutions and attention [default: f32]: f32, or bf16, which rounds their
+    /// operands and is faster where the processor has instructions for it.
     #[arg(long = "infer_precision", value_name = "PRECISION", visible_alias = "infer-precision")]
     infer_precision: Option<InferencePrecision>,
     /// Quantises so many neighbouring values together, as they come, in products with constants of four or eight bits

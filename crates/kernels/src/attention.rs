@@ -258,6 +258,10 @@ pub fn attention(
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
     geometry.check(queries_and_keys.lens(), v.len(), &mask, output.len())?;
+    let queries_and_keys = match queries_and_keys {
+        QueriesAndKeys::Rounded(q, k) if !geometry.rounds(isa) => QueriesAndKeys::Values(q, k),
+        others => others,
+    };
     let form = queries_and_keys.form();
     if form == OperandForm::Codes && !geometry.takes_codes() {
         return Err(KernelError::invalid("depth", "is no multiple of four, or too large for codes"));
@@ -294,9 +298,7 @@ pub fn attention(
     let flops = crate::gemm::flops(batch * heads, queries, depth + value_depth, keys);
     let shared = SharedMut::new(output);
     let task = |image, head| Task { isa, geometry, queries_and_keys, v, mask, sink, output: &shared, image, head };
-    if let (true, QueriesAndKeys::Values(q, k) | QueriesAndKeys::Rounded(q, k)) =
-        (are_few(geometry, form), queries_and_keys)
-    {
+    if let (true, QueriesAndKeys::Values(q, k)) = (are_few(geometry, form), queries_and_keys) {
         let together = heads_together(geometry);
         let groups = heads.div_ceil(together);
         parallel_for(batch * groups, 1, nanoseconds_for_flops(flops), |range| {
@@ -337,7 +339,6 @@ fn heads_together(g: &AttentionGeometry) -> usize {
 #[derive(Debug, Clone, Copy)]
 struct Panels {
     isa: Isa,
-    form: OperandForm,
     width: usize,
     keys: usize,
     values: usize,
@@ -345,16 +346,16 @@ struct Panels {
 
 impl Panels {
     fn of(isa: Isa, geometry: &AttentionGeometry, form: OperandForm) -> Panels {
-        let (form, width) = (form.settled(isa, geometry), panel_width(isa));
+        let width = panel_width(isa);
         let of_keys = |elements: usize| geometry.keys.next_multiple_of(width).saturating_mul(elements);
         let of_values = |elements: usize| geometry.value_depth.next_multiple_of(width).saturating_mul(elements);
-        let (keys, values) = match form {
+        let (keys, values) = match form.settled(isa, geometry) {
             OperandForm::Codes => (CodedScores::packed_len(geometry.keys, geometry.depth), of_values(geometry.keys)),
             OperandForm::Values => (of_keys(geometry.depth), of_values(geometry.keys)),
             // An element is a pair.
             OperandForm::Rounded => (of_keys(pairs_of(geometry.depth)), of_values(pairs_of(geometry.keys))),
         };
-        Panels { isa, form, width, keys, values }
+        Panels { isa, width, keys, values }
     }
 
     fn len(&self) -> usize {
@@ -380,19 +381,16 @@ impl Panels {
     ) {
         let place = |strides: [usize; 3]| at.0 * strides[0] + at.1 * strides[1];
         let (key, v) = (place(g.key_strides), from(v, place(g.value_strides)));
-        if let (OperandForm::Rounded, QueriesAndKeys::Rounded(_, k)) = (self.form, queries_and_keys) {
-            // SAFETY: the machine rounds, the panels follow each other in the target, and the caller promised the rest.
-            unsafe {
-                pack_columns(self.isa, from(k, key).as_ptr(), g.key_strides[2], [g.depth, g.keys], target);
-                pack_rows(v.as_ptr(), g.value_strides[2], [g.keys, g.value_depth], target.add(self.keys));
-            }
-            return;
-        }
         let values = Unpacked { values: v, columns: g.value_depth, row_stride: g.value_strides[2], column_stride: 1 };
         // SAFETY: the panels follow each other in the target, and the caller promised the rest.
         unsafe {
             match queries_and_keys {
-                QueriesAndKeys::Values(_, k) | QueriesAndKeys::Rounded(_, k) => {
+                QueriesAndKeys::Rounded(_, k) => {
+                    pack_columns(self.isa, from(k, key).as_ptr(), g.key_strides[2], [g.depth, g.keys], target);
+                    pack_rows(v.as_ptr(), g.value_strides[2], [g.keys, g.value_depth], target.add(self.keys));
+                    return;
+                }
+                QueriesAndKeys::Values(_, k) => {
                     let (values, column_stride) = (from(k, key), g.key_strides[2]);
                     let keys = Unpacked { values, columns: g.keys, row_stride: 1, column_stride };
                     for column in (0..g.keys).step_by(self.width) {
@@ -485,7 +483,7 @@ impl Task<'_> {
             unsafe { self.score((first, count), start..start + keys, panels, packed, scores) };
             // SAFETY: the scores have been written, and the rows of the result are the task's own.
             unsafe { self.soften(first, count, start, keys, scores, &mut progress, target) };
-            if panels.form == OperandForm::Rounded {
+            if matches!(self.queries_and_keys, QueriesAndKeys::Rounded(..)) {
                 // SAFETY: the weights have been written, and the rows of the result are the task's own.
                 unsafe { self.weigh_rounded(count, start..start + keys, panels, packed, scores, target) };
                 continue;
@@ -535,7 +533,7 @@ impl Task<'_> {
         let [image, head, row] = g.query_strides;
         let query = self.image * image + self.head * head + first * row;
         match self.queries_and_keys {
-            QueriesAndKeys::Rounded(q, _) if panels.form == OperandForm::Rounded => {
+            QueriesAndKeys::Rounded(q, _) => {
                 let mut halves = MaybeUninit::<[u32; MOST_TILE_ROWS * pairs_of(MOST_ROUNDED)]>::uninit();
                 let (halves, pairs) = (halves.as_mut_ptr().cast::<u32>(), pairs_of(g.depth));
                 for index in 0..count {
@@ -558,7 +556,7 @@ impl Task<'_> {
                 // SAFETY: the panels, the queries and the scores have the rows and columns.
                 unsafe { product.run(count) };
             }
-            QueriesAndKeys::Values(q, _) | QueriesAndKeys::Rounded(q, _) => {
+            QueriesAndKeys::Values(q, _) => {
                 let product = self.product(g.depth, (from(q, query).as_ptr(), row), (scores, SCORES_ROW));
                 let b = packed.wrapping_add(keys.start * g.depth);
                 let product = Tile { b, b_panel: panels.width * g.depth, columns: keys.len(), ..product };

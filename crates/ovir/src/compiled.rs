@@ -23,7 +23,7 @@ pub struct CompileOptions {
     /// The most bytes that constant expressions of the model may take together when they are evaluated; 0 means no limit.
     /// [`InferRequest::set_memory_limit`] counts them too.
     pub memory_limit: usize,
-    /// The precision of products and convolutions of f32; with `reference_only`, everything is f32.
+    /// The precision of products, convolutions and attention of f32; with `reference_only`, everything is f32.
     pub inference_precision: InferencePrecision,
     /// The most neighbouring values of a row that are quantised to eight bits together, as they come, in products with
     /// constants of four or eight bits: OpenVINO's `DYNAMIC_QUANTIZATION_GROUP_SIZE`. 0 leaves them in f32, whose results are

@@ -34,7 +34,7 @@ pub struct CompileOptions {
     pub reference_only: bool,
     /// The most bytes that evaluated constant expressions may take together; 0 means no limit.
     pub memory_limit: usize,
-    /// The precision of products and convolutions of f32.
+    /// The precision of products, convolutions and attention of f32.
     pub inference_precision: InferencePrecision,
     /// The most neighbouring values of a row that are quantised together in products with constants of four or eight bits;
     /// 0 computes them in f32.

@@ -177,7 +177,7 @@ pub(crate) struct ClaimContext<'a> {
     pub graph: usize,
     /// Whether a layer of the graph computes its value (it is no Const).
     pub computed: &'a [bool],
-    /// The precision of products and convolutions.
+    /// The precision of products, convolutions and attention.
     pub precision: InferencePrecision,
     /// The most neighbouring values that are quantised together in products with compressed constants; 0 if none are.
     pub dynamic_group: usize,

@@ -4,15 +4,16 @@ use std::str::FromStr;
 
 use ovir_tensor::ElementType;
 
-/// The precision in which products and convolutions of f32 compute: OpenVINO's `INFERENCE_PRECISION_HINT`.
+/// The precision in which products, convolutions and attention of f32 compute: OpenVINO's `INFERENCE_PRECISION_HINT`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum InferencePrecision {
     /// Everything in f32.
     #[default]
     F32,
-    /// Products with constants, convolutions and ScaledDotProductAttention of more than a few queries round both operands of
-    /// what they multiply to bf16 and sum in f32, where the processor has instructions for it; everything else, and everything on other processors, is computed in f32. Numbers that are no normal
-    /// ones count as zeros in such sums. Compressed weights of eight bits and less are computed as ever.
+    /// Products with constants, convolutions and ScaledDotProductAttention of more than four queries with at most 256
+    /// columns round both operands of what they multiply to bf16 and sum in f32, where the processor has instructions for
+    /// it; everything else, and everything on other processors, is computed in f32. Numbers that are no normal ones count as
+    /// zeros in such sums. Compressed weights of eight bits and less are computed as ever.
     Bf16,
 }
 
