@@ -155,6 +155,10 @@ fn levels_of_values(validated: &Validated, codings: &HashMap<NodeId, Coding>) ->
     let mut levels: HashMap<Source, Levels> = HashMap::new();
     for (id, node) in validated.model().iter() {
         let known = |source: Source| levels.get(&source);
+        if let Some(parts) = channel_parts(validated, id, node, known) {
+            levels.extend(values_of(id, node).zip(parts));
+            continue;
+        }
         let found = match codings.get(&id) {
             Some(coding) => Some(coding.to.clone()),
             None => moved_levels(node, known).cloned().or_else(|| joined_levels(validated, node, known)),
@@ -183,6 +187,30 @@ fn joined_levels<'l>(
         high.resize(high.len() + channels, to);
     }
     Some(Levels { low: low.into(), high: high.into(), last: last? })
+}
+
+/// The levels of the parts that a Split or VariadicSplit takes from data that have levels for each channel.
+fn channel_parts<'l>(
+    validated: &Validated,
+    id: NodeId,
+    node: &Node,
+    levels: impl Fn(Source) -> Option<&'l Levels>,
+) -> Option<Vec<Levels>> {
+    (node.is("Split") || node.is("VariadicSplit")).then_some(())?;
+    let (inference, [data, axis, ..]) = (validated.inference(), &node.inputs[..]) else { return None };
+    let levels = levels(*data).filter(|levels| levels.whole().is_none())?;
+    let rank = i64::try_from(inference.get(*data).shape.rank()?).ok()?;
+    let [axis] = inference.get(*axis).integers()?[..] else { return None };
+    (axis == 1 || axis == 1 - rank).then_some(())?;
+    let mut first = 0;
+    values_of(id, node)
+        .map(|value| {
+            let range = first..inference.get(value).shape.dims()?.get(1)?.get()?.checked_add(first)?;
+            first = range.end;
+            let part = |limits: &[f32]| Some(limits.get(range.clone()).filter(|part| !part.is_empty())?.into());
+            Some(Levels { low: part(&levels.low)?, high: part(&levels.high)?, last: levels.last })
+        })
+        .collect()
 }
 
 /// The outputs of a layer.

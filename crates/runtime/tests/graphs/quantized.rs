@@ -440,6 +440,45 @@ fn depthwise_convolutions_between_products() {
     }
 }
 
+/// Codes whose levels are those of channels are divided with their levels.
+#[test]
+fn levels_of_channels_are_divided() {
+    for (channels, parts) in [(48, [16, 32]), (42, [20, 22])] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "?,16,?,?");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let stem = text.quantized_convolution(x, [channels, 16, 1, 1], POINT);
+        let stem = text.unary("Swish", stem);
+        // Zero is a code of each channel.
+        let step = |i: usize| (1.0 + i as f32 / 9.0) / 256.0;
+        let low = text.floats(&[1, channels, 1, 1], |i| -64.0 * step(i));
+        let high = text.floats(&[1, channels, 1, 1], |i| 191.0 * step(i));
+        let data = "levels=\"256\" auto_broadcast=\"numpy\"";
+        let stem = text.layer("FakeQuantize", data, &[stem, low, high, low, high], "FP32");
+        let axis = text.constant("i64", &[], &1i64.to_le_bytes());
+        let lengths = text.integers(&parts.map(|part| part as i64));
+        let split = text.layer_of("VariadicSplit", "", &[stem, axis, lengths], "FP32", 2);
+        let ends = [0, 1].map(|port| {
+            let (side, part) = (3 + 2 * port, parts[port]);
+            let filter = text.stored(&[part, 1, 1, side, side], &[part, 1, 1, 1, 1]);
+            let pads = PLANE.replace(
+                "_begin=\"1,1\" pads_end=\"1,1\"",
+                &format!("_begin=\"{0},{0}\" pads_end=\"{0},{0}\"", side / 2),
+            );
+            text.layer("GroupConvolution", &pads, &[Value(split.0, split.1 + port), filter], "FP32")
+        });
+        let end = text.layer("Concat", "axis=\"1\"", &ends, "FP32");
+        text.layer("Result", "", &[end], "");
+        let input = image(&[2, 16, 9, 13]);
+        let kinds = check(&text, &input, 0.02);
+        assert!(!kinds.iter().any(|kind| kind == "FakeQuantize"), "{channels} {kinds:?}");
+        let (expected, (actual, _)) = (text.unoptimised(std::slice::from_ref(&input)), text.run(&[input], false));
+        let (expected, actual) = (expected.slice::<f32>().unwrap(), actual.slice::<f32>().unwrap());
+        let largest = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
+        assert!(expected.iter().zip(actual).all(|(e, a)| (e - a).abs() <= 0.02 * largest), "{channels}");
+    }
+}
+
 /// Codes are joined, divided and turned as values are, and what else reads them gets values.
 #[test]
 fn codes_are_moved() {
