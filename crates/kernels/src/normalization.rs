@@ -124,14 +124,89 @@ pub fn normalize(
         return Ok(());
     }
     parallel_for(rows, CHUNK.div_ceil(columns), len as u64 / 2, |range| {
-        for row in range {
-            // SAFETY: rows are disjoint.
-            let output = unsafe { shared.slice(row * columns..(row + 1) * columns) };
-            let input = &input[row * columns..][..columns];
-            dispatch(isa, Row { normalization, row, input, output });
-        }
+        let elements = range.start * columns..range.end * columns;
+        // SAFETY: rows are disjoint.
+        let output = unsafe { shared.slice(elements.clone()) };
+        dispatch(isa, Rows { normalization, first: range.start, columns, input: &input[elements], output });
     });
     Ok(())
+}
+
+/// Some rows that follow each other.
+struct Rows<'a> {
+    normalization: &'a Normalization<'a>,
+    /// The number of the first one.
+    first: usize,
+    columns: usize,
+    input: &'a [f32],
+    output: &'a mut [f32],
+}
+
+impl Kernel for Rows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Rows { normalization, first, columns, input, output } = self;
+        let is_by_channel = |affine: &Affine<'_>| matches!(affine, Affine::PerChannel { .. });
+        let is_short = columns <= S::LANES;
+        if is_short && !is_by_channel(&normalization.scale) && !is_by_channel(&normalization.bias) {
+            let lines = input.chunks(TOGETHER * columns).zip(output.chunks_mut(TOGETHER * columns));
+            lines.for_each(|(input, output)| short_rows(s, normalization, columns, input, output));
+            return;
+        }
+        for (index, (input, output)) in input.chunks_exact(columns).zip(output.chunks_exact_mut(columns)).enumerate() {
+            Row { normalization, row: first + index, input, output }.run(s);
+        }
+    }
+}
+
+/// Rows of at most a vector that are normalised together, so that one does not wait for the sums of the other.
+const TOGETHER: usize = 4;
+
+/// At most [`TOGETHER`] rows of at most a vector each, whose scale and bias do not vary by channel.
+#[inline(always)]
+fn short_rows<S: Simd>(s: S, normalization: &Normalization<'_>, columns: usize, input: &[f32], output: &mut [f32]) {
+    let Normalization { subtract_mean, divide, epsilon, epsilon_inside, scale, bias } = *normalization;
+    let rows = input.len() / columns;
+    debug_assert!((1..=TOGETHER).contains(&rows) && columns <= S::LANES && output.len() == input.len());
+    let ones = [1.0; MOST_LANES];
+    // Rows that are missing repeat the last one.
+    let start = |row: usize| row.min(rows - 1) * columns;
+    let mut values = [s.splat(0.0); TOGETHER];
+    let mut factors = [1.0; TOGETHER];
+    // SAFETY: so many values lie in each row, in what varies by element, and in a vector of ones.
+    unsafe {
+        for row in 0..TOGETHER {
+            values[row] = s.load_partial(input.as_ptr().add(start(row)), columns);
+        }
+        if subtract_mean {
+            // Lanes beyond the row stay zero.
+            let (sums, inside) = (s.reduce_add_four(values), s.load_partial(ones.as_ptr(), columns));
+            for row in 0..TOGETHER {
+                values[row] = s.mul(s.sub(values[row], s.splat(sums[row] / columns as f32)), inside);
+            }
+        }
+        if divide {
+            let squares = s.reduce_add_four([0, 1, 2, 3].map(|row: usize| s.mul(values[row], values[row])));
+            for row in 0..TOGETHER {
+                let square = squares[row] / columns as f32;
+                factors[row] =
+                    if epsilon_inside { 1.0 / (square + epsilon).sqrt() } else { 1.0 / (square.sqrt() + epsilon) };
+            }
+        }
+        let of = |affine: &Affine<'_>, neutral: f32| match affine.elements() {
+            Some(values) => s.load_partial(values.as_ptr(), columns),
+            None => s.splat(neutral),
+        };
+        let (scale, bias) = (of(&scale, 1.0), of(&bias, 0.0));
+        // A loop of unknown length would have the vectors in memory.
+        for row in 0..TOGETHER {
+            if row < rows {
+                let value = s.mul(values[row], s.splat(factors[row]));
+                s.store_partial(output.as_mut_ptr().add(row * columns), s.fma(value, scale, bias), columns);
+            }
+        }
+    }
 }
 
 struct Row<'a> {
@@ -494,9 +569,16 @@ mod tests {
     #[test]
     fn rows_agree_with_the_definition() {
         let mut random = Random::new(9);
-        for (rows, groups, channels, positions) in
-            [(1, 1, 1, 1), (4, 2, 3, 7), (3, 3, 1, 100), (2, 1, 6, 16), (2, 1, 5, 64), (0, 1, 1, 3)]
-        {
+        for (rows, groups, channels, positions) in [
+            (1, 1, 1, 1),
+            (4, 2, 3, 7),
+            (3, 3, 1, 100),
+            (2, 1, 6, 16),
+            (2, 1, 5, 64),
+            (0, 1, 1, 3),
+            (11, 1, 1, 4),
+            (9, 1, 2, 8),
+        ] {
             let columns = channels * positions;
             let input: Vec<f32> = random.values(rows * columns).iter().map(|x| x * 3.0 + 1.0).collect();
             let (element, channel) = (random.values(columns), random.values(channels * groups));
