@@ -416,13 +416,14 @@ fn small_matmul(
                 n: columns,
                 a: from(a, geometry.offset(&geometry.a_batch, batch)).as_ptr(),
                 a_row: geometry.a_row,
+                a_column: geometry.a_column,
                 b: from(b, geometry.offset(&geometry.b_batch, batch) + first * geometry.b_column).as_ptr(),
                 b_row: geometry.b_row,
                 b_column: geometry.b_column,
                 c: target,
                 c_row: geometry.c_row,
             };
-            // SAFETY: the operands and the block of the result were checked, and one stride of B is 1.
+            // SAFETY: the operands and the block of the result were checked, and the strides are those that are taken.
             unsafe {
                 product.run(isa);
                 epilogue.pass(isa, target, geometry.c_row, 0, first, m, columns);

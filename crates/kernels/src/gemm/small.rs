@@ -10,7 +10,7 @@ const AHEAD: usize = 1024;
 /// The most rows these loops take.
 pub(crate) const MOST_ROWS: usize = 4;
 
-/// A product `C += A * B` with few rows. Rows of A are contiguous along the shared axis.
+/// A product `C += A * B` with few rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Small {
     /// Rows of A and C, at most [`MOST_ROWS`].
@@ -23,6 +23,8 @@ pub(crate) struct Small {
     pub(crate) a: *const f32,
     /// Elements from one row of A to the next.
     pub(crate) a_row: usize,
+    /// Elements from one column of A to the next; 1 where rows of B are not contiguous.
+    pub(crate) a_column: usize,
     /// The right operand, from the first column on.
     pub(crate) b: *const f32,
     /// Elements from one row of B to the next; 1 where its columns are contiguous along the shared axis.
@@ -38,13 +40,14 @@ pub(crate) struct Small {
 impl Small {
     /// Whether a product of this shape is read fastest by these loops.
     pub(crate) fn suits(m: usize, a_column: usize, b_row: usize, b_column: usize) -> bool {
-        m <= MOST_ROWS && a_column == 1 && (b_row == 1 || b_column == 1)
+        m <= MOST_ROWS && (b_column == 1 || b_row == 1 && a_column == 1)
     }
 
     /// Adds the product to C.
     ///
     /// # Safety
-    /// The operands and C cover the product, nobody else touches C, and B is contiguous along one axis.
+    /// The operands and C cover the product, nobody else touches C, and rows of B are contiguous, or its columns and
+    /// rows of A.
     pub(crate) unsafe fn run(self, isa: Isa) {
         match (self.b_column == 1, self.m) {
             (true, 1) => dispatch(isa, Stream::<1>(self)),
@@ -67,7 +70,7 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Small { k, n, a, a_row, b, b_row, c, c_row, .. } = self.0;
+        let Small { k, n, a, a_row, a_column, b, b_row, c, c_row, .. } = self.0;
         let mut step = 0;
         while step < k {
             let steps = (k - step).min(4);
@@ -79,7 +82,7 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
                 lines[index] = b.wrapping_add(index_in * b_row);
                 for row in 0..ROWS {
                     // SAFETY: the step lies in the row of A.
-                    left[row][index] = s.splat(unsafe { *a.add(row * a_row + index_in) });
+                    left[row][index] = s.splat(unsafe { *a.add(row * a_row + index_in * a_column) });
                 }
             }
             let mut column = 0;

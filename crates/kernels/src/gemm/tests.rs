@@ -47,8 +47,9 @@ proptest! {
 
     #[test]
     fn strided_batches(
-        batch in 1usize..4, m in 0usize..30, k in 0usize..40, n in prop_oneof![Just(1usize), 0usize..50],
-        transpose_a: bool, transpose_b: bool, a_repeats: bool, b_repeats: bool, seed: u64,
+        batch in 1usize..4, m in prop_oneof![1usize..5, 0usize..30], k in 0usize..40,
+        n in prop_oneof![Just(1usize), 0usize..50], transpose_a: bool, transpose_b: bool, a_repeats: bool,
+        b_repeats: bool, seed: u64,
     ) {
         let mut random = Random::new(seed);
         let geometry = MatMulGeometry::dense(batch, m, k, n, transpose_a, transpose_b, a_repeats, b_repeats);

@@ -43,6 +43,8 @@ struct Roles {
 
 /// The products, and the copies that make matrices of what does not lie so: of the operands before, of the result after.
 struct Products {
+    /// Whether the second operand is on the left.
+    are_turned: bool,
     geometry: MatMulGeometry,
     copies: [Option<StridedCopy>; 3],
 }
@@ -62,7 +64,20 @@ impl Contraction {
     /// The products for these shapes; `None` where there is nothing to compute, where one operand alone is summed over
     /// an axis, or where there are too many axes.
     fn products(&self, a: &Shape, b: &Shape) -> Option<Products> {
-        let roles = self.roles(a, b)?;
+        let mut roles = self.roles(a, b)?;
+        let (mut a, mut b) = (a, b);
+        // A result whose rows are contiguous instead of its columns is that of the transposed product, without a copy.
+        let are_turned = roles.result()?.1.is_some() && {
+            roles.turn();
+            let fits = roles.result().is_some_and(|(_, copy)| copy.is_none());
+            if !fits {
+                roles.turn();
+            }
+            fits
+        };
+        if are_turned {
+            (a, b) = (b, a);
+        }
         let geometry = MatMulGeometry {
             batch: roles.batch_of(|axis| axis.size, 1)?,
             m: count(&roles.rows),
@@ -77,7 +92,7 @@ impl Contraction {
             c_batch: [0; MOST_BATCH_AXES],
             c_row: 0,
         };
-        let mut products = Products { geometry, copies: [None, None, None] };
+        let mut products = Products { are_turned, geometry, copies: [None, None, None] };
         let geometry = &mut products.geometry;
         let (a_matrix, a_copy) = roles.matrix(0, &roles.rows, &roles.summed, a.elements())?;
         (geometry.a_batch, geometry.a_row, geometry.a_column) = a_matrix;
@@ -123,6 +138,13 @@ impl Contraction {
 type Matrix = ([usize; MOST_BATCH_AXES], usize, usize);
 
 impl Roles {
+    /// Makes the second operand the left one, whose rows then are what were its columns.
+    fn turn(&mut self) {
+        std::mem::swap(&mut self.rows, &mut self.columns);
+        let axes = [&mut self.batch, &mut self.rows, &mut self.columns, &mut self.summed];
+        axes.into_iter().flatten().for_each(|axis| axis.strides.swap(0, 1));
+    }
+
     /// One number for each batch axis.
     fn batch_of(&self, number: impl Fn(&Axis) -> usize, absent: usize) -> Option<[usize; MOST_BATCH_AXES]> {
         let mut numbers = [absent; MOST_BATCH_AXES];
@@ -211,6 +233,7 @@ impl Kernel for Contraction {
         let [output] = io.outputs else { return Ok(()) };
         let products = self.products(a.shape(), b.shape());
         let products = products.ok_or_else(|| OpError::shape(Blame::Node, "the contraction is no matrix product"))?;
+        let [a, b] = if products.are_turned { [b, a] } else { [a, b] };
         let sizes = products.scratch(self.isa);
         let (copy_a, rest) = io.scratch.split_at_mut(sizes[0]);
         let (copy_b, rest) = rest.split_at_mut(sizes[1]);

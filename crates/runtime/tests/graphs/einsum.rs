@@ -111,6 +111,24 @@ fn contractions_of_many_go_two_at_a_time() {
     }
 }
 
+/// Results that lie as those of the transposed product do.
+#[test]
+fn contractions_with_turned_results() {
+    for (equation, shapes) in [
+        ("bhij,hg->bgij", [&[2, 4, 5, 9][..], &[4, 3][..]]),
+        ("bhij,hg->bgij", [&[1, 8, 7, 3], &[8, 8]]),
+        ("hg,bhij->bgij", [&[4, 2], &[2, 4, 5, 9]]),
+        ("bij,bkj->bki", [&[2, 3, 7], &[2, 5, 7]]),
+        ("bji,bjk->bki", [&[2, 3, 19], &[2, 3, 4]]),
+        ("ij,j->i", [&[5, 7], &[7]]),
+    ] {
+        for is_open in [false, true] {
+            let kinds = ran_of_many(equation, &shapes, is_open);
+            assert!(kinds.iter().any(|kind| kind == "Einsum" || kind == "MatMul"), "{equation} {kinds:?}");
+        }
+    }
+}
+
 #[test]
 fn what_stands_in_one_tensor_alone_is_summed_before() {
     for (equation, shapes) in [
