@@ -48,6 +48,17 @@ pub struct Normalization<'a> {
     pub bias: Affine<'a>,
 }
 
+impl Normalization<'_> {
+    /// What is multiplied with values of this mean square.
+    #[inline(always)]
+    fn factor(&self, square: f32) -> f32 {
+        match self.epsilon_inside {
+            true => 1.0 / (square + self.epsilon).sqrt(),
+            false => 1.0 / (square.sqrt() + self.epsilon),
+        }
+    }
+}
+
 impl Affine<'_> {
     fn check(&self, argument: &'static str, rows: usize, columns: usize) -> Result<(), KernelError> {
         match *self {
@@ -147,9 +158,8 @@ impl Kernel for Rows<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Rows { normalization, first, columns, input, output } = self;
-        let is_by_channel = |affine: &Affine<'_>| matches!(affine, Affine::PerChannel { .. });
-        let is_short = columns <= S::LANES;
-        if is_short && !is_by_channel(&normalization.scale) && !is_by_channel(&normalization.bias) {
+        let mut affines = [normalization.scale, normalization.bias].into_iter();
+        if columns <= S::LANES && affines.all(|affine| affine.channels(first).is_none()) {
             let lines = input.chunks(TOGETHER * columns).zip(output.chunks_mut(TOGETHER * columns));
             lines.for_each(|(input, output)| short_rows(s, normalization, columns, input, output));
             return;
@@ -166,7 +176,7 @@ const TOGETHER: usize = 4;
 /// At most [`TOGETHER`] rows of at most a vector each, whose scale and bias do not vary by channel.
 #[inline(always)]
 fn short_rows<S: Simd>(s: S, normalization: &Normalization<'_>, columns: usize, input: &[f32], output: &mut [f32]) {
-    let Normalization { subtract_mean, divide, epsilon, epsilon_inside, scale, bias } = *normalization;
+    let Normalization { subtract_mean, divide, scale, bias, .. } = *normalization;
     let rows = input.len() / columns;
     debug_assert!((1..=TOGETHER).contains(&rows) && columns <= S::LANES && output.len() == input.len());
     let ones = [1.0; MOST_LANES];
@@ -189,9 +199,7 @@ fn short_rows<S: Simd>(s: S, normalization: &Normalization<'_>, columns: usize, 
         if divide {
             let squares = s.reduce_add_four([0, 1, 2, 3].map(|row: usize| s.mul(values[row], values[row])));
             for row in 0..TOGETHER {
-                let square = squares[row] / columns as f32;
-                factors[row] =
-                    if epsilon_inside { 1.0 / (square + epsilon).sqrt() } else { 1.0 / (square.sqrt() + epsilon) };
+                factors[row] = normalization.factor(squares[row] / columns as f32);
             }
         }
         let of = |affine: &Affine<'_>, neutral: f32| match affine.elements() {
@@ -216,18 +224,15 @@ struct Row<'a> {
     output: &'a mut [f32],
 }
 
-impl Kernel for Row<'_> {
-    type Output = ();
+impl Row<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Normalization { subtract_mean, divide, epsilon, epsilon_inside, scale, bias } = *self.normalization;
+        let Normalization { subtract_mean, divide, scale, bias, .. } = *self.normalization;
         let columns = self.input.len();
         let mean = if subtract_mean { sum(s, self.input, 0.0, false) / columns as f32 } else { 0.0 };
-        let factor = if divide {
-            let square = sum(s, self.input, mean, true) / columns as f32;
-            if epsilon_inside { 1.0 / (square + epsilon).sqrt() } else { 1.0 / (square.sqrt() + epsilon) }
-        } else {
-            1.0
+        let factor = match divide {
+            true => self.normalization.factor(sum(s, self.input, mean, true) / columns as f32),
+            false => 1.0,
         };
         let (scales, biases) = (scale.channels(self.row), bias.channels(self.row));
         let parts = scales.map_or(1, <[f32]>::len).max(biases.map_or(1, <[f32]>::len));
@@ -278,7 +283,7 @@ impl<'a, T: ExactSizeIterator<Item = &'a mut [f32]>> Kernel for Band<'a, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Band { normalization, row, lines, inner, width, targets } = self;
-        let Normalization { subtract_mean, divide, epsilon, epsilon_inside, scale, bias } = *normalization;
+        let Normalization { subtract_mean, divide, scale, bias, .. } = *normalization;
         let columns = targets.len();
         let (mut means, mut factors) = ([0.0; band::MOST], [1.0; band::MOST]);
         let (means, factors) = (&mut means[..width], &mut factors[..width]);
@@ -289,9 +294,7 @@ impl<'a, T: ExactSizeIterator<Item = &'a mut [f32]>> Kernel for Band<'a, T> {
         if divide {
             sum_lines::<S, true>(s, lines, inner, columns, means, factors);
             for factor in &mut *factors {
-                let square = *factor / columns as f32;
-                *factor =
-                    if epsilon_inside { 1.0 / (square + epsilon).sqrt() } else { 1.0 / (square.sqrt() + epsilon) };
+                *factor = normalization.factor(*factor / columns as f32);
             }
         }
         for (index, target) in targets.enumerate() {

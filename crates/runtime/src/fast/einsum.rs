@@ -65,18 +65,15 @@ impl Contraction {
     /// an axis, or where there are too many axes.
     fn products(&self, a: &Shape, b: &Shape) -> Option<Products> {
         let mut roles = self.roles(a, b)?;
-        let (mut a, mut b) = (a, b);
+        let (mut result, mut operands) = (roles.result()?, [a, b]);
         // A result whose rows are contiguous instead of its columns is that of the transposed product, without a copy.
-        let are_turned = roles.result()?.1.is_some() && {
+        let mut are_turned = false;
+        if result.1.is_some() {
             roles.turn();
-            let fits = roles.result().is_some_and(|(_, copy)| copy.is_none());
-            if !fits {
-                roles.turn();
+            match roles.result().filter(|(_, copy)| copy.is_none()) {
+                Some(turned) => (result, operands, are_turned) = (turned, [b, a], true),
+                None => roles.turn(),
             }
-            fits
-        };
-        if are_turned {
-            (a, b) = (b, a);
         }
         let geometry = MatMulGeometry {
             batch: roles.batch_of(|axis| axis.size, 1)?,
@@ -94,11 +91,11 @@ impl Contraction {
         };
         let mut products = Products { are_turned, geometry, copies: [None, None, None] };
         let geometry = &mut products.geometry;
-        let (a_matrix, a_copy) = roles.matrix(0, &roles.rows, &roles.summed, a.elements())?;
+        let (a_matrix, a_copy) = roles.matrix(0, &roles.rows, &roles.summed, operands[0].elements())?;
         (geometry.a_batch, geometry.a_row, geometry.a_column) = a_matrix;
-        let (b_matrix, b_copy) = roles.matrix(1, &roles.summed, &roles.columns, b.elements())?;
+        let (b_matrix, b_copy) = roles.matrix(1, &roles.summed, &roles.columns, operands[1].elements())?;
         (geometry.b_batch, geometry.b_row, geometry.b_column) = b_matrix;
-        let (c_matrix, c_copy) = roles.result()?;
+        let (c_matrix, c_copy) = result;
         (geometry.c_batch, geometry.c_row, _) = c_matrix;
         products.copies = [a_copy, b_copy, c_copy];
         Some(products)
