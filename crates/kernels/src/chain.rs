@@ -5,7 +5,7 @@ mod small;
 
 pub use small::{MOST_ELEMENTS, SmallChain, spread};
 
-use crate::elementwise::{BinaryOp, line_f32};
+use crate::elementwise::{BinaryOp, CompareOp, line_f32, line_select_f32, line_truth_f32};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
@@ -13,8 +13,18 @@ use crate::quantized::{Decoder, Dequantizer, Encoding, Quantizer, dequantize_lin
 use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
 
-/// Elements of one tile.
-const TILE: usize = 512;
+/// The most elements of one tile.
+const TILE: usize = 1024;
+
+/// Elements from one tile to the next: not a power of two, so that the same places of tiles differ in the bits of addresses by
+/// which processors tell whether a value that is read has just been written.
+const APART: usize = TILE + 16;
+
+/// Elements that the tiles of a chain have together, so that they stay in the first cache.
+const NEAR: usize = 1 << 12;
+
+/// The least elements that a tile is filled with where there are many.
+const LEAST: usize = 512;
 
 /// Intermediate tiles that can be alive at once.
 const SLOTS: usize = 8;
@@ -33,6 +43,9 @@ const MOST_AXES: usize = 8;
 
 /// Innermost axes up to here are too short for a line; they are joined with the axes around them.
 pub const SHORT_LINE: usize = 64;
+
+/// Elements that a repeated value is written to at once.
+const FILL: usize = 16;
 
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 14;
@@ -55,6 +68,31 @@ pub enum ChainStep {
     Unary(UnaryOp, Operand),
     /// A function of two operands.
     Binary(BinaryOp, Operand, Operand),
+    /// Whether a comparison of two operands holds, as 0 or 1.
+    Compare(CompareOp, Operand, Operand),
+    /// The second operand where the first is not zero, and the third elsewhere.
+    Select(Operand, Operand, Operand),
+}
+
+impl ChainStep {
+    /// What the step reads.
+    #[must_use]
+    pub fn operands(&self) -> Vec<Operand> {
+        match *self {
+            ChainStep::Unary(_, a) => vec![a],
+            ChainStep::Binary(_, a, b) | ChainStep::Compare(_, a, b) => vec![a, b],
+            ChainStep::Select(condition, yes, no) => vec![condition, yes, no],
+        }
+    }
+
+    /// What the step reads, to be changed.
+    pub fn operands_mut(&mut self) -> Vec<&mut Operand> {
+        match self {
+            ChainStep::Unary(_, a) => vec![a],
+            ChainStep::Binary(_, a, b) | ChainStep::Compare(_, a, b) => vec![a, b],
+            ChainStep::Select(condition, yes, no) => vec![condition, yes, no],
+        }
+    }
 }
 
 /// A sequence of steps, the last of which is the result.
@@ -77,13 +115,9 @@ impl Chain {
         if steps.is_empty() {
             return Err(KernelError::invalid("steps", "there is none"));
         }
-        let operands = |step: &ChainStep| match *step {
-            ChainStep::Unary(_, a) => [a, Operand::Constant(0.0)],
-            ChainStep::Binary(_, a, b) => [a, b],
-        };
         let mut last_use = vec![0; steps.len()];
         for (place, step) in steps.iter().enumerate() {
-            for operand in operands(step) {
+            for operand in step.operands() {
                 match operand {
                     Operand::Input(input) if input >= inputs => {
                         return Err(KernelError::invalid("steps", "a step reads an input that does not exist"));
@@ -110,7 +144,8 @@ impl Chain {
             ChainStep::Unary(op, _) => op.picoseconds(),
             ChainStep::Binary(BinaryOp::Power, ..) => 8000,
             ChainStep::Binary(BinaryOp::Mod | BinaryOp::FloorMod, ..) => 400,
-            ChainStep::Binary(..) => 60,
+            ChainStep::Binary(..) | ChainStep::Compare(..) => 60,
+            ChainStep::Select(..) => 80,
         };
         let picoseconds = 200 + steps.iter().map(cost).sum::<u64>();
         Ok(Self { steps, slots, inputs, picoseconds })
@@ -347,10 +382,14 @@ pub fn run_chain(
     for (slot, input) in spread.iter_mut().zip(found) {
         *slot = Some(Spread { input, places: geometry.places(input) });
     }
-    let job = Job { isa, chain, geometry, sources, spread, target };
+    let are_codes = sources[..geometry.inputs].iter().filter(|source| matches!(source, Source::Codes(..))).count();
+    let inner_slots = chain.slots.split_last().map_or(0, |(_, inner)| inner.iter().max().map_or(0, |slot| slot + 1));
+    let used = inner_slots + are_codes + spread.iter().flatten().count() + 1;
+    let length = (NEAR / used).clamp(LEAST, TILE);
+    let job = Job { isa, chain, geometry, sources, spread, target, length };
     parallel_for(lines * pieces, (CHUNK / inner).max(1), work, |range| {
-        let mut tiles = MaybeUninit::<[[f32; TILE]; TILES]>::uninit();
-        let tiles = tiles.as_mut_ptr().cast::<f32>();
+        let mut tiles = Tiles(MaybeUninit::uninit());
+        let tiles = tiles.0.as_mut_ptr().cast::<f32>();
         for index in range {
             let (line, start) = (index / pieces, index % pieces * chunk);
             let end = if pieces == 1 { inner } else { inner.min(start + chunk) };
@@ -361,6 +400,10 @@ pub fn run_chain(
     Ok(())
 }
 
+/// All tiles, on lines of the cache: vectors that lie in two of them take twice their time.
+#[repr(align(64))]
+struct Tiles(MaybeUninit<[[f32; APART]; TILES]>);
+
 struct Job<'a> {
     isa: Isa,
     chain: &'a Chain,
@@ -368,6 +411,8 @@ struct Job<'a> {
     sources: [Source; MOST_INPUTS],
     spread: Spreads,
     target: Target<'a>,
+    /// The elements that a tile is filled with.
+    length: usize,
 }
 
 /// Where an input is.
@@ -413,8 +458,8 @@ impl Job<'_> {
                 *offset += at * strides[axis];
             }
         }
-        let length = TILE / geometry.unit * geometry.unit;
-        let tile_of = |input: usize| bases.wrapping_add((SLOTS + input) * TILE);
+        let length = self.length / geometry.unit * geometry.unit;
+        let tile_of = |input: usize| bases.wrapping_add((SLOTS + input) * APART);
         let mut tiles = [std::ptr::null::<f32>(); MOST_INPUTS];
         for spread in self.spread.iter().flatten() {
             tiles[spread.input] = tile_of(spread.input);
@@ -462,7 +507,7 @@ impl Job<'_> {
                 let target = if place + 1 == self.chain.steps.len() {
                     result
                 } else {
-                    bases.wrapping_add(self.chain.slots[place] * TILE)
+                    bases.wrapping_add(self.chain.slots[place] * APART)
                 };
                 let find = |operand: &Operand| match operand {
                     Operand::Input(input) => {
@@ -474,7 +519,7 @@ impl Job<'_> {
                             _ => (tiles[*input], geometry.is_spread[*input] || is_dense),
                         }
                     }
-                    Operand::Step(from) => (bases.wrapping_add(self.chain.slots[*from] * TILE).cast_const(), true),
+                    Operand::Step(from) => (bases.wrapping_add(self.chain.slots[*from] * APART).cast_const(), true),
                     Operand::Constant(value) => (std::ptr::from_ref(value), false),
                 };
                 // SAFETY: operands cover the tile, or are single values; an operand that overlaps the target equals
@@ -490,6 +535,12 @@ impl Job<'_> {
                             }
                         },
                         ChainStep::Binary(op, a, b) => line_f32(self.isa, *op, find(a), find(b), target, count),
+                        ChainStep::Compare(op, a, b) => {
+                            line_truth_f32(self.isa, *op, find(a), find(b), target, count);
+                        }
+                        ChainStep::Select(condition, yes, no) => {
+                            line_select_f32(self.isa, [condition, yes, no].map(find), target, count);
+                        }
                     }
                 }
             }
@@ -549,6 +600,25 @@ unsafe fn spread_over<T: Copy>(
         }
         return;
     }
+    if places.iter().all(|place| *place == 0) {
+        // One value for each unit, written in whole vectors: what is beyond the unit belongs to the next one.
+        let wide = unit.next_multiple_of(FILL);
+        for block in 0..count / unit {
+            let first = block * unit;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let value = value(*from.add(block * stride));
+                if first + wide <= count {
+                    for part in (0..wide).step_by(FILL) {
+                        tile.add(first + part).cast::<[f32; FILL]>().write_unaligned([value; FILL]);
+                    }
+                } else {
+                    std::slice::from_raw_parts_mut(tile.add(first), unit).fill(value);
+                }
+            }
+        }
+        return;
+    }
     for block in 0..count / unit {
         for (index, place) in places.iter().enumerate() {
             // SAFETY: the caller's promise.
@@ -560,7 +630,7 @@ unsafe fn spread_over<T: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elementwise::{BroadcastGeometry, binary};
+    use crate::elementwise::{BroadcastGeometry, binary, compare};
     use crate::quantized::quantize;
     use crate::testing::{Random, in_pool};
     use crate::unary::unary_f32;
@@ -583,6 +653,10 @@ mod tests {
             let inputs: Vec<Vec<f32>> = shapes.iter().map(|shape| random.values(shape.iter().product())).collect();
             let unary = [UnaryOp::Exp, UnaryOp::Relu, UnaryOp::Tanh, UnaryOp::Abs];
             let binaries = [BinaryOp::Add, BinaryOp::Mul, BinaryOp::Max, BinaryOp::Sub];
+            let comparisons = [
+                CompareOp::Equal, CompareOp::NotEqual, CompareOp::Less, CompareOp::LessEqual, CompareOp::Greater,
+                CompareOp::GreaterEqual, CompareOp::And, CompareOp::Or, CompareOp::Xor,
+            ];
             let mut steps = Vec::new();
             for place in 0..random.between(1, 9) {
                 let mut operand = || match random.between(0, 3) {
@@ -591,11 +665,12 @@ mod tests {
                     2 if place > 0 => Operand::Step(place - 1),
                     _ => Operand::Input(random.between(0, count - 1)),
                 };
-                let (a, b) = (operand(), operand());
-                steps.push(if random.between(0, 1) == 0 {
-                    ChainStep::Unary(unary[random.between(0, 3)], a)
-                } else {
-                    ChainStep::Binary(binaries[random.between(0, 3)], a, b)
+                let (a, b, c) = (operand(), operand(), operand());
+                steps.push(match random.between(0, 5) {
+                    0 | 1 => ChainStep::Unary(unary[random.between(0, 3)], a),
+                    2 | 3 => ChainStep::Binary(binaries[random.between(0, 3)], a, b),
+                    4 => ChainStep::Compare(comparisons[random.between(0, 8)], a, b),
+                    _ => ChainStep::Select(a, b, c),
                 });
             }
             let chain = Chain::new(count, steps.clone()).unwrap();
@@ -630,6 +705,18 @@ mod tests {
                             let mut result = vec![0.0; a.len()];
                             binary(isa, *op, &geometry, &a, &b, &mut result).unwrap();
                             (shape, result)
+                        }
+                        ChainStep::Compare(op, a, b) => {
+                            let ((shape, a), (_, b)) = (widen(get(a)), widen(get(b)));
+                            let geometry = BroadcastGeometry::new(&shape, &shape).unwrap();
+                            let mut result = vec![0; a.len()];
+                            compare(isa, *op, &geometry, &a, &b, &mut result).unwrap();
+                            (shape, result.into_iter().map(f32::from).collect())
+                        }
+                        ChainStep::Select(condition, yes, no) => {
+                            let [(shape, condition), (_, yes), (_, no)] = [condition, yes, no].map(|a| widen(get(a)));
+                            let choices = condition.iter().zip(yes.into_iter().zip(no));
+                            (shape, choices.map(|(condition, (yes, no))| if *condition == 0.0 { no } else { yes }).collect())
                         }
                     });
                 }

@@ -813,6 +813,114 @@ pub(crate) unsafe fn line_f32(
         SquaredDifference => SquaredDifference, Mod => Remainder::<false>, FloorMod => Remainder::<true>, PRelu => PRelu);
 }
 
+/// The truth of a comparison of one line of f32 on the caller's thread, as 0 or 1; an operand that is not contiguous is a
+/// single value.
+///
+/// # Safety
+/// As of [`line_f32`].
+pub(crate) unsafe fn line_truth_f32(
+    isa: Isa,
+    op: CompareOp,
+    (a, a_contiguous): (*const f32, bool),
+    (b, b_contiguous): (*const f32, bool),
+    output: *mut f32,
+    len: usize,
+) {
+    macro_rules! run {
+        ($($name:ident)*) => {
+            match op {
+                $(CompareOp::$name => {
+                    let function = Truth(compare_functions::$name);
+                    dispatch(isa, Single { function, a, a_contiguous, b, b_contiguous, output, len });
+                })*
+            }
+        };
+    }
+    run!(Equal NotEqual Less LessEqual Greater GreaterEqual And Or Xor);
+}
+
+/// A comparison whose truth is a number.
+#[derive(Clone, Copy)]
+struct Truth<F>(F);
+
+impl<F: Function<f32, u8>> Function<f32, f32> for Truth<F> {
+    #[inline(always)]
+    fn apply(self, a: f32, b: f32) -> f32 {
+        if self.0.apply(a, b) == 0 { 0.0 } else { 1.0 }
+    }
+}
+
+/// `condition != 0 ? yes : no` along one line of f32 on the caller's thread; an operand that is not contiguous is a single
+/// value.
+///
+/// # Safety
+/// As of [`line_f32`], for three operands.
+pub(crate) unsafe fn line_select_f32(isa: Isa, operands: [(*const f32, bool); 3], output: *mut f32, len: usize) {
+    dispatch(isa, Choice { operands, output, len });
+}
+
+struct Choice {
+    /// The condition and both choices, and whether they are contiguous.
+    operands: [(*const f32, bool); 3],
+    output: *mut f32,
+    len: usize,
+}
+
+impl Kernel for Choice {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: `line_select_f32` was promised what a line needs.
+        unsafe {
+            match self.operands.map(|(_, is_contiguous)| is_contiguous) {
+                [true, true, true] => self.line::<S, true, true>(s),
+                [true, true, false] => self.line::<S, true, false>(s),
+                [true, false, true] => self.line::<S, false, true>(s),
+                [true, false, false] => self.line::<S, false, false>(s),
+                [false, yes, no] => {
+                    let [(condition, _), (yes_values, _), (no_values, _)] = self.operands;
+                    let (values, is_contiguous) =
+                        if (*condition).truth() { (yes_values, yes) } else { (no_values, no) };
+                    match is_contiguous {
+                        true => std::ptr::copy(values, self.output, self.len),
+                        false => {
+                            let value = *values;
+                            std::slice::from_raw_parts_mut(self.output, self.len).fill(value);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Choice {
+    /// A line whose condition is contiguous. Each vector is read before its place is written, and single values before any.
+    ///
+    /// # Safety
+    /// As of [`line_select_f32`].
+    #[inline(always)]
+    unsafe fn line<S: Simd, const YES: bool, const NO: bool>(self, s: S) {
+        let Self { operands: [(condition, _), (yes, _), (no, _)], output, len } = self;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (yes_value, no_value) = (s.splat(*yes), s.splat(*no));
+            let whole = len - len % S::LANES;
+            for index in (0..whole).step_by(S::LANES) {
+                let is_false = s.eq(s.load(condition.add(index)), s.splat(0.0));
+                let yes = if YES { s.load(yes.add(index)) } else { yes_value };
+                let no = if NO { s.load(no.add(index)) } else { no_value };
+                s.store(output.add(index), s.select(is_false, no, yes));
+            }
+            for index in whole..len {
+                let yes = if YES { yes.add(index) } else { yes };
+                let no = if NO { no.add(index) } else { no };
+                *output.add(index) = if (*condition.add(index)).truth() { *yes } else { *no };
+            }
+        }
+    }
+}
+
 struct Single<F> {
     function: F,
     a: *const f32,

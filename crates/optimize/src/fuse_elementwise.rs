@@ -2,7 +2,7 @@
 //!
 //! A group has one layer whose value leaves it; all others are read inside only and have its shape. Constants and values
 //! of other shapes that broadcast come from outside. Where codes come from outside, a Decode is part of the group, and an
-//! Encode may be its last layer.
+//! Encode may be its last layer. Comparisons of f32, what is made of their truth, and Select of f32 belong to groups too.
 
 use std::collections::HashSet;
 
@@ -54,6 +54,18 @@ const UNARY: &[&str] = &[
 /// Functions of two values that broadcast as numpy does.
 const BINARY: &[&str] = &["Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "Power", "SquaredDifference"];
 
+/// Those of them that only groups of this pass have.
+const REMAINDERS: &[&str] = &["Mod", "FloorMod"];
+
+/// Comparisons of two values.
+const COMPARISONS: &[&str] = &["Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"];
+
+/// Functions of two truth values.
+const TRUTHS: &[&str] = &["LogicalAnd", "LogicalOr", "LogicalXor", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor"];
+
+/// Functions of one truth value.
+const NEGATIONS: &[&str] = &["LogicalNot", "BitwiseNot"];
+
 /// The most layers of a group.
 const MOST_LAYERS: usize = 24;
 
@@ -77,7 +89,11 @@ const MOST_ALIVE: usize = 6;
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
     let uses = Uses::new(model);
-    let is_candidate: Vec<bool> = model.iter().map(|(id, node)| is_elementwise(validated, &uses, id, node)).collect();
+    let mut is_candidate = vec![false; model.nodes.len()];
+    for (id, node) in model.iter() {
+        is_candidate[id.index()] =
+            is_elementwise(validated, &uses, id, node) || is_logical(validated, &is_candidate, node);
+    }
     let mut taken: HashSet<NodeId> = HashSet::new();
     let mut groups = Vec::new();
     for index in (0..model.nodes.len()).rev() {
@@ -87,7 +103,10 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         }
         let group = group_of(validated, &uses, &is_candidate, id, &taken);
         let node = model.node(id);
-        if group.len() > 1 {
+        let gives_values = |id: &NodeId| element_type(validated, *id) != ElementType::Boolean;
+        if group.len() > 1 && !group.iter().any(gives_values) {
+            trace.declined(node, || "truth values alone are faster as bytes, layer by layer".to_owned());
+        } else if group.len() > 1 {
             let others = group.iter().filter(|member| **member != id).map(|member| model.node(*member));
             trace.applied(node, || format!("takes {}", all_named(others)));
             taken.extend(&group);
@@ -115,7 +134,7 @@ fn group_of(
         group[at..].sort_unstable_by(|a, b| b.cmp(a));
         let node = model.node(group[at]);
         at += 1;
-        for source in value_inputs(node) {
+        for source in value_inputs(validated, node) {
             let id = source.node;
             let fits = is_candidate[id.index()]
                 && !taken.contains(&id)
@@ -174,23 +193,28 @@ fn has_few_elements(validated: &Validated, uses: &Uses, last: NodeId, group: &[N
     let elements_of = |shape: &PartialShape| shape.to_shape().map(|shape| shape.elements());
     let elements = shape(validated, last).and_then(elements_of);
     let is_few = elements.is_some_and(|elements| (1..=FEW_ELEMENTS).contains(&elements));
+    let is_f32 = |source: Source| validated.inference().get(source).element_type == ElementType::F32;
     let is_whole = |source: &Source| {
-        uses.is_constant(source.node) || elements_of(&validated.inference().get(*source).shape) == elements
+        is_f32(*source)
+            && (uses.is_constant(source.node) || elements_of(&validated.inference().get(*source).shape) == elements)
     };
     let is_plain = |id: &NodeId| {
         let node = validated.model().node(*id);
-        is_function(node) || node.is("PReLU")
+        let is_of_truth = node.is("Select") || is_to_f32(node) || NEGATIONS.contains(&&*node.type_name);
+        is_function(node) || node.is("PReLU") || is_of_truth || is_of_two(node)
     };
-    is_few && group.iter().all(is_plain) && outside.iter().all(is_whole)
+    let gives_f32 = element_type(validated, last) == ElementType::F32;
+    is_few && gives_f32 && group.iter().all(is_plain) && outside.iter().all(is_whole)
 }
 
 /// The inputs that may come from inside a group: parameters of functions of one value may not.
-fn value_inputs(node: &Node) -> &[Source] {
-    let is_first = node.operation.downcast_ref::<Decode>().is_some() || is_to_f32(node);
-    let count = match BINARY.contains(&&*node.type_name) {
-        _ if is_first => 0,
-        true => 2,
-        false => 1,
+fn value_inputs<'a>(validated: &Validated, node: &'a Node) -> &'a [Source] {
+    let reads_bytes = |source: &Source| validated.inference().get(*source).element_type == ElementType::U8;
+    let count = match &*node.type_name {
+        _ if node.inputs.first().is_some_and(reads_bytes) => 0,
+        "Select" => 3,
+        _ if is_of_two(node) => 2,
+        _ => 1,
     };
     node.inputs.get(..count).unwrap_or(&[])
 }
@@ -208,14 +232,40 @@ fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -
     }
     let is_f32 = |source: &Source| validated.inference().get(*source).element_type == ElementType::F32;
     let has_constant_parameters = || node.inputs.iter().skip(1).all(|source| uses.is_single(validated, *source));
-    let is_broadcast =
-        || node.operation.attributes().iter().any(|(name, text)| *name == "auto_broadcast" && text == "numpy");
-    let is_function =
-        UNARY.contains(&&*node.type_name) && has_constant_parameters() && (!node.is("FakeQuantize") || is_broadcast())
-            || BINARY.contains(&&*node.type_name) && is_broadcast()
-            || is_broadcast_prelu(validated, uses, node);
+    let is_function = UNARY.contains(&&*node.type_name)
+        && has_constant_parameters()
+        && (!node.is("FakeQuantize") || broadcasts(node))
+        || is_of_two(node) && broadcasts(node)
+        || is_broadcast_prelu(validated, uses, node);
     let depends_on_data = node.inputs.iter().any(|source| !uses.is_constant(source.node));
     known && is_function && depends_on_data && node.inputs.iter().all(is_f32)
+}
+
+/// Whether a layer broadcasts as numpy does.
+fn broadcasts(node: &Node) -> bool {
+    node.operation.attributes().iter().any(|(name, text)| *name == "auto_broadcast" && text == "numpy")
+}
+
+/// Whether a layer makes something of truth values that other candidates give, or chooses of f32. Other functions of truth
+/// values stay in bytes, which are faster.
+fn is_logical(validated: &Validated, is_candidate: &[bool], node: &Node) -> bool {
+    let type_of = |source: &Source| validated.inference().get(*source).element_type;
+    let of_group = |source: &Source| type_of(source) == ElementType::Boolean && is_candidate[source.node.index()];
+    let has_shape = |source: &Source| validated.inference().get(*source).shape.rank().is_some();
+    let all_have_shapes = || node.inputs.iter().all(has_shape);
+    match (&*node.type_name, &node.inputs[..]) {
+        ("Select", [_, yes, _]) => type_of(yes) == ElementType::F32 && broadcasts(node) && all_have_shapes(),
+        (name, [truth]) => NEGATIONS.contains(&name) && of_group(truth),
+        (name, [a, b]) => {
+            TRUTHS.contains(&name) && (of_group(a) || of_group(b)) && broadcasts(node) && all_have_shapes()
+        }
+        _ => false,
+    }
+}
+
+/// Whether a layer is a function of two values or of two truth values.
+fn is_of_two(node: &Node) -> bool {
+    [BINARY, REMAINDERS, COMPARISONS, TRUTHS].iter().any(|names| names.contains(&&*node.type_name))
 }
 
 /// Whether a layer is a Convert to f32.
@@ -224,8 +274,8 @@ fn is_to_f32(node: &Node) -> bool {
     convert.is_some_and(|convert| convert.attributes.destination_type == ElementType::F32)
 }
 
-/// Whether a layer makes values of bytes, or bytes of values that a Clamp in front of it, which it alone reads, keeps within
-/// theirs.
+/// Whether a layer makes values of bytes or of truth values, or bytes of values that a Clamp in front of it, which it alone
+/// reads, keeps within theirs.
 fn converts_bytes(validated: &Validated, uses: &Uses, node: &Node) -> bool {
     let [data] = node.inputs[..] else { return false };
     let (from, to_f32) = (validated.inference().get(data).element_type, is_to_f32(node));
@@ -233,7 +283,7 @@ fn converts_bytes(validated: &Validated, uses: &Uses, node: &Node) -> bool {
         node.operation.downcast_ref::<Convert>().is_some_and(|c| c.attributes.destination_type == ElementType::U8);
     let is_within = |clamp: &Clamp| clamp.attributes.min >= 0.0 && clamp.attributes.max <= 255.0;
     let producer = || validated.model().node(data.node).operation.downcast_ref::<Clamp>();
-    from == ElementType::U8 && to_f32 && !uses.is_constant(data.node)
+    matches!(from, ElementType::U8 | ElementType::Boolean) && to_f32 && !uses.is_constant(data.node)
         || from == ElementType::F32 && to_u8 && producer().is_some_and(is_within) && uses.of(data.node).len() == 1
 }
 
@@ -259,6 +309,10 @@ pub(crate) fn is_function(node: &Node) -> bool {
 
 fn shape(validated: &Validated, id: NodeId) -> Option<&PartialShape> {
     validated.inference().outputs(id).first().map(|facts| &facts.shape)
+}
+
+fn element_type(validated: &Validated, id: NodeId) -> ElementType {
+    validated.inference().get(Source { node: id, port: 0 }).element_type
 }
 
 fn is_same_shape(validated: &Validated, a: NodeId, b: NodeId) -> bool {

@@ -2,7 +2,7 @@
 //! settled beforehand, and constants lie side by side.
 
 use super::{Chain, ChainGeometry, ChainInput, ChainOutput, ChainStep, MOST_INPUTS, Operand, SLOTS, run_chain};
-use crate::elementwise::{BinaryOp, line_f32};
+use crate::elementwise::{BinaryOp, CompareOp, line_f32, line_select_f32, line_truth_f32};
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::unary::{self, UnaryOp};
@@ -19,6 +19,10 @@ const TILES: usize = 0;
 const CONSTANTS: usize = 1;
 const OUTPUT: usize = 2;
 const INPUTS: usize = 3;
+
+/// The tiles of steps, of inputs and of the result, on lines of the cache.
+#[repr(align(64))]
+struct Tiles(MaybeUninit<[f32; (SLOTS + MOST_INPUTS + 1) * MOST_ELEMENTS]>);
 
 /// A chain whose values all have the same few elements.
 #[derive(Debug, Clone)]
@@ -43,6 +47,8 @@ struct Place {
 enum SmallStep {
     Unary(UnaryOp, Place, Place),
     Binary(BinaryOp, Place, Place, Place),
+    Compare(CompareOp, Place, Place, Place),
+    Select([Place; 3], Place),
 }
 
 impl SmallChain {
@@ -97,6 +103,10 @@ impl SmallChain {
             steps.push(match *step {
                 ChainStep::Unary(op, a) => SmallStep::Unary(op, find(a, true), target),
                 ChainStep::Binary(op, a, b) => SmallStep::Binary(op, find(a, false), find(b, false), target),
+                ChainStep::Compare(op, a, b) => SmallStep::Compare(op, find(a, false), find(b, false), target),
+                ChainStep::Select(condition, yes, no) => {
+                    SmallStep::Select([condition, yes, no].map(|operand| find(operand, false)), target)
+                }
             });
         }
         Ok(Self { steps, constants: kept, inputs, len })
@@ -112,8 +122,8 @@ impl SmallChain {
         }
         check_exact("output", output.len(), self.len)?;
         let room = self.len.next_multiple_of(WHOLE);
-        let mut tiles = MaybeUninit::<[f32; (SLOTS + MOST_INPUTS + 1) * MOST_ELEMENTS]>::uninit();
-        let tiles = tiles.as_mut_ptr().cast::<f32>();
+        let mut tiles = Tiles(MaybeUninit::uninit());
+        let tiles = tiles.0.as_mut_ptr().cast::<f32>();
         let result = output.as_mut_ptr();
         let mut memories = [tiles; INPUTS + MOST_INPUTS];
         memories[CONSTANTS] = self.constants.as_ptr().cast_mut();
@@ -146,6 +156,14 @@ impl SmallChain {
                     SmallStep::Binary(op, a, b, target) => {
                         let target = memories[target.memory].wrapping_add(target.at);
                         line_f32(isa, *op, find(a), find(b), target, room);
+                    }
+                    SmallStep::Compare(op, a, b, target) => {
+                        let target = memories[target.memory].wrapping_add(target.at);
+                        line_truth_f32(isa, *op, find(a), find(b), target, room);
+                    }
+                    SmallStep::Select(operands, target) => {
+                        let target = memories[target.memory].wrapping_add(target.at);
+                        line_select_f32(isa, operands.each_ref().map(find), target, room);
                     }
                 }
             }

@@ -126,7 +126,8 @@ fn arithmetic(operation: &dyn Operation, element_type: ElementType) -> Option<(B
     None
 }
 
-fn comparison(operation: &dyn Operation) -> Option<(CompareOp, BroadcastAttributes)> {
+/// The comparison or function of truth values that a layer of these is.
+pub(crate) fn comparison(operation: &dyn Operation) -> Option<(CompareOp, BroadcastAttributes)> {
     macro_rules! table {
         ($($operation:ident => $op:ident),*) => {
             $(if let Some(found) = operation.downcast_ref::<$operation>() {

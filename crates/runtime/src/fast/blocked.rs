@@ -569,6 +569,9 @@ fn elementwise_candidate(
     if has_codes && !super::chain::is_chain(node) {
         return None;
     }
+    if outputs.first()?.element_type == ElementType::Boolean {
+        return None;
+    }
     let is_prelu = super::chain::is_prelu(node);
     if super::binary::numpy_function(&*node.operation).is_none() && !super::chain::is_chain(node) && !is_prelu {
         return None;
@@ -684,8 +687,9 @@ fn plane_candidate(
     let data = inputs.first()?;
     // Codes are moved, or compared, as they are.
     let moves_codes = super::pooling::kind(node) == Some(PoolingKind::Max) || super::interpolate::takes_nearest(node);
-    let are_moved_codes = data.element_type == ElementType::U8 && moves_codes;
-    let count = if are_moved_codes { channels_of(&data.shape)? } else { channels(data)? };
+    let is_of_groups = super::normalization::is_of_groups(node);
+    let are_codes = data.element_type == ElementType::U8 && (moves_codes || is_of_groups);
+    let count = if are_codes { channels_of(&data.shape)? } else { channels(data)? };
     if pads(node, inputs, is_constant).is_some() {
         return Some(Candidate::of_first(inputs.len()).for_readers());
     }
@@ -694,7 +698,7 @@ fn plane_candidate(
         || is_reduction(node, inputs, &data.shape, outputs)
         || super::normalization::is_of_channels(node, inputs)
         || super::normalization::is_of_positions(node, inputs)
-        || super::normalization::is_of_groups(node)
+        || is_of_groups
         || super::interpolate::keeps_channels(node, inputs, outputs.first()?, is_constant);
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
     if let (true, Some((taps, strides))) = (is_pooling, super::pooling::taps_and_strides(node)) {

@@ -4,14 +4,17 @@ use ovir_graph::Node;
 use ovir_kernels::chain::{
     Chain, ChainGeometry, ChainInput, ChainOutput, ChainStep, MOST_INPUTS, Operand, SHORT_LINE, run_chain,
 };
-use ovir_kernels::elementwise::BinaryOp;
+use ovir_kernels::elementwise::{BinaryOp, CompareOp};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::quantized::{Dequantizer, Quantizer};
 use ovir_kernels::unary::UnaryOp;
 use ovir_ops::activation::{clamp::Clamp, prelu::Prelu};
+use ovir_ops::bitwise::bitwise_not::BitwiseNot;
 use ovir_ops::codes::{Decode, Encode, Levels};
+use ovir_ops::condition::select::Select;
 use ovir_ops::fused::{Fused, Stage, StageInput};
+use ovir_ops::logical::logical_not::LogicalNot;
 use ovir_ops::r#type::convert::Convert;
 use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec, Tensor};
@@ -78,6 +81,13 @@ fn is_truncation(last: &Stage, inner: &[Stage]) -> bool {
 enum Function {
     Unary,
     Binary(BinaryOp),
+    /// Truth values are 0 and 1 within a chain.
+    Compare(CompareOp),
+    /// Whether a value is not zero.
+    Truth,
+    /// Whether it is zero.
+    Not,
+    Select,
 }
 
 fn function(stage: &Stage) -> Option<Function> {
@@ -87,6 +97,19 @@ fn function(stage: &Stage) -> Option<Function> {
     }
     if let Some(op) = super::binary::numpy_function(&*stage.operation) {
         return Some(Function::Binary(op));
+    }
+    if let Some((op, _)) = super::binary::comparison(&*stage.operation) {
+        return Some(Function::Compare(op));
+    }
+    if stage.operation.downcast_ref::<Select>().is_some() {
+        return Some(Function::Select);
+    }
+    if stage.operation.downcast_ref::<LogicalNot>().is_some() || stage.operation.downcast_ref::<BitwiseNot>().is_some()
+    {
+        return Some(Function::Not);
+    }
+    if converts(stage, ElementType::F32) || converts(stage, ElementType::Boolean) {
+        return Some(Function::Truth);
     }
     let parameters = vec![1.0; stage.inputs.len().saturating_sub(1)];
     one_value(&*stage.operation, &parameters).map(|_| Function::Unary)
@@ -119,11 +142,12 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         }
         _ => return None,
     };
-    let coding = Coding::of(stages, context.inputs.len())?;
+    let coding = Coding::of(stages, context)?;
     let mut singles: SmallVec<[Option<f32>; 8]> = SmallVec::new();
     for (port, facts) in context.inputs.iter().enumerate() {
         let is_code = coding.decoded.get(port).is_some_and(Option::is_some);
-        (facts.element_type == if is_code { ElementType::U8 } else { ElementType::F32 }).then_some(())?;
+        let is_byte = matches!(facts.element_type, ElementType::U8 | ElementType::Boolean);
+        (if is_code { is_byte } else { facts.element_type == ElementType::F32 }).then_some(())?;
         let is_single = !is_code && facts.shape.to_shape().is_some_and(|shape| shape.elements() == 1);
         let constant = if is_single { (context.constant)(port) } else { None };
         singles.push(constant.and_then(|tensor| floats(&tensor)?.first().copied()));
@@ -231,9 +255,12 @@ const NUMBERS: Dequantizer = Dequantizer { low: 0.0, high: 1.0, steps: 1.0 };
 const BYTES: Quantizer = Quantizer { low: 0.0, high: 255.0, steps: 255.0 };
 
 impl<'a> Coding<'a> {
-    /// `None` if an input has codes of several levels, or the result those of channels.
-    fn of(stages: &'a [Stage], inputs: usize) -> Option<Coding<'a>> {
-        let (mut decoded, mut channels) = (vec![None; inputs], Vec::new());
+    /// `None` if an input has codes of several levels, or the result those of channels. Truth values are bytes outside of a
+    /// chain.
+    fn of(stages: &'a [Stage], context: &ClaimContext<'_>) -> Option<Coding<'a>> {
+        let is_truth = |facts: &ValueFacts| facts.element_type == ElementType::Boolean;
+        let mut decoded: Vec<_> = context.inputs.iter().map(|facts| is_truth(facts).then_some(NUMBERS)).collect();
+        let mut channels = Vec::new();
         for stage in stages {
             let [StageInput::Outside(port)] = &stage.inputs[..] else { continue };
             let found = match stage.operation.downcast_ref::<Decode>() {
@@ -255,7 +282,7 @@ impl<'a> Coding<'a> {
         let truncates = is_truncation(last, inner);
         let encoded = match last.operation.downcast_ref::<Encode>() {
             Some(encode) => Some(quantizer_of(&encode.levels)?),
-            None => truncates.then_some(BYTES),
+            None => (truncates || context.outputs.first().is_some_and(is_truth)).then_some(BYTES),
         };
         Some(Coding { decoded, channels, encoded, truncates })
     }
@@ -333,10 +360,7 @@ fn merge_factors(steps: &mut Vec<ChainStep>, first: usize, constants: &mut [Opti
                 Operand::Step(step) if *step > at => *step -= 1,
                 _ => {}
             };
-            steps.iter_mut().for_each(|step| match step {
-                ChainStep::Unary(_, a) => shifted(a),
-                ChainStep::Binary(_, a, b) => [a, b].into_iter().for_each(shifted),
-            });
+            steps.iter_mut().flat_map(ChainStep::operands_mut).for_each(shifted);
         }
     }
 }
@@ -348,10 +372,7 @@ fn only_factor(
     value: Operand,
     constants: &[Option<Vec<f32>>],
 ) -> Option<(usize, BinaryOp, usize)> {
-    let reads = |step: &ChainStep| match step {
-        ChainStep::Unary(_, a) => *a == value,
-        ChainStep::Binary(_, a, b) => *a == value || *b == value,
-    };
+    let reads = |step: &ChainStep| step.operands().contains(&value);
     let mut readers = steps.iter().enumerate().filter(|(_, step)| reads(step));
     let ((at, step), None) = (readers.next()?, readers.next()) else { return None };
     match step {
@@ -369,6 +390,12 @@ fn only_factor(
 fn step(stage: &Stage, operand: &dyn Fn(&StageInput) -> Option<Operand>) -> Option<ChainStep> {
     match (function(stage)?, &stage.inputs[..]) {
         (Function::Binary(op), [a, b]) => Some(simplified(op, operand(a)?, operand(b)?)),
+        (Function::Compare(op), [a, b]) => Some(ChainStep::Compare(op, operand(a)?, operand(b)?)),
+        (Function::Truth, [a]) => Some(ChainStep::Compare(CompareOp::NotEqual, operand(a)?, Operand::Constant(0.0))),
+        (Function::Not, [a]) => Some(ChainStep::Compare(CompareOp::Equal, operand(a)?, Operand::Constant(0.0))),
+        (Function::Select, [condition, yes, no]) => {
+            Some(ChainStep::Select(operand(condition)?, operand(yes)?, operand(no)?))
+        }
         (Function::Unary, [a, parameters @ ..]) => {
             let value = |input: &StageInput| match operand(input) {
                 Some(Operand::Constant(value)) => Some(value),

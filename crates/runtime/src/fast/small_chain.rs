@@ -26,7 +26,7 @@ struct SmallChainKernel {
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let node = context.node;
     let fused = node.operation.downcast_ref::<Fused>().filter(|_| !context.is_blocked)?;
-    let output = context.outputs.first()?.shape.to_shape()?;
+    let output = context.outputs.first().filter(|facts| facts.element_type == ElementType::F32)?.shape.to_shape()?;
     let elements = Some(output.elements()).filter(|elements| (1..=MOST_ELEMENTS).contains(elements))?;
     // Codes and integers are for larger chains.
     (functions(&fused.stages)?.count() == fused.stages.len()).then_some(())?;

@@ -1,6 +1,7 @@
 //! Groups of elementwise layers that run as one.
 
 use ovir_tensor::Tensor;
+use pretty_assertions::assert_eq;
 
 use super::text::{Text, Value, compare};
 
@@ -217,4 +218,94 @@ fn gelu_that_is_written_out_is_one_layer() {
     let (actual, entries) = text.run(&inputs, false);
     compare(&text.unoptimised(&inputs), &actual, "another factor");
     assert_eq!(entries.iter().filter(|entry| entry.type_name == "Fused").count(), 1);
+}
+
+/// What comparisons and truth values from outside choose, with constants of one element and values that are repeated. The
+/// last layer gives truth values, or numbers of them, or chosen values.
+fn choices(declared: [&str; 3], end: usize) -> Text {
+    let mut text = Text::default();
+    let x = text.parameter("f32", declared[0]);
+    let y = text.parameter("f32", declared[1]);
+    let mask = text.parameter("boolean", declared[2]);
+    let zero = text.floats(&[], |_| 0.0);
+    let few = text.floats(&[1], |_| 0.3);
+    let compare = |text: &mut Text, kind: &str, a, b| text.layer(kind, "", &[a, b], "BOOL");
+    let doubled = text.binary("Add", x, y);
+    let positive = compare(&mut text, "GreaterEqual", doubled, zero);
+    let is_near = compare(&mut text, "Less", x, few);
+    let both = compare(&mut text, "LogicalAnd", positive, is_near);
+    let either = compare(&mut text, "LogicalXor", both, mask);
+    let opposite = text.layer("LogicalNot", "", &[either], "BOOL");
+    let rest = text.binary("FloorMod", doubled, few);
+    let chosen = text.layer("Select", "", &[opposite, rest, y], "FP32");
+    let masked = text.layer("Select", "", &[mask, chosen, few], "FP32");
+    let last = match end {
+        0 => masked,
+        1 => {
+            let equal = compare(&mut text, "NotEqual", masked, few);
+            let truth = text.layer("Convert", "destination_type=\"f32\"", &[equal], "FP32");
+            text.binary("Subtract", zero, truth)
+        }
+        2 => compare(&mut text, "LessEqual", masked, x),
+        _ => {
+            let truth = text.layer("Convert", "destination_type=\"f32\"", &[mask], "FP32");
+            let one = text.floats(&[1, 1], |_| 1.0);
+            let other = text.binary("Subtract", one, truth);
+            text.binary("Multiply", masked, other)
+        }
+    };
+    text.layer("Result", "", &[last], "");
+    text
+}
+
+#[test]
+fn choices_are_groups() {
+    let cases: [([&str; 3], [&[usize]; 3]); 5] = [
+        (["4,5,60", "4,5,60", "4,5,60"], [&[4, 5, 60]; 3]),
+        (["4,5,60", "5,1", "60"], [&[4, 5, 60], &[5, 1], &[60]]),
+        (["3,50,3", "3,50,3", "50,1"], [&[3, 50, 3], &[3, 50, 3], &[50, 1]]),
+        (["4,5,6", "4,5,6", "1,1,1"], [&[4, 5, 6], &[4, 5, 6], &[1, 1, 1]]),
+        (["?,5,60", "?,5,60", "?,5,60"], [&[4, 5, 60]; 3]),
+    ];
+    for ((declared, shapes), end) in cases.iter().flat_map(|case| (0..4).map(move |end| (case, end))) {
+        let text = choices(*declared, end);
+        let truths: Vec<bool> = (0..shapes[2].iter().product()).map(|i| i % 3 == 0 || i % 7 == 0).collect();
+        let mask = Tensor::from_booleans(&truths, shapes[2]).unwrap();
+        let inputs = [values(shapes[0], 37), values(shapes[1], 53), mask];
+        let (expected, (actual, entries)) = (text.unoptimised(&inputs), text.run(&inputs, false));
+        let what = format!("{declared:?}, {end}");
+        assert_eq!(expected.shape(), actual.shape(), "{what}");
+        assert_eq!(expected.element_type(), actual.element_type(), "{what}");
+        assert_eq!(expected.bytes(), actual.bytes(), "{what}");
+        assert!(entries.iter().all(|entry| entry.is_kernel), "{what}: {entries:?}");
+        // A value that is read twice and where sizes may differ divides the groups.
+        let most = if declared[0].contains('?') { 12 } else { 3 };
+        assert!(entries.len() <= most, "{what}: {} steps", entries.len());
+    }
+}
+
+/// Choices between values of convolutions run on blocks, with their truth inside or outside.
+#[test]
+fn choices_among_blocks() {
+    for is_inside in [true, false] {
+        let mut text = Text::default();
+        let mut x = text.parameter("f32", "2,20,7,9");
+        let zero = text.floats(&[], |_| 0.0);
+        let slope = text.floats(&[], |_| 0.2);
+        for _ in 0..2 {
+            let filter = text.floats(&[20, 20, 3, 3], |i| (i % 7) as f32 / 40.0 - 0.07);
+            let attributes =
+                "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\" auto_pad=\"explicit\"";
+            x = text.layer("Convolution", attributes, &[x, filter], "FP32");
+            let is_positive = text.layer("Greater", "", &[x, zero], "BOOL");
+            let bent = text.binary("Multiply", x, slope);
+            let chosen = text.layer("Select", "", &[is_positive, x, bent], "FP32");
+            x = if is_inside { chosen } else { text.layer("Select", "", &[is_positive, chosen, zero], "FP32") };
+        }
+        text.layer("Result", "", &[x], "");
+        let inputs = [values(&[2, 20, 7, 9], 37)];
+        let (actual, entries) = text.run(&inputs, false);
+        compare(&text.unoptimised(&inputs), &actual, "among blocks");
+        assert!(entries.iter().all(|entry| entry.is_kernel), "{entries:?}");
+    }
 }
