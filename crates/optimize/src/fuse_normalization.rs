@@ -1,17 +1,20 @@
 //! Fuses normalisations of rows with the layers that they are made of and with the scale and the bias behind them.
 //!
 //! Root-mean-square normalisation has no operation of its own: exporters write the square, its mean, epsilon, the root and
-//! the products. Layer normalisation is MVN with a Multiply and an Add behind it.
+//! the products. Layer normalisation is MVN with a Multiply and an Add behind it. Normalisations of groups of channels take
+//! the activation behind them, and read and write codes.
 
 use std::collections::HashSet;
 
 use ovir_graph::{Model, NodeId, Source, Validated};
+use ovir_ops::codes::{Decode, Encode};
 use ovir_ops::common::reduction::ReductionAttributes;
 use ovir_ops::reduction::reduce_mean::ReduceMean;
 use ovir_tensor::{Dim, ElementType};
 
 use crate::chain::fuse;
-use crate::finder::Finder;
+use crate::finder::{Finder, first};
+use crate::fuse_epilogue::ACTIVATIONS;
 use crate::trace::{Trace, all_named};
 
 /// Fuses all normalisations with something to take; `None` if there is none.
@@ -24,6 +27,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         let chain = match &*node.type_name {
             "MVN" => rows.mean_variance(id),
             "ReduceMean" => rows.root_mean_square(id),
+            "GroupNormalization" => rows.groups(id),
             _ => continue,
         };
         match chain {
@@ -37,8 +41,11 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
                 taken.extend(&chain);
                 chains.push(chain);
             }
+            Some(_) if node.is("GroupNormalization") => {
+                trace.declined(node, || "has no activation behind it that reads it alone".to_owned());
+            }
             Some(_) => trace.declined(node, || "has no scale and no bias of a row behind it".to_owned()),
-            None => trace.declined(node, || "does not normalise rows of f32".to_owned()),
+            None => trace.declined(node, || "does not normalise f32".to_owned()),
         }
     }
     (!chains.is_empty()).then(|| fuse(model, &chains))
@@ -50,6 +57,34 @@ impl Finder<'_> {
         let inputs = &self.validated.model().node(id).inputs;
         let row = self.row(*inputs.first()?, *inputs.get(1)?)?;
         Some(self.with_affine(vec![id], &row))
+    }
+
+    /// GroupNormalization with the Decode in front of it, the activation behind it and the Encode behind that.
+    fn groups(&self, id: NodeId) -> Option<Vec<NodeId>> {
+        let inference = self.validated.inference();
+        let inputs = &self.node(id).inputs;
+        let is_f32 = |source: &Source| inference.get(*source).element_type == ElementType::F32;
+        let [data, scale, bias] = inputs[..] else { return None };
+        (inputs.iter().all(is_f32) && data != scale && data != bias).then_some(())?;
+        let decode = self.node(data.node).operation.downcast_ref::<Decode>();
+        let is_decoded = decode.is_some_and(|decode| decode.levels.whole().is_some()) && self.is_only(data.node, id);
+        let mut chain: Vec<NodeId> = is_decoded.then_some(data.node).into_iter().chain([id]).collect();
+        let mut last = id;
+        let activation = self.uses.only_reader(last).filter(|reader| {
+            let node = self.node(*reader);
+            let is_activation = ACTIVATIONS.contains(&&*node.type_name) && !node.is("PReLU");
+            let mut parameters = node.inputs.iter().skip(1);
+            is_activation
+                && node.inputs.first() == Some(&first(id))
+                && parameters.all(|source| self.number(*source).is_some())
+        });
+        chain.extend(activation);
+        last = activation.unwrap_or(last);
+        chain.extend(self.uses.only_reader(last).filter(|reader| {
+            let encode = self.node(*reader).operation.downcast_ref::<Encode>();
+            encode.is_some_and(|encode| encode.levels.whole().is_some())
+        }));
+        Some(chain)
     }
 
     /// The layers around the mean of squares that divide by its root, with what stands behind them.

@@ -3,8 +3,8 @@
 //! A FakeQuantize is an Encode, from values to codes, and a Decode, from codes to values. The layer that makes a value may
 //! take the Encode, each of its readers a Decode of its own (`fuse_epilogue`, `fuse_elementwise`), and layers that only move
 //! values, or choose among them, move codes as well: a Decode goes behind them, and an Encode before them. It is done
-//! where some reader computes with codes: convolutions and products of bytes, depthwise convolutions, averages, and
-//! attentions, whose scores are products of the codes of queries and keys.
+//! where some reader computes with codes: convolutions and products of bytes, depthwise convolutions, averages,
+//! normalisations of groups of channels, and attentions, whose scores are products of the codes of queries and keys.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -289,7 +289,9 @@ impl Analysis<'_> {
             return values_of(reader, node).any(|value| wanted.contains(&value));
         }
         let are_whole = levels.whole().is_some();
-        are_whole && (self.is_residual(reader, value) || self.is_averaged(reader, value))
+        let is_computed =
+            || self.is_residual(reader, value) || self.is_averaged(reader, value) || self.is_normalised(reader, value);
+        are_whole && is_computed()
             || (are_whole || moved(self.validated.model().node(value.node)).is_some())
                 && is_function(node)
                 && self.is_cheaper_as_codes(value)
@@ -299,6 +301,13 @@ impl Analysis<'_> {
     fn is_averaged(&self, reader: NodeId, value: Source) -> bool {
         let is_alone = self.uses.of_value(value).len() == 1;
         is_average(self.validated, reader) && (is_alone || self.is_cheaper_as_codes(value))
+    }
+
+    /// Whether a layer normalises groups of channels of a value that a convolution can write as codes.
+    fn is_normalised(&self, reader: NodeId, value: Source) -> bool {
+        let node = self.validated.model().node(reader);
+        let reads_once = node.inputs.iter().filter(|source| **source == value).count() == 1;
+        node.is("GroupNormalization") && node.inputs[0] == value && reads_once && self.is_cheaper_as_codes(value)
     }
 
     /// Whether a layer is an attention that multiplies codes of a value, which are those of its queries or keys.

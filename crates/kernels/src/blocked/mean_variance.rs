@@ -5,10 +5,14 @@
 //! stay in the first cache for both, and one block of channels has work for several threads.
 
 use super::{BLOCK, blocked_len, lanes_from};
+use crate::chain::{ChainInput, ChainOutput};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_chunks_mut, parallel_for};
+use crate::quantized::{Decoder, Encoding, dequantize_line, quantize_line};
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::unary::{self, UnaryOp};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Positions of a chunk.
@@ -43,7 +47,7 @@ pub fn blocked_mean_variance_scratch_len(batch: usize, channels: usize, position
     blocked_len(batch, channels, positions.div_ceil(CHUNK)).saturating_mul(2)
 }
 
-/// The normalisation of groups of channels: `(x - mean) / sqrt(variance + epsilon) * scale + bias`.
+/// The normalisation of groups of channels: `after((x - mean) / sqrt(variance + epsilon) * scale + bias)`.
 #[derive(Debug, Clone, Copy)]
 pub struct GroupMeanVariance<'a> {
     /// The groups, of as many channels each.
@@ -54,6 +58,8 @@ pub struct GroupMeanVariance<'a> {
     pub scale: &'a [f32],
     /// One value a channel.
     pub bias: &'a [f32],
+    /// What is done to the results, if anything.
+    pub after: Option<UnaryOp>,
 }
 
 /// Normalises every channel of every image of blocked `[batch, channels, positions]`.
@@ -84,10 +90,12 @@ pub fn blocked_mean_variance(
             }
         }
     };
-    blocks.normalize(isa, input, output, scratch, join, |_| [0.0; BLOCK])
+    let (input, output) = (ChainInput::Values(input), ChainOutput::Values(output));
+    blocks.normalize(isa, input, None, output, scratch, join, |_| [0.0; BLOCK])
 }
 
-/// Normalises every group of channels of every image of blocked `[batch, channels, positions]`.
+/// Normalises every group of channels of every image of blocked `[batch, channels, positions]`. Values may be given by their
+/// codes, and codes of the results be stored, as by [`run_chain`](crate::chain::run_chain).
 ///
 /// # Errors
 /// A slice does not fit the sizes, or groups are not of as many channels each.
@@ -95,12 +103,12 @@ pub fn blocked_group_normalization(
     isa: Isa,
     sizes: [usize; 3],
     normalization: &GroupMeanVariance<'_>,
-    input: &[f32],
-    output: &mut [f32],
+    input: ChainInput<'_>,
+    output: ChainOutput<'_>,
     scratch: &mut [f32],
 ) -> Result<(), KernelError> {
     let [_, channels, positions] = sizes;
-    let GroupMeanVariance { groups, epsilon, scale, bias } = *normalization;
+    let GroupMeanVariance { groups, epsilon, scale, bias, after } = *normalization;
     check_len("scale", scale.len(), channels)?;
     check_len("bias", bias.len(), channels)?;
     if groups == 0 || !channels.is_multiple_of(groups) {
@@ -129,7 +137,7 @@ pub fn blocked_group_normalization(
             }
         }
     };
-    blocks.normalize(isa, input, output, scratch, join, |channel| lanes_from(bias, channel))
+    blocks.normalize(isa, input, after, output, scratch, join, |channel| lanes_from(bias, channel))
 }
 
 /// Normalises the channels of every position of blocked `[batch, channels, positions]`, multiplies them by `scale` and adds
@@ -197,18 +205,28 @@ impl Blocks {
     }
 
     /// Subtracts means and multiplies by factors, both of which `join` puts where the first chunk of each block of an image
-    /// has its statistics, and adds the `bias` of the channels from one on.
+    /// has its statistics, adds the `bias` of the channels from one on, and applies a function.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of one computation")]
     fn normalize(
         &self,
         isa: Isa,
-        input: &[f32],
-        output: &mut [f32],
+        input: ChainInput<'_>,
+        after: Option<UnaryOp>,
+        output: ChainOutput<'_>,
         scratch: &mut [f32],
         join: impl Fn(&mut [f32]),
         bias: impl Fn(usize) -> [f32; BLOCK] + Sync,
     ) -> Result<(), KernelError> {
         let Self { batch, count, chunks, volume, len } = *self;
+        let input = match input {
+            ChainInput::Values(values) => Source::Values(values),
+            ChainInput::Codes(codes, dequantizer) => Source::Codes(codes, Decoder::new(&dequantizer)),
+        };
         check_exact("input", input.len(), len)?;
+        let output = match output {
+            ChainOutput::Values(values) => Target::Values(SharedMut::new(values)),
+            ChainOutput::Codes(codes, quantizer) => Target::Codes(SharedMut::new(codes), Encoding::new(&quantizer)),
+        };
         check_exact("output", output.len(), len)?;
         let needed = blocked_mean_variance_scratch_len(batch, count * BLOCK, volume / BLOCK);
         check_len("scratch", scratch.len(), needed)?;
@@ -222,21 +240,97 @@ impl Blocks {
         };
         let scratch = &mut scratch[..needed];
         parallel_chunks_mut(scratch, 2 * BLOCK, work, |index, statistics| {
-            dispatch(isa, Statistics { input: &input[range_of(index)], statistics });
+            let mut tile = Tile(MaybeUninit::uninit());
+            let place = range_of(index);
+            let count = place.len();
+            // SAFETY: the tile has the elements of a chunk, all of which lie in the input.
+            let values =
+                unsafe { std::slice::from_raw_parts(input.values(isa, place, tile.0.as_mut_ptr().cast()), count) };
+            dispatch(isa, Statistics { input: values, statistics });
         });
         scratch.chunks_exact_mut(count * chunks * 2 * BLOCK).for_each(join);
-        let (scratch, shared) = (&*scratch, SharedMut::new(output));
+        let scratch = &*scratch;
         parallel_for(len / volume * chunks, 1, work.saturating_mul(2), |range| {
+            let mut tile = Tile(MaybeUninit::uninit());
+            let tile = tile.0.as_mut_ptr().cast::<f32>();
             for index in range {
                 let (place, block) = (range_of(index), index / chunks);
                 let joined = &scratch[block * chunks * 2 * BLOCK..][..2 * BLOCK];
-                // SAFETY: chunks are disjoint and lie in the output, which is as long as the input.
-                let output = unsafe { shared.slice(place.clone()) };
                 let bias = bias(block % count * BLOCK);
-                dispatch(isa, Apply { input: &input[place], joined, bias: &bias, output });
+                let (first, count) = (place.start, place.len());
+                // SAFETY: chunks are disjoint and lie in the output, which is as long as the input; a tile has the elements
+                // of a chunk, whose values are read before their places are written.
+                unsafe {
+                    let values = input.values(isa, place, tile);
+                    let target = match &output {
+                        Target::Values(values) => values.pointer().add(first),
+                        Target::Codes(..) => tile,
+                    };
+                    dispatch(
+                        isa,
+                        Apply { input: values, joined, bias: &bias, output: target, positions: count / BLOCK },
+                    );
+                    if let Some(after) = after {
+                        unary::apply(isa, after, target, target, count);
+                    }
+                    if let Target::Codes(codes, encoding) = &output {
+                        quantize_line(isa, *encoding, target, codes.pointer().add(first), count);
+                    }
+                }
             }
         });
         Ok(())
+    }
+}
+
+/// The values of a chunk, on lines of the cache.
+#[repr(align(64))]
+struct Tile(MaybeUninit<[f32; CHUNK * BLOCK]>);
+
+/// What is normalised.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Values(&'a [f32]),
+    Codes(&'a [u8], Decoder),
+}
+
+impl Source<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Source::Values(values) => values.len(),
+            Source::Codes(codes, _) => codes.len(),
+        }
+    }
+
+    /// The values of a chunk, which are brought into the tile if they are given by codes.
+    ///
+    /// # Safety
+    /// The tile has room for so many values.
+    unsafe fn values(&self, isa: Isa, place: Range<usize>, tile: *mut f32) -> *const f32 {
+        match self {
+            Source::Values(values) => values[place].as_ptr(),
+            Source::Codes(codes, decoder) => {
+                let codes = &codes[place];
+                // SAFETY: the caller's promise.
+                unsafe { dequantize_line(isa, *decoder, codes.as_ptr(), tile, codes.len()) };
+                tile
+            }
+        }
+    }
+}
+
+/// Where results go.
+enum Target<'a> {
+    Values(SharedMut<'a, f32>),
+    Codes(SharedMut<'a, u8>, Encoding),
+}
+
+impl Target<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Target::Values(values) => values.len(),
+            Target::Codes(codes, _) => codes.len(),
+        }
     }
 }
 
@@ -313,18 +407,20 @@ unsafe fn added<S: Simd>(s: S, from: *const f32, center: S::F, squares: bool, su
 
 /// Subtracts means, multiplies by factors and adds a bias.
 struct Apply<'a> {
-    input: &'a [f32],
+    /// As many blocks as there are positions.
+    input: *const f32,
     /// Sixteen means and sixteen factors.
     joined: &'a [f32],
     bias: &'a [f32; BLOCK],
-    output: &'a mut [f32],
+    /// As many blocks too; the same memory as the input, or other memory.
+    output: *mut f32,
+    positions: usize,
 }
 
 impl Kernel for Apply<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let positions = self.input.len().min(self.output.len()) / BLOCK;
         if self.joined.len() < 2 * BLOCK {
             return;
         }
@@ -334,10 +430,10 @@ impl Kernel for Apply<'_> {
                 let mean = s.load(self.joined.as_ptr().add(part));
                 let factor = s.load(self.joined.as_ptr().add(BLOCK + part));
                 let bias = s.load(self.bias.as_ptr().add(part));
-                for position in 0..positions {
+                for position in 0..self.positions {
                     let place = position * BLOCK + part;
-                    let value = s.sub(s.load(self.input.as_ptr().add(place)), mean);
-                    s.store(self.output.as_mut_ptr().add(place), s.fma(value, factor, bias));
+                    let value = s.sub(s.load(self.input.add(place)), mean);
+                    s.store(self.output.add(place), s.fma(value, factor, bias));
                 }
             }
         }
@@ -447,7 +543,9 @@ impl Rows<'_> {
 mod tests {
     use super::*;
     use crate::blocked::{from_plain, to_plain};
+    use crate::quantized::{Dequantizer, Quantizer, dequantize, quantize};
     use crate::testing::{Random, assert_close, in_pool};
+    use crate::unary::unary_f32_in_place;
     use pretty_assertions::assert_eq;
 
     #[test]
@@ -471,14 +569,14 @@ mod tests {
                     expected.push(value * f64::from(scale[channel]) + f64::from(bias[channel]));
                 }
             }
-            let normalization = GroupMeanVariance { groups, epsilon: 0.01, scale: &scale, bias: &bias };
+            let normalization = GroupMeanVariance { groups, epsilon: 0.01, scale: &scale, bias: &bias, after: None };
             let sizes = [batch, channels, positions];
             for isa in Isa::available() {
                 let run = || {
                     let len = blocked_mean_variance_scratch_len(batch, channels, positions);
                     let (mut output, mut scratch) = (vec![f32::NAN; blocked.len()], vec![f32::NAN; len]);
-                    blocked_group_normalization(isa, sizes, &normalization, &blocked, &mut output, &mut scratch)
-                        .unwrap();
+                    let (input, target) = (ChainInput::Values(&blocked), ChainOutput::Values(&mut output));
+                    blocked_group_normalization(isa, sizes, &normalization, input, target, &mut scratch).unwrap();
                     let mut plain = vec![f32::NAN; values.len()];
                     to_plain(batch, channels, positions, &output, &mut plain).unwrap();
                     plain
@@ -488,7 +586,44 @@ mod tests {
                 assert_eq!(result, in_pool(3, run));
             }
             let uneven = GroupMeanVariance { groups: channels + 1, ..normalization };
-            assert!(blocked_group_normalization(Isa::portable(), sizes, &uneven, &blocked, &mut [], &mut []).is_err());
+            let (input, target) = (ChainInput::Values(&blocked), ChainOutput::Values(&mut []));
+            assert!(blocked_group_normalization(Isa::portable(), sizes, &uneven, input, target, &mut []).is_err());
+        }
+    }
+
+    /// Values that are given by codes, a function behind them and codes of the results are what the steps give one by one.
+    #[test]
+    fn groups_of_codes_are_normalised() {
+        let mut random = Random::new(19);
+        for (batch, groups, of_group, positions) in [(1, 1, 5, 3), (2, 3, 16, 2 * CHUNK + 3), (1, 32, 10, CHUNK)] {
+            let channels = groups * of_group;
+            let (scale, bias) = (random.values(channels), random.values(channels));
+            let len = blocked_len(batch, channels, positions);
+            let codes: Vec<u8> = random.values(len).iter().map(|x| (x.abs() * 300.0) as u8).collect();
+            let dequantizer = Dequantizer { low: -1.5, high: 2.0, steps: 255.0 };
+            let quantizer = Quantizer { low: -0.5, high: 1.0, steps: 255.0 };
+            let sizes = [batch, channels, positions];
+            let plain = GroupMeanVariance { groups, epsilon: 0.01, scale: &scale, bias: &bias, after: None };
+            let activated = GroupMeanVariance { after: Some(UnaryOp::Swish { beta: 1.0 }), ..plain };
+            for isa in Isa::available() {
+                let run = |normalization: &GroupMeanVariance<'_>, input: ChainInput<'_>, output: ChainOutput<'_>| {
+                    let mut scratch = vec![f32::NAN; blocked_mean_variance_scratch_len(batch, channels, positions)];
+                    blocked_group_normalization(isa, sizes, normalization, input, output, &mut scratch).unwrap();
+                };
+                let (mut values, mut expected) = (vec![0.0; len], vec![0.0; len]);
+                dequantize(isa, &dequantizer, &codes, &mut values).unwrap();
+                run(&plain, ChainInput::Values(&values), ChainOutput::Values(&mut expected));
+                unary_f32_in_place(isa, UnaryOp::Swish { beta: 1.0 }, &mut expected);
+                let mut expected_codes = vec![0; len];
+                quantize(isa, &quantizer, &expected, &mut expected_codes).unwrap();
+                for input in [ChainInput::Values(&values), ChainInput::Codes(&codes, dequantizer)] {
+                    let (mut result, mut result_codes) = (vec![f32::NAN; len], vec![7; len]);
+                    run(&activated, input, ChainOutput::Values(&mut result));
+                    run(&activated, input, ChainOutput::Codes(&mut result_codes, quantizer));
+                    assert_eq!(result, expected, "{isa} {sizes:?}");
+                    assert_eq!(result_codes, expected_codes, "{isa} {sizes:?}");
+                }
+            }
         }
     }
 

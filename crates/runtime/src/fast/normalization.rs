@@ -5,11 +5,15 @@ use ovir_kernels::blocked::{
     GroupMeanVariance, MeanVariance, blocked_channel_normalization, blocked_group_normalization, blocked_mean_variance,
     blocked_mean_variance_scratch_len,
 };
+use ovir_kernels::chain::{ChainInput, ChainOutput};
 use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_place};
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::local_response::{Boxes, local_response_of_boxes};
 use ovir_kernels::movement::StridedCopy;
 use ovir_kernels::normalization::{Affine, Normalization, local_response_normalization, normalize};
+use ovir_kernels::quantized::{Dequantizer, Quantizer, dequantize, quantize};
+use ovir_kernels::unary::{UnaryOp, unary_f32_in_place};
+use ovir_ops::codes::{Decode, Encode};
 use ovir_ops::fused::{Fused, Stage};
 use ovir_ops::normalization::{
     batch_norm_inference::BatchNormInference,
@@ -23,7 +27,8 @@ use ovir_ops::{Blame, OpError, OpResult, Operation, ValueFacts};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
 use super::layout::{around_all, axis_of, chosen};
-use super::parts::{floats, kernel_error, scratch_f32};
+use super::parts::{floats, kernel_error, scratch_f32, unary_op};
+use super::quantized::{dequantizer_of, quantizer_of};
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 use crate::layout::sizes;
 
@@ -60,11 +65,14 @@ struct BlockedChannelKernel {
     rows: RowKernel,
 }
 
-/// GroupNormalization.
+/// GroupNormalization, perhaps of values that are given by codes, with a function behind it and codes of the results.
 struct GroupKernel {
     isa: Isa,
     groups: usize,
     epsilon: f32,
+    decoded: Option<Dequantizer>,
+    after: Option<UnaryOp>,
+    encoded: Option<Quantizer>,
 }
 
 /// GroupNormalization of blocks of channels.
@@ -101,18 +109,18 @@ struct LocalResponseKernel {
 
 /// Claims f32 normalisations.
 pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
+    let none = SmallVec::new();
+    let operation = context.node.operation.clone();
+    if let Some(kernel) = group_kernel(context) {
+        return Some(Claim { kernel: Box::new(kernel), packed_inputs: none });
+    }
     if context.inputs.first()?.element_type != ElementType::F32 {
         return None;
     }
-    let none = SmallVec::new();
-    let operation = context.node.operation.clone();
     if let Some(kernel) = rows_and_affine(context) {
         return Some(Claim { kernel: Box::new(kernel), packed_inputs: none });
     }
     let isa = isa::detect();
-    if let Some(kernel) = group_kernel(&*operation) {
-        return Some(Claim { kernel: Box::new(kernel), packed_inputs: none });
-    }
     if let Some(lrn) = operation.downcast_ref::<Lrn>() {
         let LrnAttributes { alpha, beta, bias, size } = lrn.attributes;
         let axes = context.inputs.get(1)?.integers()?;
@@ -167,16 +175,67 @@ pub(crate) fn is_of_positions(node: &Node, inputs: &[&ValueFacts]) -> bool {
     mvn.downcast_ref::<Mvn>().is_some() && axes.integers().is_some_and(|axes| axes.len() == 1 && is_channel(axes[0]))
 }
 
+/// The stages of a layer that normalises groups of channels.
+struct GroupStages<'a> {
+    group: &'a GroupNormalization,
+    decode: Option<&'a Decode>,
+    after: Option<&'a Stage>,
+    encode: Option<&'a Encode>,
+}
+
+/// Those of a layer, if it is such a one.
+fn group_stages(node: &Node) -> Option<GroupStages<'_>> {
+    let group = |operation: &'_ dyn Operation| operation.downcast_ref::<GroupNormalization>().is_some();
+    let Some(fused) = node.operation.downcast_ref::<Fused>() else {
+        let group = node.operation.downcast_ref::<GroupNormalization>()?;
+        return Some(GroupStages { group, decode: None, after: None, encode: None });
+    };
+    let place = fused.stages.iter().position(|stage| group(&*stage.operation))?;
+    let (before, [own, behind @ ..]) = fused.stages.split_at(place) else { return None };
+    let decode = match before {
+        [] => None,
+        [decode] => Some(decode.operation.downcast_ref::<Decode>()?),
+        _ => return None,
+    };
+    let encode = behind.last().and_then(|stage| stage.operation.downcast_ref::<Encode>());
+    let after = match &behind[..behind.len() - usize::from(encode.is_some())] {
+        [] => None,
+        [after] => Some(after),
+        _ => return None,
+    };
+    Some(GroupStages { group: own.operation.downcast_ref::<GroupNormalization>()?, decode, after, encode })
+}
+
 /// Whether a layer normalises groups of channels.
 pub(crate) fn is_of_groups(node: &Node) -> bool {
-    node.operation.downcast_ref::<GroupNormalization>().is_some()
+    group_stages(node).is_some()
 }
 
 /// The kernel of a GroupNormalization on plain data.
-fn group_kernel(operation: &dyn Operation) -> Option<GroupKernel> {
-    let group = operation.downcast_ref::<GroupNormalization>()?;
+fn group_kernel(context: &mut ClaimContext<'_>) -> Option<GroupKernel> {
+    let node = context.node;
+    let GroupStages { group, decode, after, encode } = group_stages(node)?;
+    let wanted = if decode.is_some() { ElementType::U8 } else { ElementType::F32 };
+    let is_f32 = |facts: &&ValueFacts| facts.element_type == ElementType::F32;
+    (context.inputs.first()?.element_type == wanted && context.inputs[1..].iter().all(is_f32)).then_some(())?;
     let groups = usize::try_from(group.attributes.num_groups).ok().filter(|groups| *groups > 0)?;
-    Some(GroupKernel { isa: isa::detect(), groups, epsilon: group.attributes.epsilon as f32 })
+    let after = match after {
+        Some(stage) => {
+            let mut parameter = |place: usize| floats(&(context.constant)(stage.outside(place)?)?)?.first().copied();
+            let parameters: Option<SmallVec<[f32; 4]>> = (1..stage.inputs.len()).map(&mut parameter).collect();
+            Some(unary_op(&*stage.operation, &parameters?)?)
+        }
+        None => None,
+    };
+    let decoded = match decode {
+        Some(decode) => Some(dequantizer_of(&decode.levels)?),
+        None => None,
+    };
+    let encoded = match encode {
+        Some(encode) => Some(quantizer_of(&encode.levels)?),
+        None => None,
+    };
+    Some(GroupKernel { isa: isa::detect(), groups, epsilon: group.attributes.epsilon as f32, decoded, after, encoded })
 }
 
 /// Claims normalisations of channels, of groups of them and of those of each position, that lie in blocks.
@@ -185,7 +244,7 @@ pub(crate) fn claim_blocked(context: &mut ClaimContext<'_>) -> Option<Claim> {
         let kernel = BlockedChannelKernel { rows: rows_and_affine(context)? };
         return Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() });
     }
-    if let Some(group) = group_kernel(&*context.node.operation) {
+    if let Some(group) = group_kernel(context) {
         return Some(Claim { kernel: Box::new(BlockedGroupKernel { group }), packed_inputs: SmallVec::new() });
     }
     let RowKernel { isa, divide, epsilon, epsilon_inside, .. } =
@@ -469,9 +528,15 @@ impl GroupKernel {
 
 impl Kernel for GroupKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        let [data, scale, bias] = shapes.inputs else { return false };
+        let [data, scale, bias, ..] = shapes.inputs else { return false };
         let channels = data.get(1).copied().unwrap_or(0);
         self.sizes(data).is_some() && scale.elements() == channels && bias.elements() == channels
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let copies = usize::from(self.decoded.is_some()) + usize::from(self.encoded.is_some());
+        let elements = shapes.outputs.first().map_or(0, |shape| shape.elements());
+        elements.saturating_mul(copies * size_of::<f32>())
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -490,8 +555,30 @@ impl Kernel for GroupKernel {
             scale: Affine::PerChannel { values: io.inputs[1].slice::<f32>()?, groups: self.groups },
             bias: Affine::PerChannel { values: io.inputs[2].slice::<f32>()?, groups: self.groups },
         };
-        let target = output.slice_mut::<f32>()?;
-        normalize(self.isa, [rows, columns, 1], &normalization, data.slice::<f32>()?, target).map_err(kernel_error)
+        let sizes = [rows, columns, 1];
+        let missing = || OpError::shape(Blame::Node, "the scratch is too short");
+        let elements = data.elements();
+        let mut scratch = scratch_f32(io.scratch);
+        let values = match &self.decoded {
+            Some(dequantizer) => {
+                let (values, rest) = scratch.split_at_mut_checked(elements).ok_or_else(missing)?;
+                scratch = rest;
+                dequantize(self.isa, dequantizer, data.slice::<u8>()?, values).map_err(kernel_error)?;
+                &*values
+            }
+            None => data.slice::<f32>()?,
+        };
+        let run = |target: &mut [f32]| {
+            normalize(self.isa, sizes, &normalization, values, target).map_err(kernel_error)?;
+            if let Some(after) = self.after {
+                unary_f32_in_place(self.isa, after, target);
+            }
+            Ok(())
+        };
+        let Some(quantizer) = &self.encoded else { return run(output.slice_mut::<f32>()?) };
+        let target = scratch.get_mut(..elements).ok_or_else(missing)?;
+        run(target)?;
+        quantize(self.isa, quantizer, target, output.slice_mut::<u8>()?).map_err(kernel_error)
     }
 }
 
@@ -510,11 +597,18 @@ impl Kernel for BlockedGroupKernel {
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
         let [output] = io.outputs else { return Ok(()) };
-        let GroupKernel { isa, groups, epsilon } = self.group;
+        let GroupKernel { isa, groups, epsilon, decoded, after, encoded } = self.group;
         let (scale, bias) = (io.inputs[1].slice::<f32>()?, io.inputs[2].slice::<f32>()?);
         let (data, sizes) = (&io.inputs[0], sizes(io.inputs[0].shape()).ok_or_else(misfit)?);
-        let normalization = GroupMeanVariance { groups, epsilon, scale, bias };
-        let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+        let normalization = GroupMeanVariance { groups, epsilon, scale, bias, after };
+        let values = match decoded {
+            Some(dequantizer) => ChainInput::Codes(data.slice::<u8>()?, dequantizer),
+            None => ChainInput::Values(data.slice::<f32>()?),
+        };
+        let target = match encoded {
+            Some(quantizer) => ChainOutput::Codes(output.slice_mut::<u8>()?, quantizer),
+            None => ChainOutput::Values(output.slice_mut::<f32>()?),
+        };
         blocked_group_normalization(isa, sizes, &normalization, values, target, scratch_f32(io.scratch))
             .map_err(kernel_error)
     }

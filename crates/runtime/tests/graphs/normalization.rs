@@ -388,3 +388,35 @@ fn angles_may_repeat_the_data() {
     compare(&text.unoptimised(&given), &actual, "repeated data");
     assert_eq!(ran(&entries), [("Fused", false)]);
 }
+
+/// GroupNormalization takes the activation behind it, on plain data and between convolutions.
+#[test]
+fn activated_groups() {
+    for (activation, is_between) in ["ReLU", "Swish", "Sigmoid", "HSwish"]
+        .into_iter()
+        .flat_map(|activation| [(activation, false), (activation, true)])
+    {
+        let mut text = Text::default();
+        let mut x = text.parameter("f32", "2,24,?,7");
+        let convolve = |text: &mut Text, x| {
+            let filter = text.floats(&[24, 24, 3, 3], |i| (i % 7) as f32 / 50.0 - 0.06);
+            let attributes = "strides=\"1,1\" dilations=\"1,1\" pads_begin=\"1,1\" pads_end=\"1,1\"";
+            text.layer("Convolution", attributes, &[x, filter], "FP32")
+        };
+        if is_between {
+            x = convolve(&mut text, x);
+        }
+        let (scale, bias) = (text.floats(&[24], |i| 0.6 + i as f32 / 60.0), text.floats(&[24], |i| i as f32 / 90.0));
+        x = text.layer("GroupNormalization", "num_groups=\"4\" epsilon=\"1e-3\"", &[x, scale, bias], "FP32");
+        x = text.unary(activation, x);
+        if is_between {
+            x = convolve(&mut text, x);
+        }
+        text.layer("Result", "", &[x], "");
+        let values: Vec<f32> = (0..2 * 24 * 63).map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0).collect();
+        let input = Tensor::from_slice(&values, [2, 24, 9, 7]).unwrap();
+        let (actual, entries) = text.run(std::slice::from_ref(&input), false);
+        compare(&text.unoptimised(std::slice::from_ref(&input)), &actual, activation);
+        assert!(entries.iter().all(|entry| entry.is_kernel && entry.type_name != activation), "{entries:?}");
+    }
+}

@@ -727,3 +727,43 @@ fn nearest_elements_of_codes() {
         }
     }
 }
+
+/// Normalisations of groups of channels read the codes of a convolution and give codes to another, with an activation in
+/// between or without, on blocks and, where images are too many, on plain data.
+#[test]
+fn normalised_codes() {
+    for (activation, channels, is_image) in
+        [("ReLU", 40, true), ("Swish", 8, true), ("", 40, true), ("Swish", 40, false)]
+    {
+        let mut text = Text::default();
+        let shape: &[usize] = if is_image { &[2, 24, 9, 11] } else { &[2, 4, 70, 64] };
+        let declared: Vec<String> = shape.iter().map(ToString::to_string).collect();
+        let x = text.parameter("f32", &declared.join(","));
+        let mut x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let count = if is_image { channels } else { 4 };
+        x = if is_image {
+            text.quantized_convolution(x, [channels, 24, 3, 3], PLANE)
+        } else {
+            let weights = text.stored(&[64, 64], &[64, 1]);
+            text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"true\"", &[x, weights], "FP32")
+        };
+        x = text.quantize(x, -2.0, 2.0 - 4.0 / 256.0);
+        let (scale, bias) =
+            (text.floats(&[count], |i| 0.6 + i as f32 / 60.0), text.floats(&[count], |i| i as f32 / 90.0));
+        x = text.layer("GroupNormalization", "num_groups=\"4\" epsilon=\"1e-3\"", &[x, scale, bias], "FP32");
+        if !activation.is_empty() {
+            x = text.unary(activation, x);
+        }
+        x = text.quantize(x, 0.0, 3.0);
+        let end = if is_image {
+            text.quantized_convolution(x, [16, channels, 1, 1], POINT)
+        } else {
+            let weights = text.stored(&[64, 64], &[64, 1]);
+            text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"true\"", &[x, weights], "FP32")
+        };
+        text.layer("Result", "", &[end], "");
+        let kinds = check(&text, &image(shape), 0.02);
+        let apart = ["GroupNormalization", "ReLU", "Swish", "FakeQuantize", "Decode"];
+        assert!(!kinds.iter().any(|kind| apart.contains(&kind.as_str())), "{activation} {is_image}: {kinds:?}");
+    }
+}
