@@ -268,6 +268,12 @@ impl QuantizedWeights {
         self.layout.element()
     }
 
+    /// The quads that hold channels in the last of the runs of a tap.
+    fn last_quads(&self) -> usize {
+        let in_last = (self.shape[4] * self.element().bytes()) % self.lanes;
+        if in_last == 0 { self.lanes / QUAD } else { in_last.div_ceil(QUAD) }
+    }
+
     /// Bytes of so many channels at one position.
     fn bytes_of(&self, channels: usize) -> usize {
         channels.next_multiple_of(self.lanes / self.element().bytes()) * self.element().bytes()
@@ -880,6 +886,8 @@ impl Job<'_> {
         let next_bytes = volume([deep, high, wide]) * self.weights.bytes_of(inputs) / QUAD * next_step;
         let runs = self.weights.bytes_of(inputs) / self.weights.lanes;
         let used = self.reads.used(block..block + blocks, self.weights.shape[0]).unwrap_or(0..runs);
+        // What fills the last run up has weights of zero.
+        let last = if used.end == runs { self.weights.last_quads() } else { self.weights.lanes / QUAD };
         let mut window: Option<Window> = None;
         for Call { part, position, tiles: together, taps } in
             self.calls(parts, span.clone(), [tile, ending.most_tiles()])
@@ -891,7 +899,7 @@ impl Job<'_> {
                     let down = self.taps[0].start + down.start..self.taps[0].start + down.end;
                     let sums = self.weights.sums(block, &[in_depth, down, self.taps[1].clone()]);
                     let start = sums.map(|sum| zero.wrapping_mul(sum).wrapping_neg());
-                    window.insert(Window { start, walk: Walk::new(self, &taps, [runs, used.len()]), taps })
+                    window.insert(Window { start, walk: Walk::new(self, &taps, [runs, used.len()], last), taps })
                 }
             };
             let [in_depth, down] = &window.taps;
@@ -905,7 +913,8 @@ impl Job<'_> {
             let place = self.first + part_of(self.part_stride) + position * self.position_stride;
             let offset = image * self.image_stride + block * self.block_stride + place;
             let taps = volume([in_depth.len(), down.len(), self.taps[1].len()]);
-            let quads = taps * used.len() * (self.weights.lanes / QUAD);
+            let quads =
+                taps * (used.len() * (self.weights.lanes / QUAD) + last).saturating_sub(self.weights.lanes / QUAD);
             // Where no tap lies inside the input, nothing is read.
             let (first, first_row) = if quads == 0 {
                 (0, 0)
@@ -982,16 +991,18 @@ struct Walk {
     /// How many there are of each, and how many are left.
     counts: [usize; 4],
     left: [usize; 4],
+    /// Those of the last run of lanes.
+    last: usize,
     /// Bytes from one to the next of each, and from the last of the level inside.
     jumps: [usize; 5],
     /// Bytes of the weights of what is left out: of the rows between those of two depths, of the taps between those of two rows,
-    /// and of the runs between those of two taps.
+    /// and of the quads and runs between those of two taps.
     skipped: [usize; 3],
 }
 
 impl Walk {
-    /// That of some taps in depth and down, and of so many of all runs.
-    fn new(job: &Job<'_>, [_, down]: &[Range<usize>; 2], [runs, used]: [usize; 2]) -> Self {
+    /// That of some taps in depth and down, and of so many of all runs, of which the last has so many quads.
+    fn new(job: &Job<'_>, [_, down]: &[Range<usize>; 2], [runs, used]: [usize; 2], last: usize) -> Self {
         let QuantizedWeights { lanes, apart, shape: [_, _, high, wide, _], .. } = *job.weights;
         let (view, across) = (&job.view, job.taps[1].len());
         let counts = [lanes / QUAD, used, across, down.len()];
@@ -1001,14 +1012,19 @@ impl Walk {
         for level in 1..5 {
             // From the last place of the levels inside back to their first, which may lie behind.
             let back: usize = (0..level).fold(0usize, |sum, inner| {
-                sum.wrapping_add((counts[inner].wrapping_sub(1)).wrapping_mul(steps[inner]))
+                let count = if inner == 0 && level > 1 { last } else { counts[inner] };
+                sum.wrapping_add(count.wrapping_sub(1).wrapping_mul(steps[inner]))
             });
             jumps[level] = steps[level].wrapping_sub(back);
         }
         let of_rows = (high - down.len()) * job.weights.row_bytes();
         let of_taps = (wide - across) * job.weights.order.tap * QUAD * BLOCK;
-        let of_runs = (runs - used) * job.weights.order.run * QUAD * BLOCK;
-        Self { counts, left: counts, jumps, skipped: [of_rows, of_taps, of_runs] }
+        let of_runs = ((runs - used) * job.weights.order.run + counts[0] - last) * QUAD * BLOCK;
+        let mut left = counts;
+        if used == 1 {
+            left[0] = last;
+        }
+        Self { counts, left, last, jumps, skipped: [of_rows, of_taps, of_runs] }
     }
 
     /// The place after `offset`, and the weights that follow on these.
@@ -1018,12 +1034,13 @@ impl Walk {
         if self.left[0] > 0 {
             return offset + QUAD;
         }
-        self.left[0] = self.counts[0];
         self.left[1] -= 1;
         if self.left[1] > 0 {
+            self.left[0] = if self.left[1] == 1 { self.last } else { self.counts[0] };
             return offset.wrapping_add(self.jumps[1]);
         }
         self.left[1] = self.counts[1];
+        self.left[0] = if self.left[1] == 1 { self.last } else { self.counts[0] };
         *weights = weights.wrapping_add(self.skipped[2]);
         self.left[2] -= 1;
         if self.left[2] > 0 {
