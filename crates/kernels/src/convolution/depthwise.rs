@@ -119,39 +119,60 @@ impl Plane<'_> {
         let reach = (wide.taps - 1).saturating_mul(step).saturating_add((wide.output - 1) * stride + 1);
         let phase = reach.div_ceil(stride) + 4 * S::LANES;
         let line = phase.saturating_mul(stride);
-        if inside(&deep, 0, 0) != Some(0) || span.saturating_mul(line) > RING {
+        if inside(&deep, 0, 0) != Some(0) {
             return false;
         }
+        // Sums of several vectors hide the time that each addition takes: those of neighbouring columns, or where there are
+        // few of these, those of several rows.
+        let fits = |rows: usize| {
+            let lines = (rows - 1).saturating_mul(high.stride).saturating_add(span);
+            high.output >= rows && lines.saturating_mul(line) <= RING
+        };
+        match wide.output.div_ceil(S::LANES) {
+            1 if fits(4) => self.rows::<S, 4, 1>(s, span, reach, phase),
+            1 | 2 if fits(2) => self.rows::<S, 2, 2>(s, span, reach, phase),
+            _ if fits(1) => self.rows::<S, 1, 4>(s, span, reach, phase),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Computes all rows, so many at a time and of so many vectors.
+    #[inline(always)]
+    fn rows<S: Simd, const ROWS: usize, const VECTORS: usize>(&self, s: S, span: usize, reach: usize, phase: usize) {
+        let [_, high, wide] = self.axes;
+        let (line, lines) = (phase * wide.stride, (ROWS - 1) * high.stride + span);
         let mut ring = MaybeUninit::<[f32; RING]>::uninit();
-        let ring = ring.as_mut_ptr().cast::<f32>();
-        let place = |row: isize| ring.wrapping_add(row.rem_euclid(span as isize) as usize * line);
+        let ring = Ring { values: ring.as_mut_ptr().cast::<f32>(), lines, line, phase };
         let mut filled = isize::MIN;
-        for y in 0..high.output {
+        for y in (0..high.output).step_by(ROWS) {
+            // The last rows are computed again where they are no whole number of these.
+            let y = y.min(high.output - ROWS);
             let top = (y * high.stride) as isize + high.base;
-            for row in filled.max(top)..top + span as isize {
-                // SAFETY: the ring has room for `span` lines, each of which is filled before it is read.
+            for row in filled.max(top)..top + lines as isize {
+                // SAFETY: the ring has room for the lines, each of which is filled before it is read.
                 unsafe {
-                    let pointer = place(row);
+                    let pointer = ring.values.add(ring.place(row) * line);
                     pointer.write_bytes(0, line);
                     self.fill_line(row, reach, phase, std::slice::from_raw_parts_mut(pointer, line));
                 }
             }
-            filled = top + span as isize;
+            filled = top + lines as isize;
+            let places = std::array::from_fn(|row| ring.place(top + (row * high.stride) as isize));
             let mut x = 0;
             while x < wide.output {
                 // SAFETY: lines reach four vectors beyond the last column.
                 unsafe {
-                    if x + 2 * S::LANES < wide.output {
-                        self.ring_columns::<S, 4>(s, y, x, top, phase, place);
-                        x += 4 * S::LANES;
+                    if x + VECTORS / 2 * S::LANES < wide.output {
+                        self.ring_columns::<S, ROWS, VECTORS>(s, [y, x], &places, &ring);
+                        x += VECTORS * S::LANES;
                     } else {
-                        self.ring_columns::<S, 1>(s, y, x, top, phase, place);
+                        self.ring_columns::<S, ROWS, 1>(s, [y, x], &places, &ring);
                         x += S::LANES;
                     }
                 }
             }
         }
-        true
     }
 
     /// Writes an input line into a line of the ring, which is zero.
@@ -179,49 +200,61 @@ impl Plane<'_> {
         }
     }
 
-    /// Computes neighbouring columns of a line from the ring.
+    /// Computes neighbouring columns of some rows from the ring, in which these begin at the places.
     ///
     /// # Safety
-    /// The ring holds the lines from `top` on, each reaching `VECTORS` vectors beyond the last column.
+    /// The ring holds the lines that the rows read, each reaching `VECTORS` vectors beyond the last column.
     #[inline(always)]
-    unsafe fn ring_columns<S: Simd, const VECTORS: usize>(
+    unsafe fn ring_columns<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &self,
         s: S,
-        y: usize,
-        x: usize,
-        top: isize,
-        phase: usize,
-        place: impl Fn(isize) -> *mut f32,
+        [y, x]: [usize; 2],
+        places: &[usize; ROWS],
+        ring: &Ring,
     ) {
         let [_, high, wide] = self.axes;
-        let mut sums = [s.splat(self.bias); VECTORS];
+        let step = [wide.increment as usize % wide.stride, wide.increment as usize / wide.stride];
+        let mut sums = [[s.splat(self.bias); VECTORS]; ROWS];
         for ky in 0..high.taps {
-            let line = place(top + ky as isize * high.increment);
-            for kx in 0..wide.taps {
-                let position = kx * wide.increment as usize;
-                let weight = s.splat(self.weights[ky * wide.taps + kx]);
-                let from = line.wrapping_add(position % wide.stride * phase + position / wide.stride + x);
-                for (index, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: the caller's promise.
-                    *sum = s.fma(unsafe { s.load(from.wrapping_add(index * S::LANES)) }, weight, *sum);
+            let mut lines = [ring.values.cast_const(); ROWS];
+            for (line, place) in lines.iter_mut().zip(places) {
+                let place = place + ky * high.increment as usize;
+                let place = if place >= ring.lines { place - ring.lines } else { place };
+                *line = line.wrapping_add(place * ring.line + x);
+            }
+            // The phase of the stride that a tap is in, and its place there.
+            let (mut phase, mut place) = (0, 0);
+            for &weight in &self.weights[ky * wide.taps..][..wide.taps] {
+                let (weight, offset) = (s.splat(weight), phase * ring.phase + place);
+                (phase, place) = (phase + step[0], place + step[1]);
+                if phase >= wide.stride {
+                    (phase, place) = (phase - wide.stride, place + 1);
+                }
+                for (sums, line) in sums.iter_mut().zip(&lines) {
+                    for (index, sum) in sums.iter_mut().enumerate() {
+                        // SAFETY: the caller's promise.
+                        *sum = s.fma(unsafe { s.load(line.wrapping_add(offset + index * S::LANES)) }, weight, *sum);
+                    }
                 }
             }
         }
         let (low, limit) = (s.splat(self.limits.0), s.splat(self.limits.1));
-        for (index, sum) in sums.iter().enumerate() {
-            let column = x + index * S::LANES;
-            if column >= wide.output {
-                return;
-            }
-            let (count, offset) = ((wide.output - column).min(S::LANES), y * wide.output + column);
-            // SAFETY: `count` columns from this one on lie in the line of the output and of the residual.
-            unsafe {
-                let mut sum = *sum;
-                if let Some(residual) = self.residual {
-                    sum = s.add(sum, s.load_partial(residual.as_ptr().add(offset), count));
+        for (row, sums) in sums.iter().enumerate() {
+            for (index, sum) in sums.iter().enumerate() {
+                let column = x + index * S::LANES;
+                if column >= wide.output {
+                    break;
                 }
-                let sum = s.min(limit, s.max(low, sum));
-                s.store_partial(self.output.as_ptr().cast_mut().add(offset), sum, count);
+                let (count, offset) = ((wide.output - column).min(S::LANES), (y + row) * wide.output + column);
+                // SAFETY: `count` columns from this one on lie in the line of the output and of the residual.
+                unsafe {
+                    let mut sum = *sum;
+                    if let Some(residual) = self.residual {
+                        sum = s.add(sum, s.load_partial(residual.as_ptr().add(offset), count));
+                    }
+                    let sum = s.min(limit, s.max(low, sum));
+                    s.store_partial(self.output.as_ptr().cast_mut().add(offset), sum, count);
+                }
             }
         }
     }
@@ -275,6 +308,23 @@ impl Plane<'_> {
         let sum = if high < sum { high } else { sum };
         // SAFETY: the index lies in the output, which this plane alone writes.
         unsafe { self.output.as_ptr().cast_mut().add(index).write(sum) };
+    }
+}
+
+/// Padded lines of the input, each in the place of the one that was so many lines before.
+struct Ring {
+    values: *mut f32,
+    lines: usize,
+    /// Values of a line, and of each phase of the stride in it.
+    line: usize,
+    phase: usize,
+}
+
+impl Ring {
+    /// The place of a line of the input.
+    #[inline(always)]
+    fn place(&self, row: isize) -> usize {
+        row.rem_euclid(self.lines as isize) as usize
     }
 }
 
