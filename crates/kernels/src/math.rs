@@ -166,10 +166,7 @@ fn exp_parts<S: Simd>(s: S, x: S::F) -> (S::F, S::F) {
 pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
     let (n, rest) = exp_parts(s, x);
-    let n = s.to_i(n);
-    let half = s.shr::<1>(n);
-    let scaled = s.mul(s.add(rest, s.splat(1.0)), power_of_two(s, half));
-    s.mul(scaled, power_of_two(s, s.sub_i(n, half)))
+    s.scale(s.add(rest, s.splat(1.0)), n)
 }
 
 /// The exponential, for arguments up to zero; 0 where it is no normal number.
@@ -189,18 +186,9 @@ fn exp_minus_one_of_negative<S: Simd>(s: S, x: S::F) -> S::F {
     s.fma(scale, rest, s.sub(scale, s.splat(1.0)))
 }
 
-/// The natural logarithm.
+/// The logarithm of `(1 + m) * 2^exponent`, for `m` between the root of one half less one and that of two less one.
 #[inline(always)]
-pub(crate) fn log<S: Simd>(s: S, x: S::F) -> S::F {
-    let tiny = s.lt(x, s.splat(f32::MIN_POSITIVE));
-    let normal = s.select(tiny, s.mul(x, s.splat(8_388_608.0)), x);
-    let bits = s.bits(normal);
-    let exponent = s.from_i(s.sub_i(s.shr::<23>(bits), s.splat_i(126)));
-    let exponent = s.sub(exponent, s.select(tiny, s.splat(23.0), s.splat(0.0)));
-    let mantissa = s.from_bits(s.or_i(s.and_i(bits, s.splat_i(0x007f_ffff)), s.splat_i(0x3f00_0000)));
-    let low = s.lt(mantissa, s.splat(std::f32::consts::FRAC_1_SQRT_2));
-    let exponent = s.sub(exponent, s.select(low, s.splat(1.0), s.splat(0.0)));
-    let m = s.sub(s.add(mantissa, s.select(low, mantissa, s.splat(0.0))), s.splat(1.0));
+fn log_of_parts<S: Simd>(s: S, m: S::F, exponent: S::F) -> S::F {
     let z = s.mul(m, m);
     let y = polynomial(
         s,
@@ -220,7 +208,22 @@ pub(crate) fn log<S: Simd>(s: S, x: S::F) -> S::F {
     let y = s.mul(s.mul(y, m), z);
     let y = s.fma(exponent, s.splat(-2.121_944_4e-4), y);
     let y = s.fma(s.splat(-0.5), z, y);
-    let y = s.fma(exponent, s.splat(0.693_359_4), s.add(m, y));
+    s.fma(exponent, s.splat(0.693_359_4), s.add(m, y))
+}
+
+/// The natural logarithm.
+#[inline(always)]
+pub(crate) fn log<S: Simd>(s: S, x: S::F) -> S::F {
+    let tiny = s.lt(x, s.splat(f32::MIN_POSITIVE));
+    let normal = s.select(tiny, s.mul(x, s.splat(8_388_608.0)), x);
+    let bits = s.bits(normal);
+    let exponent = s.from_i(s.sub_i(s.shr::<23>(bits), s.splat_i(126)));
+    let exponent = s.sub(exponent, s.select(tiny, s.splat(23.0), s.splat(0.0)));
+    let mantissa = s.from_bits(s.or_i(s.and_i(bits, s.splat_i(0x007f_ffff)), s.splat_i(0x3f00_0000)));
+    let low = s.lt(mantissa, s.splat(std::f32::consts::FRAC_1_SQRT_2));
+    let exponent = s.sub(exponent, s.select(low, s.splat(1.0), s.splat(0.0)));
+    let m = s.sub(s.add(mantissa, s.select(low, mantissa, s.splat(0.0))), s.splat(1.0));
+    let y = log_of_parts(s, m, exponent);
     let y = s.select(s.eq(x, s.splat(f32::INFINITY)), x, y);
     let y = s.select(s.eq(x, s.splat(0.0)), s.splat(f32::NEG_INFINITY), y);
     let y = s.select(s.lt(x, s.splat(0.0)), s.splat(f32::NAN), y);
@@ -349,9 +352,10 @@ fn tan<S: Simd>(s: S, x: S::F) -> S::F {
 /// `log(1 + e)` for `e` in `[0, 1]`.
 #[inline(always)]
 fn log_one_plus<S: Simd>(s: S, e: S::F) -> S::F {
-    let u = s.add(e, s.splat(1.0));
-    let lost = s.sub(e, s.sub(u, s.splat(1.0)));
-    s.add(log(s, u), s.div(lost, u))
+    // Beyond the root of two it is the logarithm of the half that is small.
+    let is_large = s.lt(s.splat(std::f32::consts::SQRT_2 - 1.0), e);
+    let m = s.select(is_large, s.mul(s.sub(e, s.splat(1.0)), s.splat(0.5)), e);
+    log_of_parts(s, m, s.select(is_large, s.splat(1.0), s.splat(0.0)))
 }
 
 macro_rules! functions {
@@ -414,7 +418,7 @@ functions! {
     };
     /// `log(1 + exp(x))`.
     Softplus {} |s, x| {
-        let rest = log_one_plus(s, exp(s, s.neg(s.abs(x))));
+        let rest = log_one_plus(s, exp_of_negative(s, s.neg(s.abs(x))));
         s.add(s.max(s.splat(0.0), x), rest)
     };
     /// `x * tanh(log(1 + exp(x)))`.

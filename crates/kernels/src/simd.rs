@@ -169,6 +169,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn div_by_one_to_two(self, a: Self::F, b: Self::F) -> Self::F {
         self.div(a, b)
     }
+    /// `a * 2^n` for an integer `n` between -252 and 254, rounded once or twice where it is no normal number.
+    #[inline(always)]
+    fn scale(self, a: Self::F, n: Self::F) -> Self::F {
+        let n = self.to_i(n);
+        let half = self.shr::<1>(n);
+        let power = |n| self.from_bits(self.shl::<23>(self.add_i(n, self.splat_i(127))));
+        self.mul(self.mul(a, power(half)), power(self.sub_i(n, half)))
+    }
     /// `1 / a`, of which the relative error is at most `1.5 / 4096`; of zero it is infinite.
     #[inline(always)]
     fn inverse_estimate(self, a: Self::F) -> Self::F {

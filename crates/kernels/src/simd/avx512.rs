@@ -158,6 +158,7 @@ impl Simd for Avx512 {
         floor(a: __m512) -> __m512 { _mm512_roundscale_ps::<9>(a) }
         ceil(a: __m512) -> __m512 { _mm512_roundscale_ps::<10>(a) }
         trunc(a: __m512) -> __m512 { _mm512_roundscale_ps::<11>(a) }
+        scale(a: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(a, n) }
         lt(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
         le(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b) }
         eq(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b) }
