@@ -101,6 +101,8 @@ pub struct Chain {
     steps: Vec<ChainStep>,
     /// The tile that each step writes; the last writes the result.
     slots: Vec<usize>,
+    /// The tiles that all steps but the last write.
+    inner_tiles: usize,
     inputs: usize,
     picoseconds: u64,
 }
@@ -148,7 +150,8 @@ impl Chain {
             ChainStep::Select(..) => 80,
         };
         let picoseconds = 200 + steps.iter().map(cost).sum::<u64>();
-        Ok(Self { steps, slots, inputs, picoseconds })
+        let inner_tiles = slots[..slots.len() - 1].iter().max().map_or(0, |slot| slot + 1);
+        Ok(Self { steps, slots, inner_tiles, inputs, picoseconds })
     }
 
     /// An estimate of the time that one element takes.
@@ -168,7 +171,7 @@ pub enum ChainInput<'a> {
 }
 
 impl ChainInput<'_> {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             ChainInput::Values(values) => values.len(),
             ChainInput::Codes(codes, _) => codes.len(),
@@ -344,16 +347,8 @@ pub fn run_chain(
     if inputs.len() != chain.inputs || geometry.inputs != chain.inputs {
         return Err(KernelError::invalid("inputs", "their number is not the chain's"));
     }
-    let target = match output {
-        ChainOutput::Values(values) => {
-            check_exact("output", values.len(), geometry.len)?;
-            Target::Values(SharedMut::new(values))
-        }
-        ChainOutput::Codes(codes, quantizer) => {
-            check_exact("output", codes.len(), geometry.len)?;
-            Target::Codes(SharedMut::new(codes), Encoding::new(&quantizer))
-        }
-    };
+    let target = Target::new(output);
+    check_exact("output", target.len(), geometry.len)?;
     let mut sources = [Source::Values(std::ptr::null()); MOST_INPUTS];
     for (place, (input, &len)) in inputs.iter().zip(&geometry.lens).enumerate() {
         sources[place] = match (&target, input) {
@@ -382,9 +377,8 @@ pub fn run_chain(
     for (slot, input) in spread.iter_mut().zip(found) {
         *slot = Some(Spread { input, places: geometry.places(input) });
     }
-    let are_codes = sources[..geometry.inputs].iter().filter(|source| matches!(source, Source::Codes(..))).count();
-    let inner_slots = chain.slots.split_last().map_or(0, |(_, inner)| inner.iter().max().map_or(0, |slot| slot + 1));
-    let used = inner_slots + are_codes + spread.iter().flatten().count() + 1;
+    let coded = inputs.iter().filter(|input| matches!(input, ChainInput::Codes(..))).count();
+    let used = chain.inner_tiles + coded + spread.iter().flatten().count() + 1;
     let length = (NEAR / used).clamp(LEAST, TILE);
     let job = Job { isa, chain, geometry, sources, spread, target, length };
     parallel_for(lines * pieces, (CHUNK / inner).max(1), work, |range| {
@@ -423,9 +417,27 @@ enum Source {
 }
 
 /// An output that tasks share.
-enum Target<'a> {
+pub(crate) enum Target<'a> {
+    /// Values are stored.
     Values(SharedMut<'a, f32>),
+    /// Their codes are.
     Codes(SharedMut<'a, u8>, Encoding),
+}
+
+impl<'a> Target<'a> {
+    pub(crate) fn new(output: ChainOutput<'a>) -> Self {
+        match output {
+            ChainOutput::Values(values) => Target::Values(SharedMut::new(values)),
+            ChainOutput::Codes(codes, quantizer) => Target::Codes(SharedMut::new(codes), Encoding::new(&quantizer)),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Target::Values(values) => values.len(),
+            Target::Codes(codes, _) => codes.len(),
+        }
+    }
 }
 
 type Spreads = [Option<Spread>; MOST_SPREAD];

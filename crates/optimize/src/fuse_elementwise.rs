@@ -103,7 +103,9 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         }
         let group = group_of(validated, &uses, &is_candidate, id, &taken);
         let node = model.node(id);
-        let gives_values = |id: &NodeId| element_type(validated, *id) != ElementType::Boolean;
+        let gives_values = |id: &NodeId| {
+            validated.inference().outputs(*id).first().is_none_or(|facts| facts.element_type != ElementType::Boolean)
+        };
         if group.len() > 1 && !group.iter().any(gives_values) {
             trace.declined(node, || "truth values alone are faster as bytes, layer by layer".to_owned());
         } else if group.len() > 1 {
@@ -172,7 +174,8 @@ fn is_small(validated: &Validated, uses: &Uses, last: NodeId, group: &[NodeId]) 
         for source in &model.node(*id).inputs {
             if let Ok(inside) = sorted.binary_search(&source.node) {
                 alive += usize::from(!std::mem::replace(&mut is_alive[inside], true));
-            } else if !uses.is_single(validated, *source) {
+            } else if !uses.is_single(validated, *source) || !is_f32(validated, *source) {
+                // Single numbers are kept with the steps.
                 outside.push(*source);
             }
         }
@@ -181,30 +184,25 @@ fn is_small(validated: &Validated, uses: &Uses, last: NodeId, group: &[NodeId]) 
     outside.sort_unstable();
     outside.dedup();
     let mut layers = MOST_LAYERS;
-    if has_few_elements(validated, uses, last, group, &outside) {
+    if has_few_elements(validated, uses, last, &outside) {
         layers = MOST_SMALL_LAYERS;
         outside.retain(|source| !uses.is_constant(source.node));
     }
     group.len() <= layers && channels <= MOST_OF_CHANNELS && outside.len() <= MOST_INPUTS && most <= MOST_ALIVE
 }
 
-/// Whether the values of a group are few and those from outside as many, or constants; none is an integer or a code.
-fn has_few_elements(validated: &Validated, uses: &Uses, last: NodeId, group: &[NodeId], outside: &[Source]) -> bool {
+/// Whether the values of a group are few and those from outside as many, or constants; none that enters or leaves is an
+/// integer, a code or a truth value.
+fn has_few_elements(validated: &Validated, uses: &Uses, last: NodeId, outside: &[Source]) -> bool {
     let elements_of = |shape: &PartialShape| shape.to_shape().map(|shape| shape.elements());
     let elements = shape(validated, last).and_then(elements_of);
     let is_few = elements.is_some_and(|elements| (1..=FEW_ELEMENTS).contains(&elements));
-    let is_f32 = |source: Source| validated.inference().get(source).element_type == ElementType::F32;
     let is_whole = |source: &Source| {
-        is_f32(*source)
+        is_f32(validated, *source)
             && (uses.is_constant(source.node) || elements_of(&validated.inference().get(*source).shape) == elements)
     };
-    let is_plain = |id: &NodeId| {
-        let node = validated.model().node(*id);
-        let is_of_truth = node.is("Select") || is_to_f32(node) || NEGATIONS.contains(&&*node.type_name);
-        is_function(node) || node.is("PReLU") || is_of_truth || is_of_two(node)
-    };
-    let gives_f32 = element_type(validated, last) == ElementType::F32;
-    is_few && gives_f32 && group.iter().all(is_plain) && outside.iter().all(is_whole)
+    let gives_f32 = is_f32(validated, Source { node: last, port: 0 });
+    is_few && gives_f32 && outside.iter().all(is_whole)
 }
 
 /// The inputs that may come from inside a group: parameters of functions of one value may not.
@@ -230,7 +228,6 @@ fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -
     if let Some(encode) = node.operation.downcast_ref::<Encode>() {
         return known && encode.levels.whole().is_some();
     }
-    let is_f32 = |source: &Source| validated.inference().get(*source).element_type == ElementType::F32;
     let has_constant_parameters = || node.inputs.iter().skip(1).all(|source| uses.is_single(validated, *source));
     let is_function = UNARY.contains(&&*node.type_name)
         && has_constant_parameters()
@@ -238,7 +235,7 @@ fn is_elementwise(validated: &Validated, uses: &Uses, id: NodeId, node: &Node) -
         || is_of_two(node) && broadcasts(node)
         || is_broadcast_prelu(validated, uses, node);
     let depends_on_data = node.inputs.iter().any(|source| !uses.is_constant(source.node));
-    known && is_function && depends_on_data && node.inputs.iter().all(is_f32)
+    known && is_function && depends_on_data && node.inputs.iter().all(|source| is_f32(validated, *source))
 }
 
 /// Whether a layer broadcasts as numpy does.
@@ -311,8 +308,8 @@ fn shape(validated: &Validated, id: NodeId) -> Option<&PartialShape> {
     validated.inference().outputs(id).first().map(|facts| &facts.shape)
 }
 
-fn element_type(validated: &Validated, id: NodeId) -> ElementType {
-    validated.inference().get(Source { node: id, port: 0 }).element_type
+fn is_f32(validated: &Validated, source: Source) -> bool {
+    validated.inference().get(source).element_type == ElementType::F32
 }
 
 fn is_same_shape(validated: &Validated, a: NodeId, b: NodeId) -> bool {

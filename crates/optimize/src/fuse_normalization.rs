@@ -69,8 +69,7 @@ impl Finder<'_> {
         let decode = self.node(data.node).operation.downcast_ref::<Decode>();
         let is_decoded = decode.is_some_and(|decode| decode.levels.whole().is_some()) && self.is_only(data.node, id);
         let mut chain: Vec<NodeId> = is_decoded.then_some(data.node).into_iter().chain([id]).collect();
-        let mut last = id;
-        let activation = self.uses.only_reader(last).filter(|reader| {
+        let activation = self.uses.only_reader(id).filter(|reader| {
             let node = self.node(*reader);
             let is_activation = ACTIVATIONS.contains(&&*node.type_name) && !node.is("PReLU");
             let mut parameters = node.inputs.iter().skip(1);
@@ -79,8 +78,7 @@ impl Finder<'_> {
                 && parameters.all(|source| self.number(*source).is_some())
         });
         chain.extend(activation);
-        last = activation.unwrap_or(last);
-        chain.extend(self.uses.only_reader(last).filter(|reader| {
+        chain.extend(self.uses.only_reader(activation.unwrap_or(id)).filter(|reader| {
             let encode = self.node(*reader).operation.downcast_ref::<Encode>();
             encode.is_some_and(|encode| encode.levels.whole().is_some())
         }));

@@ -5,11 +5,11 @@
 //! stay in the first cache for both, and one block of channels has work for several threads.
 
 use super::{BLOCK, blocked_len, lanes_from};
-use crate::chain::{ChainInput, ChainOutput};
+use crate::chain::{ChainInput, ChainOutput, Target};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_chunks_mut, parallel_for};
-use crate::quantized::{Decoder, Encoding, dequantize_line, quantize_line};
+use crate::quantized::{Decoder, dequantize_line, quantize_line};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::unary::{self, UnaryOp};
 use std::mem::MaybeUninit;
@@ -218,15 +218,8 @@ impl Blocks {
         bias: impl Fn(usize) -> [f32; BLOCK] + Sync,
     ) -> Result<(), KernelError> {
         let Self { batch, count, chunks, volume, len } = *self;
-        let input = match input {
-            ChainInput::Values(values) => Source::Values(values),
-            ChainInput::Codes(codes, dequantizer) => Source::Codes(codes, Decoder::new(&dequantizer)),
-        };
         check_exact("input", input.len(), len)?;
-        let output = match output {
-            ChainOutput::Values(values) => Target::Values(SharedMut::new(values)),
-            ChainOutput::Codes(codes, quantizer) => Target::Codes(SharedMut::new(codes), Encoding::new(&quantizer)),
-        };
+        let output = Target::new(output);
         check_exact("output", output.len(), len)?;
         let needed = blocked_mean_variance_scratch_len(batch, count * BLOCK, volume / BLOCK);
         check_len("scratch", scratch.len(), needed)?;
@@ -245,7 +238,7 @@ impl Blocks {
             let count = place.len();
             // SAFETY: the tile has the elements of a chunk, all of which lie in the input.
             let values =
-                unsafe { std::slice::from_raw_parts(input.values(isa, place, tile.0.as_mut_ptr().cast()), count) };
+                unsafe { std::slice::from_raw_parts(values_of(isa, &input, place, tile.0.as_mut_ptr().cast()), count) };
             dispatch(isa, Statistics { input: values, statistics });
         });
         scratch.chunks_exact_mut(count * chunks * 2 * BLOCK).for_each(join);
@@ -261,7 +254,7 @@ impl Blocks {
                 // SAFETY: chunks are disjoint and lie in the output, which is as long as the input; a tile has the elements
                 // of a chunk, whose values are read before their places are written.
                 unsafe {
-                    let values = input.values(isa, place, tile);
+                    let values = values_of(isa, &input, place, tile);
                     let target = match &output {
                         Target::Values(values) => values.pointer().add(first),
                         Target::Codes(..) => tile,
@@ -287,49 +280,18 @@ impl Blocks {
 #[repr(align(64))]
 struct Tile(MaybeUninit<[f32; CHUNK * BLOCK]>);
 
-/// What is normalised.
-#[derive(Clone, Copy)]
-enum Source<'a> {
-    Values(&'a [f32]),
-    Codes(&'a [u8], Decoder),
-}
-
-impl Source<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Source::Values(values) => values.len(),
-            Source::Codes(codes, _) => codes.len(),
-        }
-    }
-
-    /// The values of a chunk, which are brought into the tile if they are given by codes.
-    ///
-    /// # Safety
-    /// The tile has room for so many values.
-    unsafe fn values(&self, isa: Isa, place: Range<usize>, tile: *mut f32) -> *const f32 {
-        match self {
-            Source::Values(values) => values[place].as_ptr(),
-            Source::Codes(codes, decoder) => {
-                let codes = &codes[place];
-                // SAFETY: the caller's promise.
-                unsafe { dequantize_line(isa, *decoder, codes.as_ptr(), tile, codes.len()) };
-                tile
-            }
-        }
-    }
-}
-
-/// Where results go.
-enum Target<'a> {
-    Values(SharedMut<'a, f32>),
-    Codes(SharedMut<'a, u8>, Encoding),
-}
-
-impl Target<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Target::Values(values) => values.len(),
-            Target::Codes(codes, _) => codes.len(),
+/// The values of a chunk, which are brought into the tile if they are given by codes.
+///
+/// # Safety
+/// The tile has room for so many values.
+unsafe fn values_of(isa: Isa, input: &ChainInput<'_>, place: Range<usize>, tile: *mut f32) -> *const f32 {
+    match input {
+        ChainInput::Values(values) => values[place].as_ptr(),
+        ChainInput::Codes(codes, dequantizer) => {
+            let codes = &codes[place];
+            // SAFETY: the caller's promise.
+            unsafe { dequantize_line(isa, Decoder::new(dequantizer), codes.as_ptr(), tile, codes.len()) };
+            tile
         }
     }
 }

@@ -108,7 +108,7 @@ fn function(stage: &Stage) -> Option<Function> {
     {
         return Some(Function::Not);
     }
-    if converts(stage, ElementType::F32) || converts(stage, ElementType::Boolean) {
+    if converts(stage, ElementType::F32) {
         return Some(Function::Truth);
     }
     let parameters = vec![1.0; stage.inputs.len().saturating_sub(1)];

@@ -307,5 +307,8 @@ fn choices_among_blocks() {
         let (actual, entries) = text.run(&inputs, false);
         compare(&text.unoptimised(&inputs), &actual, "among blocks");
         assert!(entries.iter().all(|entry| entry.is_kernel), "{entries:?}");
+        // Those of the input and of the result alone.
+        let reorders = entries.iter().filter(|entry| entry.type_name == "Reorder").count();
+        assert!(!is_inside || reorders <= 2, "{entries:?}");
     }
 }

@@ -729,7 +729,7 @@ fn nearest_elements_of_codes() {
 }
 
 /// Normalisations of groups of channels read the codes of a convolution and give codes to another, with an activation in
-/// between or without, on blocks and, where images are too many, on plain data.
+/// between or without, on blocks and, between products, on plain data.
 #[test]
 fn normalised_codes() {
     for (activation, channels, is_image) in
