@@ -413,7 +413,7 @@ fn run_groups<'a>(
     let plane = volume(geometry.input);
     let (m, n) = (geometry.output_channels / geometry.groups, volume(geometry.output));
     let k = channels * volume(geometry.kernel);
-    let tasks = plan_tasks(isa, m, k, n);
+    let tasks = plan_tasks(isa, m, k, n, epilogue.activation.picoseconds());
     let axes = geometry.axes();
     let shared = SharedMut::new(output);
     let count = geometry.batch * geometry.groups * tasks.count();

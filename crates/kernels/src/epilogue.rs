@@ -62,6 +62,9 @@ impl Channelwise<'_> {
     }
 }
 
+/// Estimated picoseconds of one core that reading or storing a value takes.
+const VALUE_PICOSECONDS: u64 = 250;
+
 impl Activation<'_> {
     /// The limits that it amounts to, if it is no more than a clamp.
     pub(crate) fn limits(self) -> (f32, f32) {
@@ -83,6 +86,15 @@ impl Activation<'_> {
             Activation::Unary(op) if self.needs_pass() => Some(op),
             _ => None,
         }
+    }
+
+    /// Estimated picoseconds of one core that storing a value and applying the activation to it take.
+    pub(crate) fn picoseconds(self) -> u64 {
+        let pass = match self {
+            Activation::PRelu(_) => UnaryOp::LeakyRelu { slope: 0.0 }.picoseconds(),
+            _ => self.function().map_or(0, UnaryOp::picoseconds),
+        };
+        VALUE_PICOSECONDS + pass
     }
 
     /// Checks the slopes of rows, as convolutions have them, against the number of channels.
@@ -107,6 +119,11 @@ impl Epilogue<'_> {
             slopes.check("slopes", rows, columns)?;
         }
         Ok(())
+    }
+
+    /// Estimated picoseconds of one core that a value of the result takes besides the sum of its products.
+    pub(crate) fn picoseconds(&self) -> u64 {
+        self.activation.picoseconds() + if self.residual.is_some() { VALUE_PICOSECONDS } else { 0 }
     }
 
     /// As [`Activation::limits`].

@@ -260,8 +260,8 @@ fn constant_right<P: PanelSource>(
     check_len("scratch", scratch.len(), gemm_packed_b_scratch_len(isa, m, k, a_row_stride))?;
     let left = Left::prepare(isa, a, m, k, a_row_stride, 1, scratch);
     let shared = SharedMut::new(c);
-    let tasks = plan_tasks(isa, m, k, n);
-    parallel_for(tasks.count(), 1, nanoseconds_for_flops(flops(1, m, k, n)), |range| {
+    let tasks = plan_tasks(isa, m, k, n, epilogue.picoseconds());
+    parallel_for(tasks.count(), 1, product_nanoseconds(1, [m, k, n], epilogue), |range| {
         for task in range {
             let (rows, columns) = tasks.get(task);
             let block =
@@ -318,7 +318,7 @@ pub fn matmul(
         return Ok(());
     }
     let per_batch = matmul_scratch_len(isa, geometry) / batches;
-    let nanoseconds = nanoseconds_for_flops(flops(batches, m, k, n));
+    let nanoseconds = product_nanoseconds(batches, [m, k, n], epilogue);
     let in_place = Left::reads_in_place(isa, m, k, geometry.a_row, geometry.a_column);
     if !in_place {
         crate::parallel::parallel_chunks_mut(
@@ -332,7 +332,7 @@ pub fn matmul(
         );
     }
     let scratch = &*scratch;
-    let tasks = plan_tasks(isa, m, k, n);
+    let tasks = plan_tasks(isa, m, k, n, epilogue.picoseconds());
     let shared = SharedMut::new(c);
     parallel_for(batches * tasks.count(), 1, nanoseconds, |range| {
         for task in range {
@@ -486,6 +486,14 @@ pub fn gemm_f64(
 /// The slice from an offset on; empty where an operand without elements has strides nevertheless.
 fn from(values: &[f32], offset: usize) -> &[f32] {
     values.get(offset..).unwrap_or(&[])
+}
+
+/// The estimated time of a batch of products `[m, k] * [k, n]` on one thread, in nanoseconds, their stores and epilogues
+/// included.
+#[must_use]
+pub fn product_nanoseconds(batches: usize, [m, k, n]: [usize; 3], epilogue: &Epilogue<'_>) -> u64 {
+    let values = flops(batches, m, 1, n) / 2;
+    nanoseconds_for_flops(flops(batches, m, k, n)).saturating_add(values.saturating_mul(epilogue.picoseconds()) / 1000)
 }
 
 /// Multiplications and additions of a batch of products.

@@ -371,7 +371,7 @@ fn multiply(
     let plane = volume(geometry.input);
     let (m, n) = (geometry.output_channels / geometry.groups, volume(axes.map(|axis| axis.output)));
     let k = channels * volume(axes.map(|axis| axis.taps));
-    let tasks = plan_tasks(isa, m, k, n);
+    let tasks = plan_tasks(isa, m, k, n, epilogue.activation.picoseconds());
     let shared = SharedMut::new(output);
     let parts = geometry.batch * geometry.groups;
     parallel_for(parts * tasks.count(), 1, nanoseconds_for_flops(flops(parts, m, k, n)), |range| {

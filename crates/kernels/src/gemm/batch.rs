@@ -1,6 +1,6 @@
 //! Batches of products whose right operands were packed before.
 
-use super::{MatMulGeometry, PackedB, flops, from, gemm_packed_b, gemm_packed_b_scratch_len};
+use super::{MatMulGeometry, PackedB, flops, from, gemm_packed_b, gemm_packed_b_scratch_len, product_nanoseconds};
 use crate::epilogue::{Epilogue, Residual};
 use crate::error::{KernelError, check_len, span};
 use crate::isa::Isa;
@@ -10,7 +10,7 @@ use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, t
 /// one each.
 const SHARED_NANOSECONDS: u64 = 200_000;
 
-/// What computing one product takes.
+/// What computing one product takes, without its epilogue.
 fn computing_nanoseconds(geometry: &MatMulGeometry) -> u64 {
     nanoseconds_for_flops(flops(1, geometry.m, geometry.k, geometry.n))
 }
@@ -78,7 +78,7 @@ pub fn matmul_packed_b(
     let scratch = SharedMut::new(scratch);
     // With few rows, reading the right operands takes longer than computing.
     let read = nanoseconds_for_bytes(k.saturating_mul(n).saturating_mul(4));
-    let work = computing_nanoseconds(geometry).max(read).saturating_mul(products as u64);
+    let work = product_nanoseconds(1, [m, k, n], epilogue).max(read).saturating_mul(products as u64);
     try_parallel_for(products, 1, work, |mut range| {
         range.try_for_each(|index| {
             // SAFETY: each product has a part of its own, all of which lie in the scratch memory, as was checked.

@@ -6,9 +6,9 @@ use ovir_kernels::epilogue::{Channelwise, Epilogue, Residual};
 use ovir_kernels::gemm::{
     CompressedB, CompressedMatrix, MatMulGeometry, PackedB, gemm_compressed_b, gemm_packed_b,
     gemm_packed_b_scratch_len, matmul, matmul_packed_b, matmul_packed_b_scratch_len, matmul_scratch_len,
+    product_nanoseconds,
 };
 use ovir_kernels::isa::{self, Isa};
-use ovir_kernels::parallel::nanoseconds_for_flops;
 use ovir_kernels::quantized::{Bf16Weights, DynamicWeights};
 use ovir_ops::matrix::matmul::{MatMul, MatMulAttributes};
 use ovir_ops::{Blame, OpError, OpResult};
@@ -287,8 +287,8 @@ impl Kernel for PackedProduct {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let weights = self.weights.k() as u64 * self.weights.n() as u64;
-        nanoseconds_for_flops(2 * self.rows(shapes) as u64 * weights).max(self.weights.read_nanoseconds())
+        let sizes = [self.rows(shapes), self.weights.k(), self.weights.n()];
+        work_nanoseconds(1, sizes, &self.epilogue).max(self.weights.read_nanoseconds())
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
@@ -333,7 +333,8 @@ impl Kernel for PackedProducts {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        self.of_shapes(shapes).map_or(0, |geometry| work_nanoseconds(&geometry))
+        self.of_shapes(shapes)
+            .map_or(0, |g| work_nanoseconds(g.batch.iter().product(), [g.m, g.k, g.n], &self.epilogue))
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
@@ -350,9 +351,10 @@ impl Kernel for PackedProducts {
 }
 
 /// What a batch of products takes on one thread.
-fn work_nanoseconds(geometry: &MatMulGeometry) -> u64 {
-    let batch: usize = geometry.batch.iter().product();
-    nanoseconds_for_flops(2 * batch as u64 * geometry.m as u64 * geometry.n as u64 * geometry.k as u64)
+fn work_nanoseconds(products: usize, sizes: [usize; 3], epilogue: &EpilogueParts) -> u64 {
+    // Any residual counts as much as another.
+    let residual = epilogue.residual.map(|_| &[][..]);
+    product_nanoseconds(products, sizes, &as_epilogue(epilogue, residual, sizes[2]))
 }
 
 /// The geometry of a product of shapes, if it has at most four batch axes that matter.
@@ -414,7 +416,8 @@ impl Kernel for Product {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        self.of_shapes(shapes).map_or(0, |geometry| work_nanoseconds(&geometry))
+        self.of_shapes(shapes)
+            .map_or(0, |g| work_nanoseconds(g.batch.iter().product(), [g.m, g.k, g.n], &self.epilogue))
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
