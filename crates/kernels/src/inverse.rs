@@ -1,7 +1,7 @@
 //! Inverse elementary functions on vectors, within two units in the last place (the inverse error function: three). The
 //! polynomials are minimax fits of the relative error.
 
-use std::f32::consts::{FRAC_PI_2, LN_2, PI};
+use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
 
 use crate::math::{log, polynomial};
 use crate::simd::Simd;
@@ -53,21 +53,79 @@ pub(crate) fn acos<S: Simd>(s: S, x: S::F) -> S::F {
     s.select(s.le(magnitude, s.splat(0.5)), small, large)
 }
 
-/// The inverse hyperbolic cosine; NaN below 1.
+/// The inverse tangent.
 #[inline(always)]
-pub(crate) fn acosh<S: Simd>(s: S, x: S::F) -> S::F {
-    // `log(1 + e)` with `1 + e = x + sqrt(x * x - 1)`, or `log(2 x)` where the difference is lost.
-    let above = s.sub(x, s.splat(1.0));
-    let e = s.add(above, s.sqrt(s.mul(above, s.add(above, s.splat(2.0)))));
+pub(crate) fn atan<S: Simd>(s: S, x: S::F) -> S::F {
+    let (magnitude, one) = (s.abs(x), s.splat(1.0));
+    // Turned by a half or a quarter of a right angle, what remains lies below the tangent of the latter half.
+    let is_middle = s.lt(s.splat(0.414_213_57), magnitude);
+    let is_large = s.lt(s.splat(2.414_213_7), magnitude);
+    let numerator = s.select(is_middle, s.sub(magnitude, one), magnitude);
+    let numerator = s.select(is_large, s.splat(-1.0), numerator);
+    let denominator = s.select(is_middle, s.add(magnitude, one), one);
+    let denominator = s.select(is_large, magnitude, denominator);
+    let rest = s.div(numerator, denominator);
+    let z = s.mul(rest, rest);
+    let odd = polynomial(s, z, [-6.078_221e-2, 1.059_381_4e-1, -1.424_353_3e-1, 1.999_847_1e-1, -3.333_331_6e-1]);
+    let turned = s.fma(s.mul(rest, z), odd, rest);
+    let turn = |quarter: f32, half: f32| s.select(is_large, s.splat(half), s.splat(quarter));
+    let turned = s.add(turn(FRAC_PI_4, FRAC_PI_2), s.add(turned, turn(FRAC_PI_2_REST / 2.0, FRAC_PI_2_REST)));
+    let small = s.fma(s.mul(magnitude, z), odd, magnitude);
+    s.copysign(s.select(is_middle, turned, small), x)
+}
+
+/// `[1 + e, c]` for `e` from zero on, so that `log(1 + e)` is the logarithm of the rounded sum, and `c` what rounding takes
+/// from it.
+#[inline(always)]
+fn one_and<S: Simd>(s: S, e: S::F) -> [S::F; 2] {
     let one = s.splat(1.0);
     let sum = s.add(e, one);
     let (small, large) = (s.min(one, e), s.max(one, e));
     let lost = s.sub(small, s.sub(sum, large));
+    [sum, s.div(lost, sum)]
+}
+
+/// `log(1 + e)`, or `log(2 x)` where `x` is so large that no more of it remains.
+#[inline(always)]
+fn log_of_one_and<S: Simd>(s: S, e: S::F, x: S::F) -> S::F {
     let is_large = s.lt(s.splat(1e7), x);
-    let argument = s.select(is_large, x, sum);
-    let correction = s.select(is_large, s.splat(LN_2), s.div(lost, sum));
-    let result = s.add(log(s, argument), correction);
-    s.select(s.le(one, x), result, s.splat(f32::NAN))
+    let [sum, correction] = one_and(s, e);
+    let correction = s.select(is_large, s.splat(LN_2), correction);
+    s.add(log(s, s.select(is_large, x, sum)), correction)
+}
+
+/// The inverse hyperbolic sine.
+#[inline(always)]
+pub(crate) fn asinh<S: Simd>(s: S, x: S::F) -> S::F {
+    let (magnitude, one) = (s.abs(x), s.splat(1.0));
+    // `1 + e = x + sqrt(x * x + 1)`.
+    let square = s.mul(x, x);
+    let e = s.add(magnitude, s.div(square, s.add(one, s.sqrt(s.add(one, square)))));
+    let result = log_of_one_and(s, e, magnitude);
+    s.copysign(s.select(s.is_nan(x), x, result), x)
+}
+
+/// The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond.
+#[inline(always)]
+pub(crate) fn atanh<S: Simd>(s: S, x: S::F) -> S::F {
+    let (magnitude, one) = (s.abs(x), s.splat(1.0));
+    let is_inside = s.lt(magnitude, one);
+    let near = s.select(is_inside, magnitude, s.splat(0.0));
+    let e = s.div(s.add(near, near), s.sub(one, near));
+    let [sum, correction] = one_and(s, e);
+    let inside = s.mul(s.splat(0.5), s.add(log(s, sum), correction));
+    let edge = s.select(s.eq(magnitude, one), s.splat(f32::INFINITY), s.splat(f32::NAN));
+    s.copysign(s.select(is_inside, inside, edge), x)
+}
+
+/// The inverse hyperbolic cosine; NaN below 1.
+#[inline(always)]
+pub(crate) fn acosh<S: Simd>(s: S, x: S::F) -> S::F {
+    // `1 + e = x + sqrt(x * x - 1)`.
+    let above = s.sub(x, s.splat(1.0));
+    let e = s.add(above, s.sqrt(s.mul(above, s.add(above, s.splat(2.0)))));
+    let result = log_of_one_and(s, e, x);
+    s.select(s.le(s.splat(1.0), x), result, s.splat(f32::NAN))
 }
 
 /// The inverse of the error function: infinite at 1 and -1, NaN beyond.

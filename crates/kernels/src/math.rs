@@ -2,7 +2,7 @@
 //! in the last place; all of them propagate NaN.
 
 use crate::gelu::{self, gelu};
-use crate::inverse::{acos, acosh, asin, erf_inv};
+use crate::inverse::{acos, acosh, asin, asinh, atan, atanh, erf_inv};
 use crate::simd::Simd;
 
 /// A function of one vector.
@@ -167,6 +167,31 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
     let (n, rest) = exp_parts(s, x);
     s.scale(s.add(rest, s.splat(1.0)), n)
+}
+
+/// Half of the exponential of a magnitude, and half of that of its negative, which add up to the hyperbolic cosine.
+#[inline(always)]
+fn half_exps<S: Simd>(s: S, magnitude: S::F) -> [S::F; 2] {
+    let (n, rest) = exp_parts(s, s.min(s.splat(90.0), magnitude));
+    let half = s.scale(s.add(rest, s.splat(1.0)), s.sub(n, s.splat(1.0)));
+    [half, s.div(s.splat(0.25), half)]
+}
+
+/// The hyperbolic sine.
+#[inline(always)]
+fn sinh<S: Simd>(s: S, x: S::F) -> S::F {
+    let magnitude = s.abs(x);
+    let z = s.mul(x, x);
+    let small = s.fma(s.mul(x, z), polynomial(s, z, [2.816_951_3e-6, 1.983_616e-4, 8.333_35e-3, 1.666_666_7e-1]), x);
+    let [rising, falling] = half_exps(s, magnitude);
+    s.select(s.lt(magnitude, s.splat(1.0)), small, s.copysign(s.sub(rising, falling), x))
+}
+
+/// The hyperbolic cosine.
+#[inline(always)]
+fn cosh<S: Simd>(s: S, x: S::F) -> S::F {
+    let [rising, falling] = half_exps(s, s.abs(x));
+    s.add(rising, falling)
 }
 
 /// The exponential, for arguments up to zero; 0 where it is no normal number.
@@ -482,8 +507,18 @@ functions! {
     Asin {} |s, x| asin(s, x);
     /// The inverse cosine.
     Acos {} |s, x| acos(s, x);
+    /// The inverse tangent.
+    Atan {} |s, x| atan(s, x);
+    /// The hyperbolic sine.
+    Sinh {} |s, x| sinh(s, x);
+    /// The hyperbolic cosine.
+    Cosh {} |s, x| cosh(s, x);
+    /// The inverse hyperbolic sine.
+    Asinh {} |s, x| asinh(s, x);
     /// The inverse hyperbolic cosine.
     Acosh {} |s, x| acosh(s, x);
+    /// The inverse hyperbolic tangent.
+    Atanh {} |s, x| atanh(s, x);
     /// The inverse of the error function.
     ErfInv {} |s, x| erf_inv(s, x);
 }

@@ -131,8 +131,18 @@ pub enum UnaryOp {
     Asin,
     /// The inverse cosine, within 2 ulp; NaN outside of [-1, 1].
     Acos,
+    /// The inverse tangent, within 2 ulp.
+    Atan,
+    /// The hyperbolic sine, within 2 ulp.
+    Sinh,
+    /// The hyperbolic cosine, within 2 ulp.
+    Cosh,
+    /// The inverse hyperbolic sine, within 3 ulp.
+    Asinh,
     /// The inverse hyperbolic cosine, within 2 ulp; NaN below 1.
     Acosh,
+    /// The inverse hyperbolic tangent, within 3 ulp; infinite at 1 and -1, NaN beyond.
+    Atanh,
     /// The inverse of the error function, within 3 ulp; infinite at 1 and -1, NaN beyond.
     ErfInv,
     /// `x ^ exponent`.
@@ -153,8 +163,8 @@ impl UnaryOp {
             Self::GeluErf | Self::GeluTanh => 400,
             Self::Erf | Self::Tanh | Self::Softplus | Self::Mish => 700,
             Self::Exp | Self::Log | Self::Sigmoid | Self::Swish { .. } | Self::Elu { .. } | Self::Selu { .. } => 500,
-            Self::Sin | Self::Cos | Self::Asin | Self::Acos => 600,
-            Self::Tan | Self::Acosh | Self::ErfInv => 900,
+            Self::Sin | Self::Cos | Self::Asin | Self::Acos | Self::Atan | Self::Sinh | Self::Cosh => 600,
+            Self::Tan | Self::Asinh | Self::Acosh | Self::Atanh | Self::ErfInv => 900,
             Self::FakeQuantize { .. } => 300,
             _ => 150,
         }
@@ -243,7 +253,12 @@ pub(crate) unsafe fn apply(isa: Isa, op: UnaryOp, input: *const f32, output: *mu
         UnaryOp::Tan => map!(math::Tan {}),
         UnaryOp::Asin => map!(math::Asin {}),
         UnaryOp::Acos => map!(math::Acos {}),
+        UnaryOp::Atan => map!(math::Atan {}),
+        UnaryOp::Sinh => map!(math::Sinh {}),
+        UnaryOp::Cosh => map!(math::Cosh {}),
+        UnaryOp::Asinh => map!(math::Asinh {}),
         UnaryOp::Acosh => map!(math::Acosh {}),
+        UnaryOp::Atanh => map!(math::Atanh {}),
         UnaryOp::ErfInv => map!(math::ErfInv {}),
         UnaryOp::Power { exponent: 1.0 } => map!(math::Copy_ {}),
         UnaryOp::Power { exponent: 2.0 } => map!(math::Square {}),
@@ -458,7 +473,12 @@ mod tests {
         check_ulp(UnaryOp::Tan, f64::tan, 2);
         check_ulp(UnaryOp::Asin, f64::asin, 2);
         check_ulp(UnaryOp::Acos, f64::acos, 2);
+        check_ulp(UnaryOp::Atan, f64::atan, 2);
+        check_ulp(UnaryOp::Sinh, f64::sinh, 2);
+        check_ulp(UnaryOp::Cosh, f64::cosh, 2);
+        check_ulp(UnaryOp::Asinh, f64::asinh, 3);
         check_ulp(UnaryOp::Acosh, f64::acosh, 2);
+        check_ulp(UnaryOp::Atanh, f64::atanh, 3);
         // The probes have few values in the domain of these, and few close to its ends.
         let dense: Vec<f32> = (0..40_000)
             .map(|i| i as f32 / 40_000.0)
@@ -468,7 +488,13 @@ mod tests {
         let above: Vec<f32> = dense.iter().map(|x| x + 1.0).chain(dense.iter().map(|x| 2.0 / x)).collect();
         let turns: Vec<f32> = (0..5215).map(|n| (f64::from(n) * std::f64::consts::FRAC_PI_2) as f32).collect();
         type Check<'a> = (UnaryOp, fn(f64) -> f64, u64, &'a [f32]);
-        let checks: [Check<'_>; 5] = [
+        let wide: Vec<f32> = (0..200_000).map(|i| f32::from_bits(0x2f00_0000 + i * 0x1973)).collect();
+        let checks: [Check<'_>; 10] = [
+            (UnaryOp::Atan, f64::atan, 2, &wide),
+            (UnaryOp::Sinh, f64::sinh, 2, &wide),
+            (UnaryOp::Cosh, f64::cosh, 2, &wide),
+            (UnaryOp::Asinh, f64::asinh, 3, &wide),
+            (UnaryOp::Atanh, f64::atanh, 3, &dense),
             (UnaryOp::Asin, f64::asin, 2, &dense),
             (UnaryOp::Acos, f64::acos, 2, &dense),
             (UnaryOp::ErfInv, erf_inv_f64, 3, &dense),
@@ -578,7 +604,12 @@ mod tests {
             UnaryOp::Tan,
             UnaryOp::Asin,
             UnaryOp::Acos,
+            UnaryOp::Atan,
+            UnaryOp::Sinh,
+            UnaryOp::Cosh,
+            UnaryOp::Asinh,
             UnaryOp::Acosh,
+            UnaryOp::Atanh,
             UnaryOp::ErfInv,
             UnaryOp::Floor,
             UnaryOp::RoundHalfAway,

@@ -319,10 +319,19 @@ fn binary_functions() {
 
 #[test]
 fn inverse_functions() {
-    many(72, 20, |random, round| {
-        let (opset, name) =
-            [("opset1", "Acos"), ("opset1", "Asin"), ("opset4", "Acosh"), ("opset17", "ErfInv"), ("opset1", "Tan")]
-                [round % 5];
+    many(72, 40, |random, round| {
+        let (opset, name) = [
+            ("opset1", "Acos"),
+            ("opset1", "Asin"),
+            ("opset4", "Acosh"),
+            ("opset17", "ErfInv"),
+            ("opset1", "Tan"),
+            ("opset1", "Atan"),
+            ("opset1", "Sinh"),
+            ("opset1", "Cosh"),
+            ("opset4", "Asinh"),
+            ("opset4", "Atanh"),
+        ][round % 10];
         let rank = random.between(0, 4);
         let shape = random.shape(rank);
         Case::new(opset, name).tolerance(4e-7).input(random.tensor(ElementType::F32, &shape))

@@ -274,10 +274,11 @@ pub(crate) fn unary_op(operation: &dyn Operation, parameters: &[f32]) -> Option<
 /// Functions of the category arithmetic.
 fn simple_arithmetic(operation: &dyn Operation) -> Option<UnaryOp> {
     use ovir_ops::arithmetic::{
-        abs::Abs, acos::Acos, acosh::Acosh, asin::Asin, ceiling::Ceiling, cos::Cos, erf::Erf, erf_inv::ErfInv,
-        floor::Floor, log::Log, negative::Negative, sign::Sign, sin::Sin, sqrt::Sqrt, tan::Tan, tanh::Tanh,
+        abs::Abs, acos::Acos, acosh::Acosh, asin::Asin, asinh::Asinh, atan::Atan, atanh::Atanh, ceiling::Ceiling,
+        cos::Cos, cosh::Cosh, erf::Erf, erf_inv::ErfInv, floor::Floor, log::Log, negative::Negative, sign::Sign,
+        sin::Sin, sinh::Sinh, sqrt::Sqrt, tan::Tan, tanh::Tanh,
     };
-    let table: [(bool, UnaryOp); 16] = [
+    let table: [(bool, UnaryOp); 21] = [
         (operation.downcast_ref::<Tanh>().is_some(), UnaryOp::Tanh),
         (operation.downcast_ref::<Sqrt>().is_some(), UnaryOp::Sqrt),
         (operation.downcast_ref::<Erf>().is_some(), UnaryOp::Erf),
@@ -291,7 +292,12 @@ fn simple_arithmetic(operation: &dyn Operation) -> Option<UnaryOp> {
         (operation.downcast_ref::<Tan>().is_some(), UnaryOp::Tan),
         (operation.downcast_ref::<Asin>().is_some(), UnaryOp::Asin),
         (operation.downcast_ref::<Acos>().is_some(), UnaryOp::Acos),
+        (operation.downcast_ref::<Atan>().is_some(), UnaryOp::Atan),
+        (operation.downcast_ref::<Sinh>().is_some(), UnaryOp::Sinh),
+        (operation.downcast_ref::<Cosh>().is_some(), UnaryOp::Cosh),
+        (operation.downcast_ref::<Asinh>().is_some(), UnaryOp::Asinh),
         (operation.downcast_ref::<Acosh>().is_some(), UnaryOp::Acosh),
+        (operation.downcast_ref::<Atanh>().is_some(), UnaryOp::Atanh),
         (operation.downcast_ref::<ErfInv>().is_some(), UnaryOp::ErfInv),
         (operation.downcast_ref::<Sign>().is_some(), UnaryOp::Sign),
     ];
