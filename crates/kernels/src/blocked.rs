@@ -21,7 +21,10 @@ mod transposed;
 pub use channels::{ChannelRange, blocked_channels};
 pub use depthwise::{BlockedDepthwise, DepthwiseInput, blocked_depthwise};
 pub(crate) use direct::{AxisView, PlaneView, lanes_from, slopes_from};
-pub use direct::{BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_scratch_len};
+pub use direct::{
+    BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_nanoseconds,
+    blocked_convolution_scratch_len,
+};
 pub use grid::{GridMode, GridPadding, GridRule, blocked_grid_sample, grid_sample};
 pub use levels::{ChannelLevels, blocked_fake_quantize};
 pub use mean_variance::{

@@ -127,6 +127,13 @@ impl ConvolutionGeometry {
         flops(self.batch, self.output_channels, patch, volume(self.output))
     }
 
+    /// The same where output channels are computed in blocks of so many, and there are no groups.
+    pub(crate) fn flops_of_blocks(&self, block: usize) -> u64 {
+        let channels =
+            if self.groups == 1 { self.output_channels.next_multiple_of(block) } else { self.output_channels };
+        Self { output_channels: channels, ..*self }.flops()
+    }
+
     /// Whether there is more than one position along the depth anywhere.
     #[must_use]
     pub fn has_depth(&self) -> bool {
@@ -208,8 +215,9 @@ impl ConvolutionGeometry {
         (reached, taps)
     }
 
+    /// Whether each output channel reads one input channel: as many as there are groups.
     fn is_depthwise(&self) -> bool {
-        self.groups > 1 && self.groups == self.input_channels && self.groups == self.output_channels
+        self.groups > 1 && self.groups == self.input_channels
     }
 
     /// The axes of the patches; a pointwise convolution over whole planes is one long axis.

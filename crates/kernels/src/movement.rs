@@ -16,7 +16,7 @@ const CHUNK: usize = 1 << 16;
 const SHORT: usize = 128;
 
 /// Tiles of so few rows or columns are moved directly.
-const NARROW: usize = 4;
+const NARROW: usize = 7;
 
 /// The length of the strips that planes with a narrow side are moved in.
 const STRIP: usize = 1024;
@@ -413,11 +413,32 @@ impl<T: Copy> Pointers<T> {
                     _ => {}
                 }
             }
+            if wide <= NARROW && wide < high {
+                for column in 0..wide {
+                    let (line, target) = (from.offset(column as isize * input_step), to.add(column));
+                    for row in 0..high {
+                        target.offset(row as isize * output_step).write_unaligned(line.add(row).read_unaligned());
+                    }
+                }
+                return;
+            }
             if high <= NARROW || wide <= NARROW {
                 for row in 0..high {
                     let (line, target) = (from.add(row), to.offset(row as isize * output_step));
                     for column in 0..wide {
                         target.add(column).write_unaligned(line.offset(column as isize * input_step).read_unaligned());
+                    }
+                }
+                return;
+            }
+            if size_of::<T>() <= size_of::<u32>() && input_step > 0 && output_step > 0 {
+                let steps = [input_step as usize, output_step as usize];
+                for (row, column) in [(0, 0), (0, SIDE), (SIDE, 0), (SIDE, SIDE)] {
+                    let (high, wide) = (high.saturating_sub(row).min(SIDE), wide.saturating_sub(column).min(SIDE));
+                    if high > 0 && wide > 0 {
+                        let from = from.add(column * steps[0] + row);
+                        let to = to.add(row * steps[1] + column);
+                        eighth(from, to, [high, wide], steps);
                     }
                 }
                 return;
@@ -485,6 +506,100 @@ impl<T: Copy> Pointers<T> {
                         to.offset(index * axis.output)
                             .write_unaligned(from.offset(index * axis.input).read_unaligned());
                     }
+                }
+            }
+        }
+    }
+}
+
+/// Moves a tile of `high` rows and `wide` columns, at most [`SIDE`] each, of values of up to four bytes: rows are contiguous
+/// in the output and columns in the input.
+///
+/// # Safety
+/// The tile lies at both places, `steps` from column to column of the input and from row to row of the output, which are not
+/// smaller than the columns and rows are long.
+#[inline(always)]
+unsafe fn eighth<T: Copy>(from: *const T, to: *mut T, [high, wide]: [usize; 2], steps: [usize; 2]) {
+    let [step, to_step] = steps;
+    let (mut columns, mut rows) = ([0f32; SIDE * SIDE], [0f32; SIDE * SIDE]);
+    // SAFETY: what is read of a column beyond its end lies in the column behind it, and what is written of a row beyond its
+    // end lies in the row behind it, if that is as far away as it is long, and is overwritten by it; the rest is exact.
+    unsafe {
+        let last = (wide - 1) * step + high;
+        for (column, line) in columns.as_chunks_mut::<SIDE>().0.iter_mut().enumerate().take(wide) {
+            let from = from.add(column * step);
+            if column * step + SIDE <= last {
+                *line = widened(from.cast::<[T; SIDE]>().read_unaligned());
+            } else {
+                let mut values = [from.read_unaligned(); SIDE];
+                copy_few(from, values.as_mut_ptr(), high);
+                *line = widened(values);
+            }
+        }
+        transpose(crate::isa::detect(), columns.as_ptr(), SIDE, rows.as_mut_ptr(), SIDE);
+        let last = (high - 1) * to_step + wide;
+        for (row, line) in rows.as_chunks::<SIDE>().0.iter().enumerate().take(high) {
+            let (to, values) = (to.add(row * to_step), narrowed::<T>(line));
+            if wide == SIDE || to_step == wide && row * to_step + SIDE <= last {
+                to.cast::<[T; SIDE]>().write_unaligned(values);
+            } else {
+                copy_few(values.as_ptr(), to, wide);
+            }
+        }
+    }
+}
+
+/// The bits of values of up to four bytes as those of f32.
+#[inline(always)]
+fn widened<T: Copy>(values: [T; SIDE]) -> [f32; SIDE] {
+    let pointer = values.as_ptr();
+    // SAFETY: the array has as many values of this size.
+    unsafe {
+        match size_of::<T>() {
+            4 => pointer.cast::<[f32; SIDE]>().read_unaligned(),
+            2 => pointer.cast::<[u16; SIDE]>().read_unaligned().map(|bits| f32::from_bits(u32::from(bits))),
+            _ => pointer.cast::<[u8; SIDE]>().read_unaligned().map(|bits| f32::from_bits(u32::from(bits))),
+        }
+    }
+}
+
+/// The values whose bits these are, as [`widened`] made them.
+#[inline(always)]
+fn narrowed<T: Copy>(values: &[f32; SIDE]) -> [T; SIDE] {
+    // SAFETY: the arrays that are read have as many values of this size.
+    unsafe {
+        match size_of::<T>() {
+            4 => values.as_ptr().cast::<[T; SIDE]>().read_unaligned(),
+            2 => {
+                let halves = values.map(|value| value.to_bits() as u16);
+                halves.as_ptr().cast::<[T; SIDE]>().read_unaligned()
+            }
+            _ => {
+                let bytes = values.map(|value| value.to_bits() as u8);
+                bytes.as_ptr().cast::<[T; SIDE]>().read_unaligned()
+            }
+        }
+    }
+}
+
+/// Copies up to eight values without a call.
+///
+/// # Safety
+/// So many values lie at both places, which do not overlap.
+#[inline(always)]
+unsafe fn copy_few<T: Copy>(from: *const T, to: *mut T, count: usize) {
+    // SAFETY: the caller's promise; of the values of two groups, those in the middle may be the same.
+    unsafe {
+        match count {
+            4.. => {
+                let (first, last) = (from.cast::<[T; 4]>().read_unaligned(), from.add(count - 4).cast::<[T; 4]>());
+                let last = last.read_unaligned();
+                to.cast::<[T; 4]>().write_unaligned(first);
+                to.add(count - 4).cast::<[T; 4]>().write_unaligned(last);
+            }
+            _ => {
+                for index in 0..count {
+                    to.add(index).write_unaligned(from.add(index).read_unaligned());
                 }
             }
         }

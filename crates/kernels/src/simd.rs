@@ -27,6 +27,17 @@ use crate::isa::Tier;
 /// The lanes of the widest vector of any tier.
 pub(crate) const MOST_LANES: usize = 16;
 
+/// Zeros, and minus infinities behind them.
+const LOWEST_BEHIND: [f32; 2 * MOST_LANES] = {
+    let mut values = [0.0; 2 * MOST_LANES];
+    let mut index = MOST_LANES;
+    while index < values.len() {
+        values[index] = f32::NEG_INFINITY;
+        index += 1;
+    }
+    values
+};
+
 /// Repeats a block for each index below a constant count, which is at most 28, with the index as a constant: a loop that the
 /// compiler unrolls late keeps the sums of a tile in memory. Where assertions are compiled, speed is no matter, and a loop
 /// takes far less time to compile.
@@ -101,6 +112,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// That many places are writable.
     unsafe fn store_partial(self, pointer: *mut f32, value: Self::F, count: usize);
+    /// Zero in the first `count` lanes, minus infinity in the others: what leaves the first lanes as they are and the others
+    /// without a say in a maximum.
+    #[inline(always)]
+    fn lowest_behind(self, count: usize) -> Self::F {
+        let place = MOST_LANES - count.min(MOST_LANES);
+        // SAFETY: the constant holds the widest vector from each of its first `MOST_LANES` places on.
+        unsafe { self.load(LOWEST_BEHIND.as_ptr().add(place)) }
+    }
     /// Reads the first `count` lanes, which are often all; the others are zero.
     ///
     /// # Safety

@@ -55,8 +55,7 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
         return;
     }
     if outer == 1 && inner == 1 {
-        let row = Row { logarithm, axis, input, output: output.as_mut_ptr() };
-        dispatch(isa, row);
+        dispatch(isa, Rows { logarithm, rows: 1, axis, input, output: output.as_mut_ptr() });
         return;
     }
     let work = output.len() as u64;
@@ -66,6 +65,13 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
     let shared = SharedMut::new(output);
     parallel_for(outer * bands, CHUNK.div_ceil(axis * wide.min(inner)), work, |range| {
         let input = from.get();
+        if inner == 1 {
+            let first = range.start * axis;
+            // SAFETY: so many rows lie in both slices, and chunks are disjoint.
+            let (input, output) = unsafe { (input.add(first), shared.pointer().add(first)) };
+            dispatch(isa, Rows { logarithm, rows: range.len(), axis, input, output });
+            return;
+        }
         for index in range {
             let (row, first) = (index / bands, index % bands * wide);
             let offset = row * axis * inner + first;
@@ -73,11 +79,7 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
             // SAFETY: the offset lies in both slices, and bands are disjoint.
             unsafe {
                 let (input, output) = (input.add(offset), shared.pointer().add(offset));
-                if inner == 1 {
-                    dispatch(isa, Row { logarithm, axis, input, output });
-                } else {
-                    dispatch(isa, Columns { logarithm, axis, inner, columns, input, output });
-                }
+                dispatch(isa, Columns { logarithm, axis, inner, columns, input, output });
             }
         }
     });
@@ -102,40 +104,90 @@ fn scaled<S: Simd>(s: S, value: S::F, factor: S::F) -> S::F {
     s.select(s.lt(product, s.splat(f32::MIN_POSITIVE)), s.splat(0.0), product)
 }
 
-/// A contiguous row.
-pub(crate) struct Row {
-    pub(crate) logarithm: bool,
-    pub(crate) axis: usize,
-    pub(crate) input: *const f32,
-    pub(crate) output: *mut f32,
+/// Contiguous rows, one behind the other.
+struct Rows {
+    logarithm: bool,
+    rows: usize,
+    axis: usize,
+    input: *const f32,
+    output: *mut f32,
 }
 
-impl Kernel for Row {
+impl Kernel for Rows {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let lowest = s.splat(f32::NEG_INFINITY);
+        let line = |row: usize| Row {
+            logarithm: self.logarithm,
+            axis: self.axis,
+            input: self.input.wrapping_add(row * self.axis),
+            output: self.output.wrapping_add(row * self.axis),
+        };
+        for row in 0..self.rows {
+            // SAFETY: so many rows lie in both.
+            unsafe { if self.axis <= S::LANES { line(row).in_registers(s) } else { line(row).through_memory(s) } }
+        }
+    }
+}
+
+/// A contiguous row.
+struct Row {
+    logarithm: bool,
+    axis: usize,
+    input: *const f32,
+    output: *mut f32,
+}
+
+impl Row {
+    /// The first lanes from a place of the row on, minus infinity in the others.
+    ///
+    /// # Safety
+    /// So many values, at most those of a vector, lie there.
+    #[inline(always)]
+    unsafe fn first_lanes<S: Simd>(&self, s: S, place: usize, count: usize) -> S::F {
+        // SAFETY: by the caller.
+        s.add(unsafe { s.load_partial(self.input.add(place), count) }, s.lowest_behind(count))
+    }
+
+    /// A row that is no longer than a vector.
+    ///
+    /// # Safety
+    /// The row is readable and writable.
+    #[inline(always)]
+    unsafe fn in_registers<S: Simd>(self, s: S) {
+        // SAFETY: by the caller.
+        let values = unsafe { self.first_lanes(s, 0, self.axis) };
+        let moved = s.sub(values, s.splat(s.reduce_max(values)));
+        let power = exp_of_negative(s, moved);
+        let sum = s.reduce_add(power);
+        let result =
+            if self.logarithm { s.sub(moved, log(s, s.splat(sum))) } else { scaled(s, power, s.splat(1.0 / sum)) };
+        // SAFETY: by the caller.
+        unsafe { s.store_partial(self.output, result, self.axis) };
+    }
+
+    /// A longer row.
+    ///
+    /// # Safety
+    /// The row is readable and writable, and longer than a vector.
+    #[inline(always)]
+    unsafe fn through_memory<S: Simd>(self, s: S) {
         let whole = self.axis - self.axis % S::LANES;
         let rest = self.axis - whole;
         // SAFETY: every access stays within the row's `axis` values.
         unsafe {
-            if self.axis == S::LANES {
-                self.one_vector(s);
-                return;
-            }
-            let mut greatest = lowest;
+            let last = self.first_lanes(s, whole, rest);
+            let mut greatest = last;
             let mut index = 0;
             while index < whole {
                 greatest = s.max(greatest, s.load(self.input.add(index)));
                 index += S::LANES;
             }
-            let mut top = s.reduce_max(greatest);
-            for index in whole..self.axis {
-                top = top.max(*self.input.add(index));
-            }
             // A row of minus infinities has no softmax: the difference below is NaN, as in numpy.
-            let shift = s.splat(top);
-            let mut sums = s.splat(0.0);
+            let shift = s.splat(s.reduce_max(greatest));
+            let last = s.sub(last, shift);
+            let last_power = exp_of_negative(s, last);
+            let mut sums = last_power;
             let mut index = 0;
             while index < whole {
                 let moved = s.sub(s.load(self.input.add(index)), shift);
@@ -144,21 +196,9 @@ impl Kernel for Row {
                 sums = s.add(sums, power);
                 index += S::LANES;
             }
-            let mut sum = s.reduce_add(sums);
-            if rest > 0 {
-                let moved = s.sub(s.load_partial(self.input.add(whole), rest), shift);
-                let power = exp_of_negative(s, moved);
-                let mut powers = [0.0f32; 16];
-                s.store(powers.as_mut_ptr(), power);
-                for value in &powers[..rest] {
-                    sum += value;
-                }
-                s.store_partial(self.output.add(whole), if self.logarithm { moved } else { power }, rest);
-            }
+            let sum = s.reduce_add(sums);
             let factor = if self.logarithm { log(s, s.splat(sum)) } else { s.splat(1.0 / sum) };
-            let finish = |value: S::F| {
-                if self.logarithm { s.sub(value, factor) } else { scaled(s, value, factor) }
-            };
+            let finish = |value: S::F| if self.logarithm { s.sub(value, factor) } else { scaled(s, value, factor) };
             let mut index = 0;
             while index < whole {
                 let value = s.load(self.output.add(index));
@@ -166,29 +206,10 @@ impl Kernel for Row {
                 index += S::LANES;
             }
             if rest > 0 {
-                let value = s.load_partial(self.output.add(whole), rest);
-                s.store_partial(self.output.add(whole), finish(value), rest);
+                let last = if self.logarithm { last } else { last_power };
+                s.store_partial(self.output.add(whole), finish(last), rest);
             }
         }
-    }
-}
-
-impl Row {
-    /// A row of one vector, which stays in a register.
-    ///
-    /// # Safety
-    /// The row has as many values as a vector.
-    #[inline(always)]
-    unsafe fn one_vector<S: Simd>(self, s: S) {
-        // SAFETY: by the caller.
-        let values = unsafe { s.load(self.input) };
-        let moved = s.sub(values, s.splat(s.reduce_max(values)));
-        let power = exp_of_negative(s, moved);
-        let sum = s.reduce_add(power);
-        let result =
-            if self.logarithm { s.sub(moved, log(s, s.splat(sum))) } else { scaled(s, power, s.splat(1.0 / sum)) };
-        // SAFETY: by the caller.
-        unsafe { s.store(self.output, result) };
     }
 }
 
@@ -267,6 +288,10 @@ mod tests {
             [7, 1000, 1],
             [0, 3, 2],
             [2, 16, 4],
+            [5, 8, 1],
+            [4, 16, 1],
+            [3, 9, 1],
+            [2, 48, 1],
             [2, 9, 1030],
         ] {
             let [outer, axis, inner] = sizes;

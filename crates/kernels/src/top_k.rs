@@ -18,6 +18,12 @@ const CHUNK: usize = 1 << 13;
 pub trait Ranked: Copy + Send + Sync + 'static {
     /// Greater numbers have greater ranks; both zeros have one rank, NaN has the greatest.
     fn rank(self) -> u32;
+
+    /// The numbers themselves if they are f32.
+    #[inline(always)]
+    fn floats(_line: &[Self]) -> Option<&[f32]> {
+        None
+    }
 }
 
 impl Ranked for f32 {
@@ -26,6 +32,11 @@ impl Ranked for f32 {
         let bits = (self + 0.0).to_bits();
         let ordered = bits ^ ((bits as i32 >> 31) as u32 | 1 << 31);
         if self.is_nan() { u32::MAX } else { ordered }
+    }
+
+    #[inline(always)]
+    fn floats(line: &[f32]) -> Option<&[f32]> {
+        Some(line)
     }
 }
 
@@ -161,7 +172,7 @@ fn room(axis: usize, k: usize) -> usize {
 
 #[inline(always)]
 fn rank_of<T: Ranked>(value: T, is_largest: bool) -> u32 {
-    if is_largest { value.rank() } else { !value.rank() }
+    value.rank() ^ if is_largest { 0 } else { u32::MAX }
 }
 
 #[inline(always)]
@@ -215,7 +226,11 @@ struct BestOfLine<'a, T> {
 impl<T: Ranked> Kernel for BestOfLine<'_, T> {
     type Output = usize;
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) -> usize {
+    fn run<S: Simd>(self, simd: S) -> usize {
+        let floats = T::floats(self.line);
+        if let Some(place) = floats.and_then(|line| best_place(simd, self.is_largest, line)) {
+            return place;
+        }
         let best_of = |block: &[T]| block.iter().fold(0, |best, value| rank_of(*value, self.is_largest).max(best));
         let (mut best, mut found) = (0, 0);
         for (index, block) in self.line.chunks(BLOCK).enumerate() {
@@ -227,6 +242,37 @@ impl<T: Ranked> Kernel for BestOfLine<'_, T> {
         let is_best = |value: &T| rank_of(*value, self.is_largest) == best;
         found + self.line[found..].iter().position(is_best).unwrap_or(0)
     }
+}
+
+/// The first place of the greatest or least number of a line that has no NaN; `None` where it has one.
+#[inline(always)]
+fn best_place<S: Simd>(s: S, is_largest: bool, line: &[f32]) -> Option<usize> {
+    let sign = s.splat(if is_largest { 1.0 } else { -1.0 });
+    let first = line.len().min(S::LANES);
+    // SAFETY: the line has so many values.
+    let short = s.mul(unsafe { s.load_partial(line.as_ptr(), first) }, sign);
+    let short = s.add(short, s.lowest_behind(first));
+    // Places where whole vectors begin; the last one may hold values that the one before it holds too.
+    let last = line.len() - first;
+    let places = || (first..last).step_by(S::LANES).chain((last > 0).then_some(last));
+    // SAFETY: each of the places lies a vector before the end of the line, or farther.
+    let vector = |place: usize| unsafe { s.mul(s.load(line.as_ptr().add(place)), sign) };
+    let (mut best, mut unordered) = (short, short);
+    for place in places() {
+        let values = vector(place);
+        best = s.max(values, best);
+        unordered = s.select(s.is_nan(values), values, unordered);
+    }
+    if s.any(s.is_nan(unordered)) {
+        return None;
+    }
+    let greatest = s.reduce_max(best);
+    let best = s.splat(greatest);
+    let is_best = |values: S::F| s.any(s.eq(values, best));
+    let found = if is_best(short) { 0 } else { places().find(|place| is_best(vector(*place)))? };
+    // Of the two zeros, either is as great.
+    let target = if is_largest { greatest } else { -greatest };
+    line[found..].iter().position(|value| *value == target).map(|place| found + place)
 }
 
 /// The keys of the best elements of a line, in the order that the rule asks for.

@@ -246,6 +246,13 @@ impl BlockedConvolution {
     }
 }
 
+/// The estimated time of [`blocked_convolution`] on one thread, in nanoseconds. The last block of output channels takes as long as
+/// a whole one.
+#[must_use]
+pub fn blocked_convolution_nanoseconds(geometry: &ConvolutionGeometry) -> u64 {
+    nanoseconds_for_flops(geometry.flops_of_blocks(BLOCK))
+}
+
 /// Elements of scratch that [`blocked_convolution`] needs: a copy of a plain input, padded or patch by patch. Checking
 /// every tap of so few channels would take longer than multiplying.
 #[must_use]
@@ -518,7 +525,7 @@ pub fn blocked_convolution(
     let layers = depth.output.div_ceil(planes);
     let (bands, runs) = (tiles.div_ceil(band), band / run);
     let count = view.batch * groups * bands * parts.count * layers * runs;
-    parallel_for(count, 1, nanoseconds_for_flops(geometry.flops()), |range| {
+    parallel_for(count, 1, blocked_convolution_nanoseconds(geometry), |range| {
         for task in range {
             let (rest, run_index) = (task / runs, task % runs);
             let (rest, layer) = (rest / layers, rest % layers);

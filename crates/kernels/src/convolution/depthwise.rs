@@ -1,4 +1,4 @@
-//! Depthwise convolution: every channel has a kernel of its own.
+//! Depthwise convolution: every output channel has a kernel of its own, and reads one channel, which several may share.
 
 use super::patches::Axis;
 use super::{ConvolutionEpilogue, ConvolutionGeometry, volume};
@@ -22,7 +22,8 @@ pub(super) fn run(
     output: &mut [f32],
     epilogue: &ConvolutionEpilogue<'_>,
 ) {
-    let (channels, taps) = (geometry.groups, volume(geometry.kernel));
+    let (channels, taps) = (geometry.output_channels, volume(geometry.kernel));
+    let share = channels / geometry.groups.max(1);
     let (from, to) = (volume(geometry.input), volume(geometry.output));
     let axes = geometry.axes();
     let shared = SharedMut::new(output);
@@ -34,7 +35,8 @@ pub(super) fn run(
             let call = Plane {
                 axes,
                 weights: &weights[channel * taps..][..taps],
-                input: &input[plane * from..][..from],
+                // As every image has whole groups, so many planes before this one have read so many times fewer.
+                input: &input[plane / share * from..][..from],
                 // SAFETY: planes are disjoint and within the output.
                 output: unsafe { shared.slice(plane * to..(plane + 1) * to) },
                 bias: match epilogue.bias {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
     BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, ChannelRange, DepthwiseInput, MOST_NARROW,
-    NarrowConvolution, blocked_channels, blocked_convolution, blocked_convolution_scratch_len, blocked_depthwise,
-    blocked_pad, blocked_pooling, narrow_convolution,
+    NarrowConvolution, blocked_channels, blocked_convolution, blocked_convolution_nanoseconds,
+    blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling, narrow_convolution,
 };
 use ovir_kernels::chain::MOST_INPUTS;
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
@@ -224,6 +224,8 @@ fn way(
             [1, _, _, ..] if data_channels > FEW_CHANNELS => Some(Way::Dense(BlockedInput::Blocked)),
             [_, 1, 1, ..] if !is_plane => None,
             [_, 1, 1, taps @ ..] if taps.iter().product::<usize>() <= MOST_TAPS => Some(Way::Depthwise),
+            // Blocks would read a channel for each of the few that belong to it, and as many others for nothing.
+            [_, 2..BLOCK, 1, ..] => None,
             [_, outputs, inputs, ..] if outputs.is_multiple_of(BLOCK) && inputs.is_multiple_of(BLOCK) => {
                 Some(Way::Dense(BlockedInput::Blocked))
             }
@@ -498,7 +500,10 @@ impl Kernel for ConvolutionKernel {
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
         let geometry = shapes.inputs.get(self.data_port).and_then(|data| self.geometry(data));
-        geometry.map_or(0, |g| nanoseconds_for_flops(g.flops()))
+        geometry.map_or(0, |g| match self.weights {
+            Weights::Dense(_) => blocked_convolution_nanoseconds(&g),
+            _ => nanoseconds_for_flops(g.flops()),
+        })
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
