@@ -1000,20 +1000,24 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
         let rank = self.geometry.rank;
         let axes = &self.geometry.axes[..rank];
         let (inner, a_stride, b_stride) = axes[rank - 1];
-        for index in self.first..self.last {
-            let (row, piece) = (index / self.pieces, index % self.pieces);
+        let outer = &axes[..rank - 1];
+        // Where the row lies along each outer axis, and where it begins in the operands; further rows are counted on, since
+        // divisions take longer than short rows.
+        let (mut at, mut a_row, mut b_row) = ([0; MOST_AXES], 0, 0);
+        let mut rest = self.first / self.pieces;
+        for (at, &(size, a, b)) in at.iter_mut().zip(outer.iter().rev()) {
+            *at = rest % size;
+            rest /= size;
+            a_row += *at * a;
+            b_row += *at * b;
+        }
+        let (mut row, mut piece) = (self.first / self.pieces, self.first % self.pieces);
+        for _ in self.first..self.last {
             let start = piece * CHUNK;
             let len = if self.pieces == 1 { inner } else { CHUNK.min(inner - start) };
-            let (mut rest, mut a_offset, mut b_offset) = (row, start * a_stride, start * b_stride);
-            for &(size, a, b) in axes[..rank - 1].iter().rev() {
-                let at = rest % size;
-                rest /= size;
-                a_offset += at * a;
-                b_offset += at * b;
-            }
             // SAFETY: offsets stay within the operands, whose lengths were checked against the geometry.
             unsafe {
-                let (a, b) = (self.a.add(a_offset), self.b.add(b_offset));
+                let (a, b) = (self.a.add(a_row + start * a_stride), self.b.add(b_row + start * b_stride));
                 let output = self.output.add(row * inner + start);
                 match (a_stride, b_stride) {
                     (1, 1) => line::<S, T, U, F, true, true>(s, self.function, a, b, output, len),
@@ -1021,6 +1025,20 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
                     (_, 1) => line::<S, T, U, F, false, true>(s, self.function, a, b, output, len),
                     _ => line::<S, T, U, F, false, false>(s, self.function, a, b, output, len),
                 }
+            }
+            piece += 1;
+            if piece < self.pieces {
+                continue;
+            }
+            (row, piece) = (row + 1, 0);
+            for (at, &(size, a, b)) in at.iter_mut().zip(outer.iter().rev()) {
+                *at += 1;
+                (a_row, b_row) = (a_row + a, b_row + b);
+                if *at < size {
+                    break;
+                }
+                (a_row, b_row) = (a_row - size * a, b_row - size * b);
+                *at = 0;
             }
         }
     }

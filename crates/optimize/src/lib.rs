@@ -36,6 +36,7 @@ mod promote_halves;
 mod sink_transposes;
 mod split_einsum;
 mod split_quantizers;
+mod store_levels;
 mod trace;
 
 use ovir_graph::{Model, Validated, body_facts};
@@ -82,6 +83,8 @@ static PASSES: &[Pass] = &[
     Pass { name: "drop_identities", run: drop_identities::run },
     // Early, because all other passes and the kernels know f32 only.
     Pass { name: "promote_halves", run: promote_halves::run },
+    // Before all passes that look at weights, which tell stored codes from other constants.
+    Pass { name: "store_levels", run: store_levels::run },
     // After the halves, because they take f32 only, and before all passes that look for what they find.
     Pass { name: "find_mvn", run: find_mvn::run },
     Pass { name: "find_gelu", run: find_gelu::run },

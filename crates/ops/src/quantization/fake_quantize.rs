@@ -147,9 +147,9 @@ pub(crate) fn misfit(port: usize, limit: impl std::fmt::Display, data: impl std:
 }
 
 macro_rules! quantize {
-    ($name:ident, $float:ty) => {
-        /// The specification's expression.
-        fn $name([x, input_low, input_high, output_low, output_high]: [$float; 5], steps: $float) -> $float {
+    ($(#[$doc:meta])* $visibility:vis $name:ident, $float:ty) => {
+        $(#[$doc])*
+        $visibility fn $name([x, input_low, input_high, output_low, output_high]: [$float; 5], steps: $float) -> $float {
             if x <= input_low.min(input_high) {
                 return output_low;
             }
@@ -161,8 +161,15 @@ macro_rules! quantize {
         }
     };
 }
-quantize!(quantize_f32, f32);
-quantize!(quantize_f64, f64);
+quantize! {
+    /// The specification's expression for a number, the limits of input and output, and one less than the levels, in f32.
+    #[must_use]
+    pub quantize_f32, f32
+}
+quantize! {
+    /// The same in f64.
+    quantize_f64, f64
+}
 
 #[cfg(test)]
 mod tests {

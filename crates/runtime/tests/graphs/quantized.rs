@@ -26,6 +26,35 @@ impl Text {
         self.binary("Multiply", values, scales)
     }
 
+    /// Weights of a type, and a FakeQuantize behind them.
+    fn rounded(&mut self, element_type: &str, shape: &[usize], levels: usize, is_whole: bool) -> Value {
+        let count: usize = shape.iter().product();
+        let value = |i: usize| ((i * 29 % 251) as f32 - 125.0) / if element_type == "i8" { 1.0 } else { 1000.0 };
+        let weights = match element_type {
+            "f32" => self.floats(shape, value),
+            "f16" => {
+                let bytes: Vec<u8> = (0..count).flat_map(|i| half::f16::from_f32(value(i)).to_le_bytes()).collect();
+                let stored = self.constant("f16", shape, &bytes);
+                self.layer("Convert", "destination_type=\"f32\"", &[stored], "FP32")
+            }
+            _ => {
+                let bytes: Vec<u8> = (0..count).map(|i| value(i) as i8 as u8).collect();
+                let stored = self.constant("i8", shape, &bytes);
+                self.layer("Convert", "destination_type=\"f32\"", &[stored], "FP32")
+            }
+        };
+        let mut sizes = vec![1; shape.len()];
+        sizes[0] = if is_whole { 1 } else { shape[0] };
+        let unit = if element_type == "i8" { 1.0 } else { 0.001 };
+        let low_code = -((levels / 2) as f32);
+        let high_code = low_code + (levels - 1) as f32;
+        let width = |i: usize| 0.8 + i as f32 / 100.0;
+        let input = [low_code, high_code].map(|code| self.floats(&sizes, |i| code * unit * width(i)));
+        let output = [low_code, high_code].map(|code| self.floats(&sizes, |i| code * 0.001 * width(i)));
+        let data = format!("levels=\"{levels}\" auto_broadcast=\"numpy\"");
+        self.layer("FakeQuantize", &data, &[weights, input[0], input[1], output[0], output[1]], "FP32")
+    }
+
     fn quantized_convolution(&mut self, x: Value, filter: [usize; 4], data: &str) -> Value {
         let weights = self.stored(&filter, &[filter[0], 1, 1, 1]);
         let product = self.layer("Convolution", data, &[x, weights], "FP32");
@@ -765,5 +794,42 @@ fn normalised_codes() {
         let kinds = check(&text, &image(shape), 0.02);
         let apart = ["GroupNormalization", "ReLU", "Swish", "FakeQuantize", "Decode"];
         assert!(!kinds.iter().any(|kind| apart.contains(&kind.as_str())), "{activation} {is_image}: {kinds:?}");
+    }
+}
+
+/// Weights that are rounded by a FakeQuantize are stored as the codes that it makes, however they are written and used.
+#[test]
+fn weights_that_are_rounded_when_they_are_read() {
+    // The kind of constant, the levels, and whether all channels have one pair of limits.
+    let kinds = [("f32", 255, false), ("f32", 256, true), ("f16", 255, false), ("i8", 255, false)];
+    for (constant, levels, is_whole) in kinds {
+        let mut text = Text::default();
+        let x = text.parameter("f32", "1,24,?,?");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let filter = text.rounded(constant, &[40, 24, 3, 3], levels, is_whole);
+        let x = text.layer("Convolution", PLANE, &[x, filter], "FP32");
+        let x = text.unary("ReLU", x);
+        let x = text.quantize(x, 0.0, 6.0);
+        // Grouped filters are reshaped behind their FakeQuantize.
+        let filter = text.rounded(constant, &[40, 1, 3, 3], levels, is_whole);
+        let shape = text.integers(&[40, 1, 1, 3, 3]);
+        let filter = text.layer("Reshape", "special_zero=\"false\"", &[filter, shape], "FP32");
+        let x = text.layer("GroupConvolution", PLANE, &[x, filter], "FP32");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        let filter = text.rounded(constant, &[48, 40, 1, 1], levels, is_whole);
+        let end = text.layer("Convolution", POINT, &[x, filter], "FP32");
+        text.layer("Result", "", &[end], "");
+        let image = image(&[1, 24, 13, 11]);
+        let types = check(&text, &image, 5e-3);
+        // The FakeQuantize of the data is a part of what is in front of it or behind it: no values go through memory.
+        assert!(types.iter().all(|name| name != "FakeQuantize"), "{constant} {types:?}");
+        let reports = text.reports();
+        let notes = reports.iter().filter(|report| report.name == "store_levels").flat_map(|report| &report.notes);
+        assert_eq!(notes.filter(|note| note.is_applied).count(), 3, "{constant}");
+        let inputs = [image];
+        let (expected, actual) = (text.unoptimised(&inputs), text.run(&inputs, false).0);
+        let (e, a) = (expected.slice::<f32>().unwrap(), actual.slice::<f32>().unwrap());
+        let largest = e.iter().fold(0f32, |most, value| most.max(value.abs()));
+        assert!(e.iter().zip(a).all(|(e, a)| (e - a).abs() <= 5e-3 * largest), "{constant}");
     }
 }

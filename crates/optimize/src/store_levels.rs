@@ -1,0 +1,209 @@
+//! Stores weights that a FakeQuantize rounds as what they are then: codes of one signed byte, and scales.
+//!
+//! Exporters that do not compress what they quantise write the weights as they were, in f32, in halves or as bytes, and a
+//! FakeQuantize behind them. What computes in bytes looks for codes.
+
+use std::sync::Arc;
+
+use ovir_graph::{Model, Node, NodeId, Source, Validated};
+use ovir_ops::OpVersion;
+use ovir_ops::common::broadcast::AutoBroadcast;
+use ovir_ops::quantization::fake_quantize::{FakeQuantize, quantize_f32};
+use ovir_ops::r#type::convert::{Convert, ConvertAttributes};
+use ovir_tensor::{ElementType, Shape, Tensor};
+
+use crate::chain::{Added, Uses, constant, remove_unread, stored};
+use crate::fold_scales::multiply;
+use crate::trace::Trace;
+
+/// The layers whose weights are their second input.
+const READERS: &[&str] =
+    &["Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul"];
+
+/// Stores all such weights; `None` if there are none.
+pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
+    let model = validated.model();
+    let uses = Uses::new(model);
+    let mut changed = model.clone();
+    let mut replaced: Vec<NodeId> = Vec::new();
+    for (id, node) in model.iter() {
+        let Some(operation) = node.operation.downcast_ref::<FakeQuantize>() else { continue };
+        let Some(last) = last_layer(model, &uses, id) else { continue };
+        let shape = validated.inference().get(Source { node: last, port: 0 }).shape.to_shape();
+        let coded = match Coded::of(validated, node, operation, shape) {
+            Ok(coded) => coded,
+            Err(reason) => {
+                trace.declined(node, || reason.to_owned());
+                continue;
+            }
+        };
+        trace.applied(node, || "is stored as codes of a signed byte, and scales".to_owned());
+        let mut added = Added::new(&changed);
+        let name = |part: &str| format!("{}/{part}", node.friendly_name);
+        let codes = added.add(Node::constant(name("codes"), coded.codes));
+        let attributes = ConvertAttributes { destination_type: ElementType::F32 };
+        let convert = Arc::new(Convert { attributes });
+        let values = added.add(Node::new(name("values"), "Convert", CONVERT, convert, vec![codes], 1));
+        let scales = added.add(Node::constant(name("scales"), coded.scales));
+        added.put(&mut changed, last, multiply(&model.node(last).friendly_name, vec![values, scales]));
+        replaced.extend((id != last).then_some(id));
+        for input in &node.inputs {
+            replaced.push(input.node);
+            replaced.extend(model.node(input.node).inputs.iter().map(|source| source.node));
+        }
+    }
+    if replaced.is_empty() {
+        return None;
+    }
+    remove_unread(&mut changed, replaced);
+    changed.sort().then_some(changed)
+}
+
+const CONVERT: OpVersion = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
+
+/// The layer whose value is the weights of others: a FakeQuantize of a constant, or the Reshape behind it.
+fn last_layer(model: &Model, uses: &Uses, id: NodeId) -> Option<NodeId> {
+    uses.is_constant(id).then_some(())?;
+    let are_weights = |id: NodeId| {
+        let value = Source { node: id, port: 0 };
+        let is_weights = |reader: &Node| {
+            READERS.iter().any(|name| reader.is(name))
+                && reader.inputs.iter().enumerate().all(|(port, source)| (*source == value) == (port == 1))
+        };
+        let readers = uses.of(id);
+        !readers.is_empty() && readers.iter().all(|reader| is_weights(model.node(*reader)))
+    };
+    if are_weights(id) {
+        return Some(id);
+    }
+    let next = uses.only_reader(id)?;
+    (model.node(next).operation.is_reshape() && are_weights(next)).then_some(next)
+}
+
+/// Weights as codes.
+struct Coded {
+    /// Signed bytes.
+    codes: Tensor,
+    /// One scale, or one for each index of the first axes or of one axis.
+    scales: Tensor,
+}
+
+impl Coded {
+    /// The codes of what a FakeQuantize makes of a constant, in this shape; or why there are none.
+    fn of(
+        validated: &Validated,
+        node: &Node,
+        operation: &FakeQuantize,
+        shape: Option<Shape>,
+    ) -> Result<Coded, &'static str> {
+        const COMPUTED: &str = "its data or limits are computed";
+        let steps = operation.levels.checked_sub(1).and_then(|steps| u8::try_from(steps).ok());
+        let steps = steps.filter(|steps| *steps > 0).ok_or("it has more than 256 levels")?;
+        let data = *node.inputs.first().ok_or(COMPUTED)?;
+        let data_shape = validated.inference().get(data).shape.to_shape().ok_or(COMPUTED)?;
+        let is_numpy = operation.broadcast.auto_broadcast == AutoBroadcast::Numpy;
+        let limits = is_numpy.then(|| Limits::of(validated, node, &data_shape));
+        let limits = limits.flatten().ok_or("its limits are no constants of the whole tensor or of one axis")?;
+        let shape = shape.ok_or(COMPUTED)?;
+        let scale_shape = limits.scale_shape(&data_shape, &shape).ok_or("it is reshaped across its limits")?;
+        let [low, high, ..] = &limits.values;
+        let are_usual = low.iter().zip(high).all(|(low, high)| low < high && (high - low).is_finite());
+        are_usual.then_some(()).ok_or("its limits are not in order")?;
+        let zeros = limits.zeros(steps).ok_or("zero is no level of it, or its codes are no signed bytes")?;
+        let [.., low, high] = &limits.values;
+        let scales: Vec<f32> = low.iter().zip(high).map(|(low, high)| (high - low) / f32::from(steps)).collect();
+        let code = |index: usize, value: f32| {
+            let channel = index / limits.inner % zeros.len();
+            let [low, high, ..] = &limits.values;
+            let numbers = [value, low[channel], high[channel], 0.0, f32::from(steps)];
+            (quantize_f32(numbers, f32::from(steps)).round() as i32 - zeros[channel]) as i8
+        };
+        let tensor = stored(validated, data).ok_or(COMPUTED)?;
+        let codes: Vec<i8> = if tensor.element_type() == ElementType::F32 {
+            let aligned = tensor.aligned().map_err(|_| COMPUTED)?;
+            let values = aligned.slice::<f32>().map_err(|_| COMPUTED)?;
+            let codes = values.iter().enumerate().map(|(index, value)| code(index, *value)).collect();
+            tensor.release();
+            codes
+        } else {
+            let is_exact = matches!(
+                tensor.element_type(),
+                ElementType::F16 | ElementType::Bf16 | ElementType::I8 | ElementType::U8
+            );
+            let values = is_exact.then(|| tensor.numbers()).flatten().ok_or(COMPUTED)?;
+            values.into_iter().enumerate().map(|(index, value)| code(index, value as f32)).collect()
+        };
+        let codes = Tensor::from_slice(&codes, shape).map_err(|_| COMPUTED)?;
+        let scales = Tensor::from_slice(&scales, scale_shape).map_err(|_| COMPUTED)?;
+        Ok(Coded { codes, scales })
+    }
+}
+
+/// The limits of a FakeQuantize, one of each kind or one for each index of an axis.
+struct Limits {
+    /// Of the input, low and high, and of the output.
+    values: [Vec<f32>; 4],
+    /// The axis of the data, if there are several.
+    axis: Option<usize>,
+    /// The elements of the data that follow one another with the same limits.
+    inner: usize,
+}
+
+impl Limits {
+    fn of(validated: &Validated, node: &Node, data: &Shape) -> Option<Limits> {
+        let mut axis = None;
+        let mut limit = |port: usize| {
+            let source = *node.inputs.get(port)?;
+            let shape = validated.inference().get(source).shape.to_shape()?;
+            let skipped = data.rank().checked_sub(shape.rank())?;
+            for (place, _) in shape.iter().enumerate().filter(|(_, size)| **size != 1) {
+                let fits = axis.is_none_or(|axis| axis == place + skipped) && data[place + skipped] == shape[place];
+                fits.then(|| axis = Some(place + skipped))?;
+            }
+            constant(validated, source).filter(|values| values.iter().all(|value| value.is_finite()))
+        };
+        let values = [limit(1)?, limit(2)?, limit(3)?, limit(4)?];
+        let count = axis.map_or(1, |axis| data[axis]);
+        let spread = |values: Vec<f32>| if values.len() == 1 { vec![values[0]; count] } else { values };
+        let inner = axis.map_or(1, |axis| data[axis + 1..].iter().product());
+        (count > 0).then(|| Limits { values: values.map(spread), axis, inner })
+    }
+
+    /// The code of zero of each, of so many steps, if these are integers and all codes less them are signed bytes.
+    fn zeros(&self, steps: u8) -> Option<Vec<i32>> {
+        let [.., low, high] = &self.values;
+        let zero = |(low, high): (&f32, &f32)| {
+            let zero = -f64::from(*low) / (f64::from(*high) - f64::from(*low)) * f64::from(steps);
+            let rounded = zero.round();
+            let is_level = low < high && (zero - rounded).abs() < 1e-3;
+            (is_level && rounded <= 128.0 && f64::from(steps) - rounded <= 127.0).then_some(rounded as i32)
+        };
+        low.iter().zip(high).map(zero).collect()
+    }
+
+    /// The shape in which scales broadcast to the data in another shape.
+    fn scale_shape(&self, data: &Shape, shape: &Shape) -> Option<Shape> {
+        let Some(axis) = self.axis else { return Some(Shape::default()) };
+        let ones = |size: usize| if size == 0 { None } else { Some(1) };
+        if data == shape {
+            return shape
+                .iter()
+                .enumerate()
+                .map(|(at, size)| if at == axis { Some(*size) } else { ones(*size) })
+                .collect();
+        }
+        // The axis becomes the first axes.
+        (axis == 0).then_some(())?;
+        let (mut left, mut sizes) = (data[axis], Vec::with_capacity(shape.rank()));
+        for size in shape.iter().copied() {
+            if left == 1 {
+                sizes.push(ones(size)?);
+                continue;
+            }
+            (size > 0 && left.is_multiple_of(size)).then_some(())?;
+            left /= size;
+            sizes.push(size);
+        }
+        (left == 1).then(|| Shape::from(&sizes[..]))
+    }
+}
