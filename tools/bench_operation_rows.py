@@ -865,11 +865,83 @@ def detection() -> None:
     row("PriorBoxClustered", 1, "f32", [ints(64, 64), ints(512, 512)], variance=[0.1, 0.1, 0.2, 0.2], **facts)
 
 
+def label(*shapes: Sequence[int]) -> str:
+    return " ".join("x".join(map(str, shape)) for shape in shapes)
+
+
+def uneven() -> None:
+    """Small layers, most of whose sizes no vector divides."""
+    turns = (
+        ((32, 7, 96), (0, 2, 1)), ((1, 197, 768), (0, 2, 1)), ((8, 49, 49), (0, 2, 1)), ((1, 50, 12, 64), (0, 2, 1, 3)),
+        ((4, 3, 100, 100), (0, 2, 3, 1)), ((4, 100, 100, 5), (0, 3, 1, 2)), ((2, 30, 31, 33), (3, 2, 1, 0)),
+        ((1, 255, 13, 13), (0, 2, 3, 1)), ((64, 9, 9, 8), (0, 3, 1, 2)), ((77, 1, 100), (1, 0, 2)),
+        ((2, 85, 3, 400), (0, 2, 3, 1)), ((16, 20, 20), (2, 1, 0)),
+    )  # fmt: skip
+    for shape, order in turns:
+        for dtype in (F32, F16):
+            name = f"{label(shape)} to {label(order)} {np.dtype(dtype).name}"
+            row("Transpose", 1, name, [normal(*shape, dtype=dtype), ints(*order)], (1,))
+    lines = (
+        ((64, 7), 1), ((1000, 10), 1), ((12, 50, 50), 2), ((12, 197, 197), 2), ((1, 21, 65, 65), 1), ((8, 3, 500), 1),
+        ((2, 1000, 3), 1),
+    )  # fmt: skip
+    best = {"mode": "max", "sort": "none", "index_element_type": "i32", "stable": False}
+    for shape, axis in lines:
+        name = f"{label(shape)} axis {axis}"
+        row("SoftMax", 8, name, [normal(*shape)], axis=axis)
+        row("LogSoftmax", 5, name, [normal(*shape)], axis=axis)
+        row("TopK", 11, f"{name} best", [normal(*shape), scalar(1)], (1,), outputs=(1,), axis=axis, **best)
+        row("CumSum", 3, name, [normal(*shape), scalar(axis)], (1,), exclusive=False, reverse=False)
+        for kind in ("ReduceSum", "ReduceMax", "ReduceMean"):
+            row(kind, 1, name, [normal(*shape), ints(axis)], (1,), keep_dims=False)
+    for kind in ("Atan", "Sinh", "Cosh", "Asinh", "Atanh"):
+        opset = 4 if kind in ("Asinh", "Atanh") else 1
+        row(kind, opset, "7x3333", [uniform(-0.99, 0.99, 7, 3333)])
+    pairs = (
+        ((200, 77), (77,)), ((200, 77), (200, 1)), ((200, 1), (1, 77)), ((6, 40, 33), (6, 1, 33)),
+        ((2, 19, 30, 31), (19, 1, 1)), ((1, 30, 1, 9), (8, 1, 20, 9)),
+    )  # fmt: skip
+    for a, b in pairs:
+        for dtype in (F32, F16, I32, I64, U8):
+            name = f"{label(a, b)} {np.dtype(dtype).name}"
+            row("Multiply", 1, name, [normal(*a, dtype=dtype), normal(*b, dtype=dtype)])
+        row("Less", 1, label(a, b), [normal(*a), normal(*b)])
+        row("Select", 1, label(a, b), [normal(*a, dtype=BOOL), normal(*a), normal(*b)])
+    for m, k, n in (
+        (7, 33, 50),
+        (50, 50, 50),
+        (197, 64, 197),
+        (3, 1000, 3),
+        (1000, 3, 4),
+        (33, 257, 65),
+        (17, 768, 100),
+    ):
+        plain = {"transpose_a": False, "transpose_b": False}
+        sizes = label((m, k, n))
+        row("MatMul", 1, f"{sizes} constant", [normal(m, k), normal(k, n)], (1,), **plain)
+        row("MatMul", 1, f"{sizes} batch", [normal(6, m, k), normal(6, k, n)], **plain)
+        row("MatMul", 1, f"{sizes} right turned", [normal(m, k), normal(n, k)], **{**plain, "transpose_b": True})
+        row("MatMul", 1, f"{sizes} left turned", [normal(3, k, m), normal(3, k, n)], **{**plain, "transpose_a": True})
+    planes = (
+        (3, 10, 64, 3, 2, 1), (5, 7, 33, 3, 1, 1), (13, 29, 27, 5, 1, 2), (24, 72, 14, 1, 1, 0), (6, 16, 12, 5, 1, 0),
+        (30, 40, 17, 7, 3, 3), (2, 2, 100, 9, 1, 4), (1, 1, 200, 3, 1, 1),
+    )  # fmt: skip
+    for channels, filters, side, size, step, pad in planes:
+        facts = {"strides": [step] * 2, "dilations": [1, 1], "pads_begin": [pad] * 2, "pads_end": [pad] * 2}
+        inputs = [normal(2, channels, side, side), normal(filters, channels, size, size)]
+        name = f"{channels} to {filters} {size}x{size}"
+        row("Convolution", 1, name, inputs, (1,), auto_pad="explicit", **facts)
+    for groups, each, side in ((3, 2, 64), (8, 2, 40), (50, 2, 14), (19, 1, 33)):
+        facts = {"strides": [1, 1], "dilations": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1]}
+        inputs = [normal(1, groups, side, side), normal(groups, each, 1, 3, 3)]
+        row("GroupConvolution", 1, f"{groups} by {each}", inputs, (1,), auto_pad="explicit", **facts)
+
+
 FAMILIES = {
     fill.__name__: fill
     for fill in (
         unary, binary, types, reductions, normalization, movement, search, embedding, pooling, images, signals,
-        products, recurrent, generation, regions, detection,
+        products, recurrent, generation, regions, detection, uneven,
     )
 }  # fmt: skip
 """The functions that make rows, by name."""

@@ -48,7 +48,8 @@ fn random_geometry(random: &mut Random) -> ConvolutionGeometry {
         let side = [40, 18, 7][rank - 1];
         let groups = random.between(1, 3);
         let depthwise = random.between(0, 2) == 0;
-        let (ic, oc) = if depthwise { (1, random.between(1, 3)) } else { (random.between(1, 9), random.between(1, 20)) };
+        let (ic, oc) =
+            if depthwise { (1, random.between(1, 3)) } else { (random.between(1, 9), random.between(1, 20)) };
         let groups = if depthwise { groups + 1 } else { groups };
         let geometry = ConvolutionGeometry::new(
             random.between(1, 2),
