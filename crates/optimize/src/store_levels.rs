@@ -3,6 +3,7 @@
 //! Exporters that do not compress what they quantise write the weights as they were, in f32, in halves or as bytes, and a
 //! FakeQuantize behind them. What computes in bytes looks for codes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
@@ -84,7 +85,7 @@ fn last_layer(model: &Model, uses: &Uses, id: NodeId) -> Option<NodeId> {
 struct Coded {
     /// Signed bytes.
     codes: Tensor,
-    /// One scale, or one for each index of the first axes or of one axis.
+    /// One scale, or one for each index of some axes side by side.
     scales: Tensor,
 }
 
@@ -103,7 +104,8 @@ impl Coded {
         let data_shape = validated.inference().get(data).shape.to_shape().ok_or(COMPUTED)?;
         let is_numpy = operation.broadcast.auto_broadcast == AutoBroadcast::Numpy;
         let limits = is_numpy.then(|| Limits::of(validated, node, &data_shape));
-        let limits = limits.flatten().ok_or("its limits are no constants of the whole tensor or of one axis")?;
+        let limits =
+            limits.flatten().ok_or("its limits are no constants of the whole tensor or of axes side by side")?;
         let shape = shape.ok_or(COMPUTED)?;
         let scale_shape = limits.scale_shape(&data_shape, &shape).ok_or("it is reshaped across its limits")?;
         let [low, high, ..] = &limits.values;
@@ -139,34 +141,37 @@ impl Coded {
     }
 }
 
-/// The limits of a FakeQuantize, one of each kind or one for each index of an axis.
+/// The limits of a FakeQuantize, one of each kind or one for each index of some axes side by side.
 struct Limits {
     /// Of the input, low and high, and of the output.
     values: [Vec<f32>; 4],
-    /// The axis of the data, if there are several.
-    axis: Option<usize>,
+    /// The axes of the data.
+    axes: Range<usize>,
     /// The elements of the data that follow one another with the same limits.
     inner: usize,
 }
 
 impl Limits {
     fn of(validated: &Validated, node: &Node, data: &Shape) -> Option<Limits> {
-        let mut axis = None;
+        // From the first axis along which some limit differs to the last.
+        let mut axes = data.rank()..0;
         let mut limit = |port: usize| {
             let source = *node.inputs.get(port)?;
             let shape = validated.inference().get(source).shape.to_shape()?;
             let skipped = data.rank().checked_sub(shape.rank())?;
             for (place, _) in shape.iter().enumerate().filter(|(_, size)| **size != 1) {
-                let fits = axis.is_none_or(|axis| axis == place + skipped) && data[place + skipped] == shape[place];
-                fits.then(|| axis = Some(place + skipped))?;
+                axes = axes.start.min(place + skipped)..axes.end.max(place + skipped + 1);
             }
             constant(validated, source).filter(|values| values.iter().all(|value| value.is_finite()))
         };
         let values = [limit(1)?, limit(2)?, limit(3)?, limit(4)?];
-        let count = axis.map_or(1, |axis| data[axis]);
+        let axes = axes.start.min(axes.end)..axes.end;
+        let count: usize = data[axes.clone()].iter().product();
+        // One for each index, or one.
+        let are_whole = values.iter().all(|values| values.len() == 1 || values.len() == count);
         let spread = |values: Vec<f32>| if values.len() == 1 { vec![values[0]; count] } else { values };
-        let inner = axis.map_or(1, |axis| data[axis + 1..].iter().product());
-        (count > 0).then(|| Limits { values: values.map(spread), axis, inner })
+        let inner = data[axes.end..].iter().product();
+        (count > 0 && are_whole).then(|| Limits { values: values.map(spread), axes, inner })
     }
 
     /// The code of zero of each, of so many steps, if these are integers and all codes less them are signed bytes.
@@ -183,25 +188,20 @@ impl Limits {
 
     /// The shape in which scales broadcast to the data in another shape.
     fn scale_shape(&self, data: &Shape, shape: &Shape) -> Option<Shape> {
-        let Some(axis) = self.axis else { return Some(Shape::default()) };
-        let ones = |size: usize| if size == 0 { None } else { Some(1) };
-        if data == shape {
-            return shape
-                .iter()
-                .enumerate()
-                .map(|(at, size)| if at == axis { Some(*size) } else { ones(*size) })
-                .collect();
+        (!shape.contains(&0)).then_some(())?;
+        if self.values[0].len() == 1 {
+            return Some(Shape::default());
         }
-        // The axis becomes the first axes.
-        (axis == 0).then_some(())?;
-        let (mut left, mut sizes) = (data[axis], Vec::with_capacity(shape.rank()));
+        if data == shape {
+            let size = |(axis, size): (usize, &usize)| if self.axes.contains(&axis) { *size } else { 1 };
+            return Some(shape.iter().enumerate().map(size).collect());
+        }
+        // The first axes become other first axes of as many indices.
+        (self.axes.start == 0).then_some(())?;
+        let (mut left, mut sizes) = (self.values[0].len(), Vec::with_capacity(shape.rank()));
         for size in shape.iter().copied() {
-            if left == 1 {
-                sizes.push(ones(size)?);
-                continue;
-            }
-            (size > 0 && left.is_multiple_of(size)).then_some(())?;
-            left /= size;
+            let size = if left == 1 { 1 } else { size };
+            left.is_multiple_of(size).then(|| left /= size)?;
             sizes.push(size);
         }
         (left == 1).then(|| Shape::from(&sizes[..]))

@@ -44,7 +44,8 @@ impl Text {
             }
         };
         let mut sizes = vec![1; shape.len()];
-        sizes[0] = if is_whole { 1 } else { shape[0] };
+        let kept = if is_whole { 0 } else { shape.len() - 3 };
+        sizes[..kept].copy_from_slice(&shape[..kept]);
         let unit = if element_type == "i8" { 1.0 } else { 0.001 };
         let low_code = -((levels / 2) as f32);
         let high_code = low_code + (levels - 1) as f32;
@@ -817,7 +818,11 @@ fn weights_that_are_rounded_when_they_are_read() {
         let x = text.layer("GroupConvolution", PLANE, &[x, filter], "FP32");
         let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
         let filter = text.rounded(constant, &[48, 40, 1, 1], levels, is_whole);
-        let end = text.layer("Convolution", POINT, &[x, filter], "FP32");
+        let x = text.layer("Convolution", POINT, &[x, filter], "FP32");
+        let x = text.quantize(x, -1.0, 1.0 - 2.0 / 256.0);
+        // Those of groups have limits of groups and of outputs.
+        let filter = text.rounded(constant, &[3, 16, 16, 3, 3], levels, is_whole);
+        let end = text.layer("GroupConvolution", PLANE, &[x, filter], "FP32");
         text.layer("Result", "", &[end], "");
         let image = image(&[1, 24, 13, 11]);
         let types = check(&text, &image, 5e-3);
@@ -825,7 +830,7 @@ fn weights_that_are_rounded_when_they_are_read() {
         assert!(types.iter().all(|name| name != "FakeQuantize"), "{constant} {types:?}");
         let reports = text.reports();
         let notes = reports.iter().filter(|report| report.name == "store_levels").flat_map(|report| &report.notes);
-        assert_eq!(notes.filter(|note| note.is_applied).count(), 3, "{constant}");
+        assert_eq!(notes.filter(|note| note.is_applied).count(), 4, "{constant}");
         let inputs = [image];
         let (expected, actual) = (text.unoptimised(&inputs), text.run(&inputs, false).0);
         let (e, a) = (expected.slice::<f32>().unwrap(), actual.slice::<f32>().unwrap());
