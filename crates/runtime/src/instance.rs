@@ -16,7 +16,7 @@ use crate::fast::StepShapes;
 const ALIGNMENT: usize = 64;
 
 /// The work, in nanoseconds, that the steps worth a fork must have together for the threads to be worth waking.
-const TEAM_THRESHOLD: u64 = WAKE_NANOSECONDS;
+const TEAM_THRESHOLD: u64 = 2 * WAKE_NANOSECONDS;
 
 /// Where a value lies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
