@@ -8,6 +8,7 @@ use bytes::Division;
 
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
+use crate::movement::{Axis, Cursor};
 use crate::parallel::{nanoseconds_for_bytes, parallel_for};
 use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 
@@ -1000,24 +1001,18 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
         let rank = self.geometry.rank;
         let axes = &self.geometry.axes[..rank];
         let (inner, a_stride, b_stride) = axes[rank - 1];
-        let outer = &axes[..rank - 1];
-        // Where the row lies along each outer axis, and where it begins in the operands; further rows are counted on, since
-        // divisions take longer than short rows.
-        let (mut at, mut a_row, mut b_row) = ([0; MOST_AXES], 0, 0);
-        let mut rest = self.first / self.pieces;
-        for (at, &(size, a, b)) in at.iter_mut().zip(outer.iter().rev()) {
-            *at = rest % size;
-            rest /= size;
-            a_row += *at * a;
-            b_row += *at * b;
-        }
+        // Its positions in input and output are those in both operands. Rows are counted on, since divisions take longer than
+        // short rows.
+        let outer = self.geometry.axes.map(|(size, a, b)| Axis { size, input: a as isize, output: b as isize });
+        let mut cursor = Cursor::new(&outer[..rank - 1], self.first / self.pieces);
         let (mut row, mut piece) = (self.first / self.pieces, self.first % self.pieces);
         for _ in self.first..self.last {
             let start = piece * CHUNK;
             let len = if self.pieces == 1 { inner } else { CHUNK.min(inner - start) };
             // SAFETY: offsets stay within the operands, whose lengths were checked against the geometry.
             unsafe {
-                let (a, b) = (self.a.add(a_row + start * a_stride), self.b.add(b_row + start * b_stride));
+                let (a, b) = (self.a.offset(cursor.input), self.b.offset(cursor.output));
+                let (a, b) = (a.add(start * a_stride), b.add(start * b_stride));
                 let output = self.output.add(row * inner + start);
                 match (a_stride, b_stride) {
                     (1, 1) => line::<S, T, U, F, true, true>(s, self.function, a, b, output, len),
@@ -1031,15 +1026,7 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
                 continue;
             }
             (row, piece) = (row + 1, 0);
-            for (at, &(size, a, b)) in at.iter_mut().zip(outer.iter().rev()) {
-                *at += 1;
-                (a_row, b_row) = (a_row + a, b_row + b);
-                if *at < size {
-                    break;
-                }
-                (a_row, b_row) = (a_row - size * a, b_row - size * b);
-                *at = 0;
-            }
+            cursor.skip(1);
         }
     }
 }

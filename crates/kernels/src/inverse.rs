@@ -1,5 +1,5 @@
-//! Inverse elementary functions on vectors, within two units in the last place (the inverse error function: three). The
-//! polynomials are minimax fits of the relative error.
+//! Inverse elementary functions on vectors, within two units in the last place (the inverse hyperbolic sine and
+//! tangent and the inverse error function: three). The polynomials are minimax fits of the relative error.
 
 use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
 
@@ -67,11 +67,10 @@ pub(crate) fn atan<S: Simd>(s: S, x: S::F) -> S::F {
     let rest = s.div(numerator, denominator);
     let z = s.mul(rest, rest);
     let odd = polynomial(s, z, [-6.078_221e-2, 1.059_381_4e-1, -1.424_353_3e-1, 1.999_847_1e-1, -3.333_331_6e-1]);
-    let turned = s.fma(s.mul(rest, z), odd, rest);
+    let angle = s.fma(s.mul(rest, z), odd, rest);
     let turn = |quarter: f32, half: f32| s.select(is_large, s.splat(half), s.splat(quarter));
-    let turned = s.add(turn(FRAC_PI_4, FRAC_PI_2), s.add(turned, turn(FRAC_PI_2_REST / 2.0, FRAC_PI_2_REST)));
-    let small = s.fma(s.mul(magnitude, z), odd, magnitude);
-    s.copysign(s.select(is_middle, turned, small), x)
+    let turned = s.add(turn(FRAC_PI_4, FRAC_PI_2), s.add(angle, turn(FRAC_PI_2_REST / 2.0, FRAC_PI_2_REST)));
+    s.copysign(s.select(is_middle, turned, angle), x)
 }
 
 /// `[1 + e, c]` for `e` from zero on, so that `log(1 + e)` is the logarithm of the rounded sum, and `c` what rounding takes

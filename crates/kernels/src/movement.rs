@@ -40,10 +40,10 @@ pub struct StridedCopy {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Axis {
-    size: usize,
-    input: isize,
-    output: isize,
+pub(crate) struct Axis {
+    pub(crate) size: usize,
+    pub(crate) input: isize,
+    pub(crate) output: isize,
 }
 
 impl StridedCopy {
@@ -438,7 +438,7 @@ impl<T: Copy> Pointers<T> {
                     if high > 0 && wide > 0 {
                         let from = from.add(column * steps[0] + row);
                         let to = to.add(row * steps[1] + column);
-                        eighth(from, to, [high, wide], steps);
+                        small_tile(from, to, [high, wide], steps);
                     }
                 }
                 return;
@@ -519,7 +519,7 @@ impl<T: Copy> Pointers<T> {
 /// The tile lies at both places, `steps` from column to column of the input and from row to row of the output, which are not
 /// smaller than the columns and rows are long.
 #[inline(always)]
-unsafe fn eighth<T: Copy>(from: *const T, to: *mut T, [high, wide]: [usize; 2], steps: [usize; 2]) {
+unsafe fn small_tile<T: Copy>(from: *const T, to: *mut T, [high, wide]: [usize; 2], steps: [usize; 2]) {
     let [step, to_step] = steps;
     let (mut columns, mut rows) = ([0f32; SIDE * SIDE], [0f32; SIDE * SIDE]);
     // SAFETY: what is read of a column beyond its end lies in the column behind it, and what is written of a row beyond its
@@ -639,15 +639,16 @@ unsafe fn copy_short(from: *const u8, to: *mut u8, bytes: usize) {
 }
 
 /// A position within axes.
-struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     axes: &'a [Axis],
     at: [usize; MOST_AXES],
-    input: isize,
-    output: isize,
+    pub(crate) input: isize,
+    pub(crate) output: isize,
 }
 
 impl<'a> Cursor<'a> {
-    fn new(axes: &'a [Axis], index: usize) -> Self {
+    /// At this position, counted with the last axis innermost.
+    pub(crate) fn new(axes: &'a [Axis], index: usize) -> Self {
         let mut cursor = Self { axes, at: [0; MOST_AXES], input: 0, output: 0 };
         let mut rest = index;
         for (place, axis) in axes.iter().enumerate().rev() {
@@ -660,7 +661,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Goes on by so many positions of the innermost axis, not beyond its end.
-    fn skip(&mut self, mut count: usize) {
+    pub(crate) fn skip(&mut self, mut count: usize) {
         for (place, axis) in self.axes.iter().enumerate().rev() {
             self.at[place] += count;
             self.input += count as isize * axis.input;

@@ -172,7 +172,7 @@ fn room(axis: usize, k: usize) -> usize {
 
 #[inline(always)]
 fn rank_of<T: Ranked>(value: T, is_largest: bool) -> u32 {
-    value.rank() ^ if is_largest { 0 } else { u32::MAX }
+    if is_largest { value.rank() } else { !value.rank() }
 }
 
 #[inline(always)]

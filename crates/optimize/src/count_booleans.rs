@@ -49,7 +49,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
             };
             copy.inputs[port] = match wanted {
                 Some(destination_type) => {
-                    nodes.push(conversion(node, here, destination_type));
+                    nodes.push(conversion(&node.friendly_name, here, destination_type));
                     Source { node: NodeId(nodes.len() as u32 - 1), port: 0 }
                 }
                 None => here,
@@ -65,8 +65,9 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     Some(changed)
 }
 
-fn conversion(reader: &Node, source: Source, destination_type: ElementType) -> Node {
+/// A Convert.
+pub(crate) fn conversion(name: &str, source: Source, destination_type: ElementType) -> Node {
     let operation = Arc::new(Convert { attributes: ConvertAttributes { destination_type } });
     let version = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
-    Node::new(&*reader.friendly_name, "Convert", version, operation, vec![source], 1)
+    Node::new(name, "Convert", version, operation, vec![source], 1)
 }

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated, infer_model};
+use ovir_ops::SymbolSource;
 use ovir_ops::r#type::convert::{Convert, ConvertAttributes};
-use ovir_ops::{OpVersion, SymbolSource};
 use ovir_tensor::ElementType;
 
 use crate::chain::remove;
+use crate::count_booleans::conversion;
 use crate::trace::Trace;
 
 /// Promotes the graph and its bodies; `None` if there is nothing to promote.
@@ -188,9 +189,7 @@ impl Promoted {
     }
 
     fn converted(&mut self, source: Source, element_type: ElementType, name: &str) -> Source {
-        let version = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
-        let operation = Arc::new(Convert { attributes: ConvertAttributes { destination_type: element_type } });
-        let node = self.push(Node::new(name, "Convert", version, operation, vec![source], 1));
+        let node = self.push(conversion(name, source, element_type));
         if element_type == ElementType::F32 {
             self.widening.push(node);
         }

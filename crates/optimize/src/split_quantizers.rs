@@ -146,7 +146,7 @@ fn limits(validated: &Validated, data: &PartialShape, source: Source) -> Option<
 }
 
 /// Whether codes between these limits can be computed by one multiplication.
-fn is_usual(low: f32, high: f32) -> bool {
+pub(crate) fn is_usual(low: f32, high: f32) -> bool {
     low < high && (high - low).is_finite() && (255.0 / (high - low)).is_finite()
 }
 

@@ -4,17 +4,17 @@
 //! FakeQuantize behind them. What computes in bytes looks for codes.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use ovir_graph::{Model, Node, NodeId, Source, Validated};
-use ovir_ops::OpVersion;
 use ovir_ops::common::broadcast::AutoBroadcast;
 use ovir_ops::quantization::fake_quantize::{FakeQuantize, quantize_f32};
-use ovir_ops::r#type::convert::{Convert, ConvertAttributes};
-use ovir_tensor::{ElementType, Shape, Tensor};
+use ovir_tensor::dispatch::FromElement;
+use ovir_tensor::{ElementType, Shape, Tensor, dispatch};
 
 use crate::chain::{Added, Uses, constant, remove_unread, stored};
+use crate::count_booleans::conversion;
 use crate::fold_scales::multiply;
+use crate::split_quantizers::is_usual;
 use crate::trace::Trace;
 
 /// The layers whose weights are their second input.
@@ -42,9 +42,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
         let mut added = Added::new(&changed);
         let name = |part: &str| format!("{}/{part}", node.friendly_name);
         let codes = added.add(Node::constant(name("codes"), coded.codes));
-        let attributes = ConvertAttributes { destination_type: ElementType::F32 };
-        let convert = Arc::new(Convert { attributes });
-        let values = added.add(Node::new(name("values"), "Convert", CONVERT, convert, vec![codes], 1));
+        let values = added.add(conversion(&name("values"), codes, ElementType::F32));
         let scales = added.add(Node::constant(name("scales"), coded.scales));
         added.put(&mut changed, last, multiply(&model.node(last).friendly_name, vec![values, scales]));
         replaced.extend((id != last).then_some(id));
@@ -59,8 +57,6 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     remove_unread(&mut changed, replaced);
     changed.sort().then_some(changed)
 }
-
-const CONVERT: OpVersion = OpVersion::new(1, (1, 16), (1, 1), (1, 1));
 
 /// The layer whose value is the weights of others: a FakeQuantize of a constant, or the Reshape behind it.
 fn last_layer(model: &Model, uses: &Uses, id: NodeId) -> Option<NodeId> {
@@ -97,44 +93,39 @@ impl Coded {
         operation: &FakeQuantize,
         shape: Option<Shape>,
     ) -> Result<Coded, &'static str> {
-        const COMPUTED: &str = "its data or limits are computed";
+        const COMPUTED: &str = "its data are computed, or no f32";
         let steps = operation.levels.checked_sub(1).and_then(|steps| u8::try_from(steps).ok());
         let steps = steps.filter(|steps| *steps > 0).ok_or("it has more than 256 levels")?;
         let data = *node.inputs.first().ok_or(COMPUTED)?;
-        let data_shape = validated.inference().get(data).shape.to_shape().ok_or(COMPUTED)?;
+        let facts = validated.inference().get(data);
+        let is_f32 = facts.element_type == ElementType::F32;
+        let data_shape = facts.shape.to_shape().ok_or(COMPUTED)?;
         let is_numpy = operation.broadcast.auto_broadcast == AutoBroadcast::Numpy;
         let limits = is_numpy.then(|| Limits::of(validated, node, &data_shape));
         let limits =
             limits.flatten().ok_or("its limits are no constants of the whole tensor or of axes side by side")?;
         let shape = shape.ok_or(COMPUTED)?;
         let scale_shape = limits.scale_shape(&data_shape, &shape).ok_or("it is reshaped across its limits")?;
-        let [low, high, ..] = &limits.values;
-        let are_usual = low.iter().zip(high).all(|(low, high)| low < high && (high - low).is_finite());
+        let [from_low, from_high, low, high] = &limits.values;
+        let are_usual = from_low.iter().zip(from_high).all(|(low, high)| is_usual(*low, *high));
         are_usual.then_some(()).ok_or("its limits are not in order")?;
         let zeros = limits.zeros(steps).ok_or("zero is no level of it, or its codes are no signed bytes")?;
-        let [.., low, high] = &limits.values;
         let scales: Vec<f32> = low.iter().zip(high).map(|(low, high)| (high - low) / f32::from(steps)).collect();
-        let code = |index: usize, value: f32| {
+        // What is no number has no code.
+        let code = |(index, value): (usize, f32)| {
             let channel = index / limits.inner % zeros.len();
-            let [low, high, ..] = &limits.values;
-            let numbers = [value, low[channel], high[channel], 0.0, f32::from(steps)];
-            (quantize_f32(numbers, f32::from(steps)).round() as i32 - zeros[channel]) as i8
+            let numbers = [value, from_low[channel], from_high[channel], 0.0, f32::from(steps)];
+            let code = quantize_f32(numbers, f32::from(steps)).round();
+            (!code.is_nan()).then(|| (code as i32 - zeros[channel]) as i8)
         };
-        let tensor = stored(validated, data).ok_or(COMPUTED)?;
-        let codes: Vec<i8> = if tensor.element_type() == ElementType::F32 {
-            let aligned = tensor.aligned().map_err(|_| COMPUTED)?;
-            let values = aligned.slice::<f32>().map_err(|_| COMPUTED)?;
-            let codes = values.iter().enumerate().map(|(index, value)| code(index, *value)).collect();
-            tensor.release();
-            codes
-        } else {
-            let is_exact = matches!(
-                tensor.element_type(),
-                ElementType::F16 | ElementType::Bf16 | ElementType::I8 | ElementType::U8
-            );
-            let values = is_exact.then(|| tensor.numbers()).flatten().ok_or(COMPUTED)?;
-            values.into_iter().enumerate().map(|(index, value)| code(index, value as f32)).collect()
-        };
+        let tensor = stored(validated, data).filter(|_| is_f32).ok_or(COMPUTED)?;
+        let aligned = tensor.aligned().map_err(|_| COMPUTED)?;
+        let codes: Option<Vec<i8>> = dispatch!(aligned.element_type(), T in [native] => {
+            let values = aligned.slice::<T>().map_err(|_| COMPUTED)?;
+            values.iter().map(|value| f32::from_element(*value)).enumerate().map(code).collect()
+        } else { return Err(COMPUTED) });
+        let codes = codes.ok_or("some of its data are no numbers")?;
+        tensor.release();
         let codes = Tensor::from_slice(&codes, shape).map_err(|_| COMPUTED)?;
         let scales = Tensor::from_slice(&scales, scale_shape).map_err(|_| COMPUTED)?;
         Ok(Coded { codes, scales })

@@ -85,14 +85,12 @@ impl SelectKernel {
         let work = nanoseconds_for_bytes(target.len().saturating_mul(4 * WIDTH));
         let is_short = AtomicBool::new(false);
         parallel_chunks_mut(target, rows * inner.max(1), work, |index, target| {
-            let mut row = Row::new(outer, index * rows);
-            for target in target.chunks_mut(inner.max(1)) {
-                let [c, y, n] = row.offsets;
+            for (row, target) in target.chunks_mut(inner.max(1)).enumerate() {
+                let [c, y, n] = offsets(outer, index * rows + row);
                 let line = (&condition[c..], &yes[y..], &no[n..]);
                 if select_line(self.isa, line, strides.map(|stride| stride == 0), target).is_err() {
                     is_short.store(true, Ordering::Relaxed);
                 }
-                row.advance();
             }
         });
         if is_short.into_inner() {
@@ -102,38 +100,18 @@ impl SelectKernel {
     }
 }
 
-/// Where a row begins in each input. Rows are counted on, since divisions take longer than short rows.
-struct Row<'a> {
-    outer: &'a [Axis],
-    /// Where it lies along each axis.
-    at: SmallVec<[usize; 8]>,
-    offsets: [usize; 3],
-}
-
-impl<'a> Row<'a> {
-    fn new(outer: &'a [Axis], row: usize) -> Row<'a> {
-        let (mut rest, mut offsets) = (row, [0; 3]);
-        let mut along = |(size, strides): &Axis| {
-            let at = rest % size;
-            rest /= size;
-            offsets.iter_mut().zip(strides).for_each(|(offset, stride)| *offset += at * stride);
-            at
-        };
-        let at = outer.iter().map(&mut along).collect();
-        Row { outer, at, offsets }
-    }
-
-    fn advance(&mut self) {
-        for (at, (size, strides)) in self.at.iter_mut().zip(self.outer) {
-            *at += 1;
-            self.offsets.iter_mut().zip(strides).for_each(|(offset, stride)| *offset += stride);
-            if *at < *size {
-                break;
-            }
-            self.offsets.iter_mut().zip(strides).for_each(|(offset, stride)| *offset -= size * stride);
-            *at = 0;
+/// Where a row begins in each input.
+fn offsets(outer: &[Axis], row: usize) -> [usize; 3] {
+    let mut rest = row;
+    let mut offsets = [0; 3];
+    for (size, strides) in outer {
+        let at = rest % size;
+        rest /= size;
+        for (offset, stride) in offsets.iter_mut().zip(strides) {
+            *offset += at * stride;
         }
     }
+    offsets
 }
 
 impl Kernel for SelectKernel {
