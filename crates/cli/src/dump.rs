@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use ovir::{
-    CompileOptions, Core, Model, Note, PartialShape, PassReport, Plan, PlanAction, PlanPlace, PlanStep, PlanValue,
-    pass_names,
+    CompileOptions, Core, Helpers, Model, Note, PartialShape, PassReport, Plan, PlanAction, PlanPlace, PlanStep,
+    PlanValue, pass_names,
 };
 use serde_json::{Value, json};
 
@@ -140,7 +140,11 @@ fn human(name: &str, model: &Model, plan: &Plan, reports: &[PassReport]) -> Stri
     let _ = writeln!(text, "\nmemory");
     let _ = writeln!(text, "  arena    {}, of which {} are in use at step {at}", bytes(plan.arena_bytes), bytes(peak));
     let _ = writeln!(text, "  outputs  {} with the next values of variables", bytes(plan.tensor_bytes));
-    let pool = if plan.uses_pool { "helpers stand by during an inference" } else { "the caller's thread does it all" };
+    let pool = match plan.helpers {
+        Helpers::Always => "helpers stand by during an inference",
+        Helpers::WhenRepeated => "helpers stand by where inferences follow each other at once",
+        Helpers::Never => "the caller's thread does it all",
+    };
     let _ = writeln!(text, "  threads  {}; {pool}", plan.threads);
     text
 }
@@ -288,7 +292,12 @@ fn json_of_plan(plan: &Plan) -> Value {
     json!({
         "arena_bytes": plan.arena_bytes,
         "tensor_bytes": plan.tensor_bytes,
-        "uses_pool": plan.uses_pool,
+        "helpers": match plan.helpers {
+            Helpers::Always => "always",
+            Helpers::WhenRepeated => "when repeated",
+            Helpers::Never => "never",
+        },
+        "uses_pool": plan.helpers != Helpers::Never,
         "threads": plan.threads,
         "arena_in_use": in_use(plan),
         "steps": plan.steps.iter().map(json_of_step).collect::<Vec<_>>(),

@@ -24,6 +24,8 @@ const MOST_HELPERS: usize = 63;
 const PATIENCE: Duration = Duration::from_millis(2);
 /// A helper waits this long for the next inference.
 const LINGER: Duration = Duration::from_micros(100);
+/// Inferences that are no further apart follow each other at once: a helper finds work again before it leaves.
+const CLOSE: Duration = Duration::from_micros(50);
 /// A helper that finds nothing to do keeps its processor this long, then offers it to others again and again.
 const EAGER: Duration = Duration::from_micros(20);
 /// How many times the time that helpers have cost their team goes without them.
@@ -133,6 +135,8 @@ pub struct Team {
     saved: AtomicI64,
     /// No helpers are called before this time, in nanoseconds since `made`.
     rests_until: AtomicU64,
+    /// When the last inference of those that need helpers only when repeated ended, in nanoseconds since `made`.
+    ended: AtomicU64,
     made: Instant,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -200,6 +204,7 @@ impl Team {
             shares,
             saved: AtomicI64::new(0),
             rests_until: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             made: Instant::now(),
             panic: Mutex::new(None),
         })
@@ -218,6 +223,19 @@ impl Team {
         let _leading = Leading { team: self, _placed: Placed::new(Place::Leads(self)) };
         self.call_helpers();
         body()
+    }
+
+    /// As [`lead`](Self::lead), for a body too short to wake helpers for: they are called only if the last one ended a
+    /// moment ago, because they are then still awake or will be for the next.
+    pub fn lead_when_repeated<R>(self: &Arc<Self>, body: impl FnOnce() -> R) -> R {
+        if self.crew.threads == 1 {
+            return body();
+        }
+        let now = || self.made.elapsed().as_nanos() as u64;
+        let follows = now().saturating_sub(self.ended.load(Ordering::Relaxed)) < CLOSE.as_nanos() as u64;
+        let result = if follows { self.lead(body) } else { body() };
+        self.ended.store(now(), Ordering::Relaxed);
+        result
     }
 
     /// Whether helpers stand by or are on their way.
@@ -533,6 +551,20 @@ mod tests {
             assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
             assert_eq!(shared(16, u64::MAX).1, vec![1; 16]);
         });
+    }
+
+    #[test]
+    fn short_work_has_helpers_when_repeated() {
+        let team = Team::new(Crew::new(2));
+        let leads = || team.lead_when_repeated(|| matches!(place(), Place::Leads(_)));
+        let begin = Instant::now();
+        std::thread::sleep(CLOSE);
+        assert!(!leads());
+        while !leads() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "no work follows another at once");
+        }
+        std::thread::sleep(CLOSE);
+        assert!(!leads());
     }
 
     #[test]

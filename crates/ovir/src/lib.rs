@@ -104,7 +104,7 @@ pub use ovir_ops as ops;
 pub use ovir_optimize::{Note, PassReport, pass_names};
 #[cfg(feature = "run")]
 pub use ovir_runtime::{
-    InferencePrecision, Plan, PlanAction, PlanPlace, PlanStep, PlanValue, Profile, ProfileEntry, RunError,
+    Helpers, InferencePrecision, Plan, PlanAction, PlanPlace, PlanStep, PlanValue, Profile, ProfileEntry, RunError,
     VariableInfo, available_threads,
 };
 /// Lower-level access: tensors, npy and npz files.

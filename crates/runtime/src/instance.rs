@@ -18,6 +18,21 @@ const ALIGNMENT: usize = 64;
 /// The work, in nanoseconds, that the steps worth a fork must have together for the threads to be worth waking.
 const TEAM_THRESHOLD: u64 = 2 * WAKE_NANOSECONDS;
 
+/// The same work where inferences follow each other so closely that the threads are still awake.
+const REPEATED_THRESHOLD: u64 = 2 * FORK_NANOSECONDS;
+
+/// When the helpers are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Helpers {
+    /// There is too little work to share.
+    #[default]
+    Never,
+    /// For inferences that follow each other at once.
+    WhenRepeated,
+    /// For every inference.
+    Always,
+}
+
 /// Where a value lies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Place {
@@ -185,9 +200,13 @@ impl Instance {
         self.last_read[self.root[value] as usize]
     }
 
-    /// Whether there is enough work for several threads.
-    pub fn uses_pool(&self) -> bool {
-        self.shared_nanoseconds >= TEAM_THRESHOLD
+    /// When there is enough work for several threads.
+    pub fn helpers(&self) -> Helpers {
+        match self.shared_nanoseconds {
+            TEAM_THRESHOLD.. => Helpers::Always,
+            REPEATED_THRESHOLD.. => Helpers::WhenRepeated,
+            _ => Helpers::Never,
+        }
     }
 
     /// The estimated time of a step on one thread; 0 where nothing is estimated.

@@ -24,6 +24,7 @@ mod variable;
 
 pub use compile::{CompileOptions, Compiled};
 pub use error::RunError;
+pub use instance::Helpers;
 pub use plan::{Plan, PlanAction, PlanPlace, PlanStep, PlanValue};
 pub use pool::available_threads;
 pub use precision::InferencePrecision;

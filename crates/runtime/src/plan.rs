@@ -10,7 +10,7 @@ use ovir_tensor::{ElementType, PartialShape};
 
 use crate::RunError;
 use crate::compile::{Action, Compiled, Step};
-use crate::instance::{AT_THE_END, Instance, Place};
+use crate::instance::{AT_THE_END, Helpers, Instance, Place};
 use crate::layout::Layout;
 
 /// A plan for certain shapes of the inputs.
@@ -22,8 +22,8 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// The bytes of outputs and of the next values of variables, as far as their shapes are known.
     pub tensor_bytes: usize,
-    /// Whether threads of the pool stand by during an inference.
-    pub uses_pool: bool,
+    /// When threads of the pool stand by during an inference.
+    pub helpers: Helpers,
     /// The threads of an inference that runs alone, its own among them.
     pub threads: usize,
 }
@@ -141,7 +141,7 @@ impl Compiled {
             steps: steps.collect::<Result<_, _>>()?,
             arena_bytes: instance.arena_bytes,
             tensor_bytes: instance.tensor_bytes,
-            uses_pool: instance.uses_pool(),
+            helpers: instance.helpers(),
             threads: self.threads(),
         })
     }

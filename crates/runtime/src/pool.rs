@@ -63,4 +63,12 @@ impl PoolTeam {
         #[cfg(not(feature = "threads"))]
         work()
     }
+
+    /// As [`lead`](Self::lead), but the helpers are called only if the last such work ended a moment ago.
+    pub fn lead_when_repeated<R>(&self, work: impl FnOnce() -> R) -> R {
+        #[cfg(feature = "threads")]
+        return self.team.lead_when_repeated(work);
+        #[cfg(not(feature = "threads"))]
+        work()
+    }
 }

@@ -13,7 +13,7 @@ use ovir_tensor::{Arena, Shape, Tensor, TensorView};
 use crate::RunError;
 use crate::compile::{Action, Compiled, InitialiserPlan};
 use crate::eager::{ByKernels, Known, compute};
-use crate::instance::Instance;
+use crate::instance::{Helpers, Instance};
 use crate::pool::PoolTeam;
 use crate::spare::Spare;
 use crate::step::{Memory, run_step};
@@ -339,7 +339,11 @@ impl State {
             Some(observer) => execution.run(&mut |execution, position| execution.show(position, observer)),
             None => execution.run(&mut |_, _| Ok(())),
         };
-        let result = if instance.uses_pool() { team.lead(run) } else { run() };
+        let result = match instance.helpers() {
+            Helpers::Always => team.lead(run),
+            Helpers::WhenRepeated => team.lead_when_repeated(run),
+            Helpers::Never => run(),
+        };
         if let Err(error) = result.and_then(|()| self.give_outputs(compiled, position)) {
             self.memory.variables.iter_mut().for_each(Variable::shrink);
             self.memory.journal.roll_back(&mut self.memory.variables);
