@@ -22,7 +22,7 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// The bytes of outputs and of the next values of variables, as far as their shapes are known.
     pub tensor_bytes: usize,
-    /// When threads of the pool stand by during an inference.
+    /// When threads of the pool stand by during an inference; never if there is but one thread.
     pub helpers: Helpers,
     /// The threads of an inference that runs alone, its own among them.
     pub threads: usize,
@@ -141,7 +141,7 @@ impl Compiled {
             steps: steps.collect::<Result<_, _>>()?,
             arena_bytes: instance.arena_bytes,
             tensor_bytes: instance.tensor_bytes,
-            helpers: instance.helpers(),
+            helpers: if self.threads() > 1 { instance.helpers() } else { Helpers::Never },
             threads: self.threads(),
         })
     }
