@@ -24,7 +24,8 @@ const MOST_HELPERS: usize = 63;
 const PATIENCE: Duration = Duration::from_millis(2);
 /// A helper waits this long for the next inference.
 const LINGER: Duration = Duration::from_micros(100);
-/// Inferences that are no further apart follow each other at once: a helper finds work again before it leaves.
+/// Inferences that are less far apart follow each other at once. Half of what a helper waits, because it is idle already while
+/// an inference ends with work that is not shared.
 const CLOSE: Duration = Duration::from_micros(50);
 /// A helper that finds nothing to do keeps its processor this long, then offers it to others again and again.
 const EAGER: Duration = Duration::from_micros(20);
