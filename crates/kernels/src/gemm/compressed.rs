@@ -260,6 +260,8 @@ fn by_panel(values: &[f32], groups: usize, n: usize, width: usize) -> Vec<f32> {
 
 /// How one line of codes becomes two vectors of numbers.
 trait Decoder: Copy + Sync {
+    /// Whether each vector of numbers is read on its own, so that the second one need not be.
+    const IS_PLAIN: bool = false;
     /// # Safety
     /// A line of codes is readable.
     unsafe fn line<S: Simd>(&self, s: S, codes: *const u8) -> [S::F; 2];
@@ -328,6 +330,8 @@ impl Decoder for Brain {
 }
 
 impl Decoder for Single {
+    const IS_PLAIN: bool = true;
+
     #[inline(always)]
     unsafe fn line<S: Simd>(&self, s: S, codes: *const u8) -> [S::F; 2] {
         // SAFETY: a line has eight bytes a lane; loads need no alignment.
@@ -484,34 +488,40 @@ impl<D: Decoder, const ROWS: usize, const CHAINS: usize> Kernel for Few<'_, D, R
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Lines { k, group, line, codes, zeros, .. } = self.operand;
-        let has_zeros = !zeros.is_empty();
+        // Small matrices take as long as reading them does.
+        match D::IS_PLAIN && self.operand.n <= S::LANES {
+            true => self.halves::<S, 1>(s),
+            false => self.halves::<S, 2>(s),
+        }
+    }
+}
+
+impl<D: Decoder, const ROWS: usize, const CHAINS: usize> Few<'_, D, ROWS, CHAINS> {
+    /// Computes one or both vectors of the panel's columns.
+    #[inline(always)]
+    fn halves<S: Simd, const HALVES: usize>(&self, s: S) {
+        let Lines { k, group, line, codes, .. } = self.operand;
         let mut sums = [[s.splat(0.0); 2]; ROWS];
         let panel = codes.wrapping_add(self.panel * k * line);
         for index in 0..k.checked_div(group).unwrap_or(0) {
             let parameters = Parameters::of(s, &self.operand, self.panel, index);
+            let zeros = (!self.operand.zeros.is_empty()).then_some(parameters.zero);
             // Neighbouring steps have sums of their own, so that one does not wait for the other.
             let mut parts = [[[s.splat(0.0); 2]; CHAINS]; ROWS];
-            let mut step = index * group;
-            let end = step + group;
-            while step < end {
-                let count = (end - step).min(CHAINS);
-                for chain in 0..count {
+            let first = index * group;
+            let whole = first + group / CHAINS * CHAINS;
+            for step in (first..whole).step_by(CHAINS) {
+                for chain in 0..CHAINS {
                     // SAFETY: the step lies in the panel and in the rows of A.
-                    unsafe {
-                        let mut values = self.decoder.line(s, panel.add((step + chain) * line));
-                        if has_zeros {
-                            values = [s.sub(values[0], parameters.zero[0]), s.sub(values[1], parameters.zero[1])];
-                        }
-                        for row in 0..ROWS {
-                            let left = s.splat(*self.a.add(row * self.a_row + step + chain));
-                            for half in 0..2 {
-                                parts[row][chain][half] = s.fma(left, values[half], parts[row][chain][half]);
-                            }
-                        }
-                    }
+                    unsafe { self.add::<S, HALVES>(s, panel, step + chain, zeros, chain, &mut parts) };
                 }
-                step += count;
+            }
+            // A loop whose length is not known would keep the sums in memory instead of registers.
+            for chain in 0..CHAINS {
+                if whole + chain < first + group {
+                    // SAFETY: as above.
+                    unsafe { self.add::<S, HALVES>(s, panel, whole + chain, zeros, chain, &mut parts) };
+                }
             }
             for row in 0..ROWS {
                 for half in 0..2 {
@@ -526,9 +536,36 @@ impl<D: Decoder, const ROWS: usize, const CHAINS: usize> Kernel for Few<'_, D, R
         // SAFETY: the columns of the panel lie in C and in what the epilogue adds.
         unsafe { self.store(s, sums) };
     }
-}
 
-impl<D, const ROWS: usize, const CHAINS: usize> Few<'_, D, ROWS, CHAINS> {
+    /// Adds the products of one step to the sums of a chain.
+    ///
+    /// # Safety
+    /// The step lies in the panel and in the rows of A.
+    #[inline(always)]
+    unsafe fn add<S: Simd, const HALVES: usize>(
+        &self,
+        s: S,
+        panel: *const u8,
+        step: usize,
+        zeros: Option<[S::F; 2]>,
+        chain: usize,
+        parts: &mut [[[S::F; 2]; CHAINS]; ROWS],
+    ) {
+        // SAFETY: this function's own contract.
+        unsafe {
+            let mut values = self.decoder.line(s, panel.add(step * self.operand.line));
+            if let Some(zeros) = zeros {
+                values = [s.sub(values[0], zeros[0]), s.sub(values[1], zeros[1])];
+            }
+            for row in 0..ROWS {
+                let left = s.splat(*self.a.add(row * self.a_row + step));
+                for half in 0..HALVES {
+                    parts[row][chain][half] = s.fma(left, values[half], parts[row][chain][half]);
+                }
+            }
+        }
+    }
+
     /// # Safety
     /// The columns of the panel lie in C and in what the epilogue adds.
     #[inline(always)]
