@@ -1,7 +1,7 @@
 //! Reductions of integers and truth values over one collapsed axis. Sums and products wrap, so any order gives the same;
 //! means are those of sums that do not wrap.
 
-use crate::error::{KernelError, check_exact, product};
+use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::map::Integer;
 use crate::parallel::{SharedMut, fold_halves, nanoseconds_for_bytes, parallel_for};
@@ -130,8 +130,10 @@ fn fold<T: Integer, F: Fold<T>>(isa: Isa, fold: F, [outer, axis, inner]: [usize;
 pub trait Summed: Integer {
     /// The type of sums.
     type Sum: Copy + Default + Send + Sync;
-    /// A sum and a number.
-    fn plus_number(sum: Self::Sum, number: Self) -> Self::Sum;
+    /// Words as sums.
+    fn sums(words: &mut [i64]) -> &mut [Self::Sum];
+    /// A number as a sum.
+    fn widened(self) -> Self::Sum;
     /// Two sums.
     fn plus_sum(a: Self::Sum, b: Self::Sum) -> Self::Sum;
     /// A sum divided by the number of its numbers, at least one, and rounded towards zero.
@@ -139,27 +141,31 @@ pub trait Summed: Integer {
 }
 
 macro_rules! summed {
-    ($($type:ty: $sum:ty),*) => {
+    ($($type:ty),*) => {
         $(impl Summed for $type {
-            type Sum = $sum;
+            type Sum = i64;
+            fn sums(words: &mut [i64]) -> &mut [i64] { words }
             #[inline(always)]
-            fn plus_number(sum: $sum, number: Self) -> $sum { sum.wrapping_add(<$sum>::from(number)) }
+            fn widened(self) -> i64 { i64::from(self) }
             #[inline(always)]
-            fn plus_sum(a: $sum, b: $sum) -> $sum { a.wrapping_add(b) }
+            fn plus_sum(a: i64, b: i64) -> i64 { a.wrapping_add(b) }
             #[inline(always)]
-            fn mean(sum: $sum, count: usize) -> Self { (sum / count.max(1) as $sum) as $type }
+            fn mean(sum: i64, count: usize) -> Self { (sum / count.max(1) as i64) as $type }
         })*
     };
 }
-// A sum of 64 bits holds 2^32 of the greatest numbers of 32 bits: a row of 16 GiB.
-summed!(u8: i64, i8: i64, i32: i64);
+// A sum of 64 bits holds 2^32 of the greatest numbers of 32 bits: 16 GiB of them.
+summed!(u8, i8, i32);
 
-/// The sums of both halves: a row would need 2^31 numbers of 64 bits for one of them to wrap.
+/// The sums of both halves: 2^31 numbers of 64 bits would be needed for one of them to wrap.
 impl Summed for i64 {
     type Sum = [i64; 2];
+    fn sums(words: &mut [i64]) -> &mut [[i64; 2]] {
+        words.as_chunks_mut().0
+    }
     #[inline(always)]
-    fn plus_number([high, low]: [i64; 2], number: Self) -> [i64; 2] {
-        [high.wrapping_add(number >> 32), low.wrapping_add(number & 0xffff_ffff)]
+    fn widened(self) -> [i64; 2] {
+        [self >> 32, self & 0xffff_ffff]
     }
     #[inline(always)]
     fn plus_sum(a: [i64; 2], b: [i64; 2]) -> [i64; 2] {
@@ -176,91 +182,160 @@ impl Summed for i64 {
     }
 }
 
-/// The means of `input`, seen as `[outer, axis, inner]`, over its middle axis, rounded towards zero, into `output`
-/// `[outer, inner]`. Means of nothing are zero.
+/// The words of scratch that [`reduce_mean_integers`] needs for so many sums between its steps.
+#[must_use]
+pub fn mean_scratch_len<T: Summed>(sums: usize) -> usize {
+    sums.saturating_mul(size_of::<T::Sum>() / size_of::<i64>())
+}
+
+/// The means of `input` over one axis after the other, rounded towards zero: in each of the steps `[outer, axis, inner]` the
+/// middle axis of what the step before left goes, and the last one leaves `output`. Means of nothing are zero.
 ///
 /// # Errors
-/// A slice does not have the length the sizes ask for.
+/// A slice does not have the length the sizes ask for, or there is no step.
 pub fn reduce_mean_integers<T: Summed>(
     isa: Isa,
-    [outer, axis, inner]: [usize; 3],
+    steps: &[[usize; 3]],
     input: &[T],
     output: &mut [T],
+    scratch: &mut [i64],
 ) -> Result<(), KernelError> {
-    check_exact("input", input.len(), product("input", &[outer, axis, inner])?)?;
-    check_exact("output", output.len(), product("output", &[outer, inner])?)?;
-    if output.is_empty() {
-        return Ok(());
+    let scratch = T::sums(scratch);
+    check_len("scratch", scratch.len(), left_between(steps))?;
+    let count = steps.iter().fold(1, |count: usize, [_, axis, _]| count.saturating_mul(*axis));
+    let (nothing, sum) = (T::Sum::default(), |a, b: T| T::plus_sum(a, b.widened()));
+    let [first, rest @ ..] = steps else { return Err(KernelError::invalid("steps", "there is none")) };
+    let Some((last, rest)) = rest.split_last() else {
+        return Sums { nothing, add: sum, join: T::plus_sum, finish: |sum| T::mean(sum, count) }
+            .run(isa, *first, input, output);
+    };
+    let (mut sums, mut scratch) = scratch.split_at_mut(first[0] * first[2]);
+    Sums { nothing, add: sum, join: T::plus_sum, finish: |sum| sum }.run(isa, *first, input, sums)?;
+    for step in rest {
+        let (next, behind) = scratch.split_at_mut(step[0] * step[2]);
+        Sums { nothing, add: T::plus_sum, join: T::plus_sum, finish: |sum| sum }.run(isa, *step, sums, next)?;
+        (sums, scratch) = (next, behind);
     }
-    let work = nanoseconds_for_bytes(input.len().saturating_mul(size_of::<i64>()));
-    let shared = SharedMut::new(output);
-    let blocks = inner.div_ceil(BLOCK);
-    parallel_for(outer * blocks, (SWEEP / (axis.max(1) * inner.min(BLOCK))).max(1), work, |range| {
-        if inner > 1 {
-            for index in range {
-                let (row, first) = (index / blocks, index % blocks * BLOCK);
-                let end = inner.min(first + BLOCK);
-                // SAFETY: blocks are disjoint.
-                let target = unsafe { shared.slice(row * inner + first..row * inner + end) };
-                let lines = &input[row * axis * inner..][..axis * inner];
-                dispatch(isa, ColumnMeans { lines, axis, inner, first, target });
+    Sums { nothing, add: T::plus_sum, join: T::plus_sum, finish: |sum| T::mean(sum, count) }
+        .run(isa, *last, sums, output)
+}
+
+/// The elements that all steps but the last one of a reduction leave.
+#[must_use]
+pub fn left_between(steps: &[[usize; 3]]) -> usize {
+    let [before @ .., _] = steps else { return 0 };
+    before.iter().map(|[outer, _, inner]| outer.saturating_mul(*inner)).fold(0, usize::saturating_add)
+}
+
+/// How values are summed: the sum of none, a value onto a sum, two sums, and what is kept of a sum.
+#[derive(Clone, Copy)]
+struct Sums<S, A, J, F> {
+    nothing: S,
+    add: A,
+    join: J,
+    finish: F,
+}
+
+impl<S: Copy + Send + Sync, A, J, F> Sums<S, A, J, F> {
+    /// Sums `input`, seen as `[outer, axis, inner]`, over its middle axis.
+    fn run<V: Copy + Sync, R: Send>(
+        self,
+        isa: Isa,
+        [outer, axis, inner]: [usize; 3],
+        input: &[V],
+        output: &mut [R],
+    ) -> Result<(), KernelError>
+    where
+        A: Fn(S, V) -> S + Copy + Sync,
+        J: Fn(S, S) -> S + Copy + Sync,
+        F: Fn(S) -> R + Copy + Sync,
+    {
+        check_exact("input", input.len(), product("input", &[outer, axis, inner])?)?;
+        check_exact("output", output.len(), product("output", &[outer, inner])?)?;
+        if output.is_empty() {
+            return Ok(());
+        }
+        let work = nanoseconds_for_bytes(input.len().saturating_mul(size_of::<i64>()));
+        let shared = SharedMut::new(output);
+        let blocks = inner.div_ceil(BLOCK);
+        parallel_for(outer * blocks, (SWEEP / (axis.max(1) * inner.min(BLOCK))).max(1), work, |range| {
+            if inner > 1 {
+                for index in range {
+                    let (row, first) = (index / blocks, index % blocks * BLOCK);
+                    let end = inner.min(first + BLOCK);
+                    // SAFETY: blocks are disjoint.
+                    let target = unsafe { shared.slice(row * inner + first..row * inner + end) };
+                    let lines = &input[row * axis * inner..][..axis * inner];
+                    dispatch(isa, ColumnSums { rule: self, lines, inner, first, target });
+                }
+                return;
             }
-            return;
-        }
-        // SAFETY: each row has a place of its own.
-        let target = unsafe { shared.slice(range.clone()) };
-        for (row, target) in range.zip(target) {
-            let sum = |values: &[T]| dispatch(isa, RowSum(values));
-            let values = &input[row * axis..][..axis];
-            let total = if axis <= SWEEP {
-                sum(values)
-            } else {
-                fold_halves(values, SWEEP, T::Sum::default(), work / outer as u64, sum, T::plus_sum)
-            };
-            *target = T::mean(total, axis);
-        }
-    });
-    Ok(())
-}
-
-/// The sum of a row.
-struct RowSum<'a, T>(&'a [T]);
-
-impl<T: Summed> Kernel for RowSum<'_, T> {
-    type Output = T::Sum;
-    #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) -> T::Sum {
-        let mut sum = T::Sum::default();
-        for value in self.0 {
-            sum = T::plus_number(sum, *value);
-        }
-        sum
+            let rows = &input[range.start * axis..range.end * axis];
+            // SAFETY: each row has a place of its own.
+            let target = unsafe { shared.slice(range.clone()) };
+            if axis <= SWEEP {
+                dispatch(isa, RowSums { rule: self, axis, rows, target });
+                return;
+            }
+            for (values, target) in rows.chunks_exact(axis).zip(target) {
+                let sum = |values: &[V]| {
+                    let mut sums = [self.nothing];
+                    let rule = Sums { nothing: self.nothing, add: self.add, join: self.join, finish: |sum| sum };
+                    dispatch(isa, RowSums { rule, axis: values.len(), rows: values, target: &mut sums });
+                    sums[0]
+                };
+                *target = (self.finish)(fold_halves(values, SWEEP, self.nothing, work / outer as u64, sum, self.join));
+            }
+        });
+        Ok(())
     }
 }
 
-/// The means of some neighbouring columns.
-struct ColumnMeans<'a, T> {
-    lines: &'a [T],
+/// The sums of rows that follow each other.
+struct RowSums<'a, V, R, S, A, J, F> {
+    rule: Sums<S, A, J, F>,
     axis: usize,
-    inner: usize,
-    first: usize,
-    target: &'a mut [T],
+    rows: &'a [V],
+    target: &'a mut [R],
 }
 
-impl<T: Summed> Kernel for ColumnMeans<'_, T> {
+impl<V: Copy, S: Copy, R, A: Fn(S, V) -> S, J: Fn(S, S) -> S, F: Fn(S) -> R> Kernel for RowSums<'_, V, R, S, A, J, F> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
-        let ColumnMeans { lines, axis, inner, first, target } = self;
-        let mut sums = [T::Sum::default(); BLOCK];
+    fn run<I: Simd>(self, _simd: I) {
+        let RowSums { rule, axis, rows, target } = self;
+        for (row, target) in target.iter_mut().enumerate() {
+            let values = &rows[row * axis..][..axis];
+            *target = (rule.finish)(values.iter().fold(rule.nothing, |sum, value| (rule.add)(sum, *value)));
+        }
+    }
+}
+
+/// The sums of some neighbouring columns.
+struct ColumnSums<'a, V, R, S, A, J, F> {
+    rule: Sums<S, A, J, F>,
+    lines: &'a [V],
+    inner: usize,
+    first: usize,
+    target: &'a mut [R],
+}
+
+impl<V: Copy, S: Copy, R, A: Fn(S, V) -> S, J: Fn(S, S) -> S, F: Fn(S) -> R> Kernel
+    for ColumnSums<'_, V, R, S, A, J, F>
+{
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Simd>(self, _simd: I) {
+        let ColumnSums { rule, lines, inner, first, target } = self;
+        let mut sums = [rule.nothing; BLOCK];
         let sums = &mut sums[..target.len()];
         for line in lines.chunks_exact(inner) {
             for (sum, value) in sums.iter_mut().zip(&line[first..]) {
-                *sum = T::plus_number(*sum, *value);
+                *sum = (rule.add)(*sum, *value);
             }
         }
         for (target, sum) in target.iter_mut().zip(sums) {
-            *target = T::mean(*sum, axis);
+            *target = (rule.finish)(*sum);
         }
     }
 }
@@ -379,11 +454,53 @@ mod tests {
             for isa in Isa::available() {
                 let run = || {
                     let mut output = vec![T::default(); outer * inner];
-                    reduce_mean_integers(isa, [outer, axis, inner], &input, &mut output).unwrap();
+                    reduce_mean_integers(isa, &[[outer, axis, inner]], &input, &mut output, &mut []).unwrap();
                     output
                 };
                 assert_eq!(run(), expected);
                 assert_eq!(in_pool(2, run), expected);
+            }
+        }
+    }
+
+    /// Means of `[a, b, c, d, e]` over b and d, and over a, c and e.
+    fn means_over_separate_axes<T: Summed + std::fmt::Debug>(
+        random: &mut Random,
+        make: fn(u64) -> T,
+        wide: fn(T) -> i128,
+        cut: fn(i128) -> T,
+    ) {
+        for [a, b, c, d, e] in [[2, 3, 5, 7, 1], [1, 4, 300, 2, 3], [3, 1, 2, 9000, 1]] {
+            let input: Vec<T> = (0..a * b * c * d * e).map(|_| make(random.next())).collect();
+            let inner: &[[usize; 3]] = &[[a * b * c, d, e], [a, b, c * e]];
+            let outer: &[[usize; 3]] = &[[a * b * c * d, e, 1], [a * b, c, d], [1, a, b * d]];
+            for (steps, kept) in [(inner, [true, false, true, false, true]), (outer, [false, true, false, true, false])]
+            {
+                let [last_outer, _, last_inner] = steps[steps.len() - 1];
+                let mut sums = vec![0; last_outer * last_inner];
+                for (index, value) in input.iter().enumerate() {
+                    let (mut rest, mut place, mut stride) = (index, 0, 1);
+                    for (size, kept) in [a, b, c, d, e].into_iter().zip(kept).rev() {
+                        if kept {
+                            place += rest % size * stride;
+                            stride *= size;
+                        }
+                        rest /= size;
+                    }
+                    sums[place] += wide(*value);
+                }
+                let count = (input.len() / sums.len()) as i128;
+                let expected: Vec<T> = sums.iter().map(|sum| cut(sum / count)).collect();
+                for isa in Isa::available() {
+                    let run = || {
+                        let mut output = vec![T::default(); sums.len()];
+                        let mut scratch = vec![7; mean_scratch_len::<T>(left_between(steps))];
+                        reduce_mean_integers(isa, steps, &input, &mut output, &mut scratch).unwrap();
+                        output
+                    };
+                    assert_eq!(run(), expected);
+                    assert_eq!(in_pool(2, run), expected);
+                }
             }
         }
     }
@@ -396,6 +513,11 @@ mod tests {
         check(&mut random, |x| x as i64 % 2001 - 1000, i128::from, |x| x as i64);
         check(&mut random, |x| x as u8 % 3, i128::from, |x| x as u8);
         check(&mut random, |x| x as i8, i128::from, |x| x as i8);
+        means_over_separate_axes(&mut random, |x| x as i8, i128::from, |x| x as i8);
+        means_over_separate_axes(&mut random, |x| x as i32, i128::from, |x| x as i32);
+        means_over_separate_axes(&mut random, |x| x.wrapping_mul(0x1_0000_0001) as i64, i128::from, |x| x as i64);
+        assert!(reduce_mean_integers(Isa::portable(), &[], &[1], &mut [0], &mut []).is_err());
+        assert!(reduce_mean_integers(Isa::portable(), &[[2, 1, 1], [1, 2, 1]], &[1, 2], &mut [0], &mut [0]).is_err());
         assert!(reduce_integers(Isa::portable(), IntegerReduceOp::Sum, [1, 2, 1], &[1], &mut [0]).is_err());
     }
 }

@@ -5,7 +5,9 @@ use ovir_kernels::KernelError;
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::parallel::nanoseconds_for_bytes;
 use ovir_kernels::reduce::{ReduceOp, reduce};
-use ovir_kernels::reduce_integers::{IntegerReduceOp, Summed, reduce_integers, reduce_mean_integers};
+use ovir_kernels::reduce_integers::{
+    IntegerReduceOp, Summed, left_between, mean_scratch_len, reduce_integers, reduce_mean_integers,
+};
 use ovir_ops::reduction::{
     reduce_l1::ReduceL1, reduce_l2::ReduceL2, reduce_logical_and::ReduceLogicalAnd, reduce_logical_or::ReduceLogicalOr,
     reduce_max::ReduceMax, reduce_mean::ReduceMean, reduce_min::ReduceMin, reduce_prod::ReduceProd,
@@ -104,12 +106,6 @@ fn steps_of(axes: &[i64], shapes: &StepShapes<'_>) -> Option<Steps> {
     steps(axes, data, output)
 }
 
-/// The elements that all steps but the last one leave.
-fn between(steps: &[[usize; 3]]) -> usize {
-    let [before @ .., _] = steps else { return 0 };
-    before.iter().map(|[outer, _, inner]| outer.saturating_mul(*inner)).fold(0, usize::saturating_add)
-}
-
 /// Reduces step by step, through `scratch`.
 fn in_steps<T>(
     steps: &[[usize; 3]],
@@ -141,7 +137,8 @@ impl IntegerKernel {
         let steps = steps(&self.axes, data.shape(), output.shape()).ok_or_else(misfit)?;
         let (data, target) = (data.slice::<T>()?, output.slice_mut::<T>()?);
         let Some(op) = self.op else {
-            return reduce_mean_integers(self.isa, steps[0], data, target).map_err(kernel_error);
+            let scratch = cast_mut(io.scratch);
+            return reduce_mean_integers(self.isa, &steps, data, target, scratch).map_err(kernel_error);
         };
         let reduce =
             |sizes: [usize; 3], data: &[T], target: &mut [T]| reduce_integers(self.isa, op, sizes, data, target);
@@ -155,12 +152,16 @@ impl IntegerKernel {
 
 impl Kernel for IntegerKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
-        // The mean of means that were cut is another one.
-        steps_of(&self.axes, shapes).is_some_and(|steps| self.op.is_some() || steps.len() == 1)
+        steps_of(&self.axes, shapes).is_some()
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        steps_of(&self.axes, shapes).map_or(0, |steps| between(&steps).saturating_mul(self.width()))
+        let left = steps_of(&self.axes, shapes).map_or(0, |steps| left_between(&steps));
+        let words = match self.element_type {
+            ElementType::I64 => mean_scratch_len::<i64>(left),
+            _ => mean_scratch_len::<i32>(left),
+        };
+        if self.op.is_some() { left.saturating_mul(self.width()) } else { words.saturating_mul(size_of::<i64>()) }
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
@@ -183,7 +184,7 @@ impl Kernel for ReduceKernel {
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
-        steps_of(&self.axes, shapes).map_or(0, |steps| between(&steps).saturating_mul(size_of::<f32>()))
+        steps_of(&self.axes, shapes).map_or(0, |steps| left_between(&steps).saturating_mul(size_of::<f32>()))
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
