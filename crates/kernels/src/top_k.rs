@@ -11,6 +11,12 @@ use crate::simd::{Kernel, Simd, dispatch};
 /// Elements that are looked at together.
 const BLOCK: usize = 64;
 
+/// Neighbouring lines whose best elements are collected together.
+const LANES: usize = 16;
+
+/// The most elements of each line that are collected with those of its neighbours.
+const FEW: usize = 16;
+
 /// Elements of the axis that a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
 
@@ -86,7 +92,7 @@ pub struct TopKRule {
 #[must_use]
 pub fn top_k_scratch_len([outer, axis, inner]: [usize; 3], k: usize) -> usize {
     let lines = outer.saturating_mul(inner);
-    if k == 1 { 0 } else { lines.div_ceil(grain(axis)).saturating_mul(room(axis, k)) }
+    if k == 1 || is_by_lanes(inner, k) { 0 } else { lines.div_ceil(grain(axis)).saturating_mul(room(axis, k)) }
 }
 
 /// Picks elements of every line along the middle axis of `input` `[outer, axis, inner]` into `values` and their places
@@ -131,6 +137,36 @@ pub fn top_k<T: Ranked, I: Index>(
         });
         return Ok(());
     }
+    if is_by_lanes(inner, rule.k) {
+        let blocks = inner.div_ceil(LANES);
+        parallel_for(outer * blocks, CHUNK.div_ceil(axis * LANES), work.saturating_mul(2), |range| {
+            for index in range {
+                let (outer, first) = (index / blocks, index % blocks * LANES);
+                let lines = &input[outer * axis * inner..][..axis * inner];
+                let lanes = first..inner.min(first + LANES);
+                let best = dispatch(isa, FewOfLanes { rule, lines, inner, lanes: lanes.clone() });
+                for (lane, column) in lanes.enumerate() {
+                    let mut keys = [0; FEW];
+                    let keys = &mut keys[..rule.k];
+                    for (key, best) in keys.iter_mut().zip(&best) {
+                        *key = best[lane];
+                    }
+                    if rule.keeps_order {
+                        keys.sort_unstable_by_key(|key| !(*key as u32));
+                    }
+                    for (place, key) in keys.iter().enumerate() {
+                        let (index, place) = (place_of(*key), (outer * rule.k + place) * inner + column);
+                        // SAFETY: each lane of each line has places of its own.
+                        unsafe {
+                            (values.slice(place..place + 1)[0], indices.slice(place..place + 1)[0]) =
+                                (lines[index * inner + column], I::of(index));
+                        }
+                    }
+                }
+            }
+        });
+        return Ok(());
+    }
     let (grain, room) = (grain(axis), if rule.k == 1 { 0 } else { room(axis, rule.k) });
     parallel_for(outer * inner, grain, work, |range| {
         let chunk = range.start / grain;
@@ -158,6 +194,11 @@ pub fn top_k<T: Ranked, I: Index>(
         }
     });
     Ok(())
+}
+
+/// Whether few elements are picked of lines that lie side by side.
+fn is_by_lanes(inner: usize, k: usize) -> bool {
+    inner >= LANES / 2 && (2..=FEW).contains(&k)
 }
 
 /// Lines that a parallel chunk covers.
@@ -214,6 +255,46 @@ impl<T: Ranked, I: Index> Kernel for BestOfLanes<'_, T, I> {
             self.values[lane] = self.lines[place * self.inner + self.lanes.start + lane];
             self.indices[lane] = I::of(place);
         }
+    }
+}
+
+/// The keys of the best elements of each of up to [`LANES`] neighbouring lines, the best first.
+struct FewOfLanes<'a, T> {
+    rule: TopKRule,
+    lines: &'a [T],
+    inner: usize,
+    lanes: std::ops::Range<usize>,
+}
+
+impl<T: Ranked> Kernel for FewOfLanes<'_, T> {
+    type Output = [[u64; LANES]; FEW];
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) -> [[u64; LANES]; FEW] {
+        let FewOfLanes { rule, lines, inner, lanes } = self;
+        let mut best = [[0u64; LANES]; FEW];
+        // The ranks of the worst of the best.
+        let mut floor = [0u32; LANES];
+        let mut ranks = [0u32; LANES];
+        for (step, line) in lines.chunks_exact(inner).enumerate() {
+            let line = &line[lanes.clone()];
+            match <&[T; LANES]>::try_from(line) {
+                // Lengths that are known make vectors.
+                Ok(line) => (0..LANES).for_each(|lane| ranks[lane] = rank_of(line[lane], rule.is_largest)),
+                Err(_) => (0..line.len()).for_each(|lane| ranks[lane] = rank_of(line[lane], rule.is_largest)),
+            }
+            let is_any = ranks.iter().zip(&floor).fold(false, |any, (rank, floor)| any | (rank > floor));
+            if !is_any && step >= rule.k {
+                continue;
+            }
+            let mut keys = ranks.map(|rank| key_of(rank, step));
+            for best in &mut best[..rule.k] {
+                for (key, best) in keys.iter_mut().zip(best) {
+                    (*best, *key) = ((*best).max(*key), (*best).min(*key));
+                }
+            }
+            floor = best[rule.k - 1].map(|key| (key >> 32) as u32);
+        }
+        best
     }
 }
 
@@ -387,7 +468,7 @@ mod tests {
             let long = [5, 90, 700, 9000][round % 4];
             let axis = random.between(1, long);
             let sizes = [random.between(1, 3), axis, if round % 3 == 0 { random.between(2, 80) } else { 1 }];
-            let most = axis.min([1, 3, 40, axis][random.between(0, 3)]);
+            let most = axis.min([1, 3, 17, 40, axis][random.between(0, 4)]);
             let rule = TopKRule { k: random.between(1, most), is_largest: round % 2 == 0, keeps_order: round % 5 == 0 };
             let count = sizes.iter().product();
             match round % 6 {
