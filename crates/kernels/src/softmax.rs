@@ -5,7 +5,7 @@ use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::math::{exp_of_negative, log};
 use crate::parallel::{SharedMut, parallel_for};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
@@ -228,6 +228,11 @@ impl Kernel for Columns {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Columns { logarithm, axis, inner, columns, input, output } = self;
+        if 2 * inner <= S::LANES {
+            // SAFETY: the columns are all of their row, and `inner` values lie in each row of the axis.
+            unsafe { FewColumns { logarithm, len: axis * inner, inner, input, output }.run_in(s) };
+            return;
+        }
         let (mut tops, mut sums) = ([f32::NEG_INFINITY; band::MOST], [0.0; band::MOST]);
         let (tops, sums) = (&mut tops[..columns], &mut sums[..columns]);
         let (tops, sums) = (tops.as_mut_ptr(), sums.as_mut_ptr());
@@ -270,6 +275,87 @@ impl Kernel for Columns {
     }
 }
 
+/// A strided axis of so few columns that a vector holds several rows.
+struct FewColumns {
+    logarithm: bool,
+    /// The elements of all rows.
+    len: usize,
+    inner: usize,
+    input: *const f32,
+    output: *mut f32,
+}
+
+impl FewColumns {
+    /// # Safety
+    /// `len` values, a multiple of `inner`, are readable and writable, and two rows fit into a vector.
+    #[inline(always)]
+    unsafe fn run_in<S: Simd>(self, s: S) {
+        let FewColumns { logarithm, len, inner, input, output } = self;
+        // Each lane belongs to one column; lanes behind the last whole row of a vector belong to none.
+        let width = S::LANES / inner * inner;
+        let mut tops = s.splat(f32::NEG_INFINITY);
+        for place in (0..len).step_by(width) {
+            let count = width.min(len - place);
+            // SAFETY: the place lies before the end of the values.
+            let values = unsafe { first_of(s, input, place, count, len) };
+            tops = s.max(tops, s.add(values, s.lowest_behind(count)));
+        }
+        let tops = joined(s, tops, inner, f32::NEG_INFINITY, f32::max);
+        let mut sums = s.splat(0.0);
+        for place in (0..len).step_by(width) {
+            let count = width.min(len - place);
+            // SAFETY: the place lies before the end of the values.
+            let values = unsafe { first_of(s, input, place, count, len) };
+            let moved = s.sub(values, tops);
+            let power = exp_of_negative(s, s.add(moved, s.lowest_behind(count)));
+            // SAFETY: as above.
+            unsafe { s.store_partial(output.add(place), if logarithm { moved } else { power }, count) };
+            sums = s.add(sums, power);
+        }
+        let sums = joined(s, sums, inner, 0.0, |a, b| a + b);
+        let factor = if logarithm { log(s, sums) } else { s.div(s.splat(1.0), sums) };
+        for place in (0..len).step_by(width) {
+            let count = width.min(len - place);
+            // SAFETY: as above.
+            let value = unsafe { first_of(s, output, place, count, len) };
+            let value = if logarithm { s.sub(value, factor) } else { scaled(s, value, factor) };
+            // SAFETY: as above.
+            unsafe { s.store_partial(output.add(place), value, count) };
+        }
+    }
+}
+
+/// `count` values from a place on, and others behind them.
+///
+/// # Safety
+/// `len` values are readable, and so many lie from the place on.
+#[inline(always)]
+unsafe fn first_of<S: Simd>(s: S, values: *const f32, place: usize, count: usize, len: usize) -> S::F {
+    let readable = if place + S::LANES <= len { S::LANES } else { count };
+    // SAFETY: by the caller.
+    unsafe { s.load_first(values.add(place), readable) }
+}
+
+/// What all lanes of a column hold together, in each of them; lanes behind the last whole row of columns hold nothing.
+#[inline(always)]
+fn joined<S: Simd>(s: S, values: S::F, columns: usize, neutral: f32, join: impl Fn(f32, f32) -> f32) -> S::F {
+    let mut lanes = [neutral; MOST_LANES];
+    let width = S::LANES / columns * columns;
+    // SAFETY: the array has the lanes of any vector.
+    unsafe { s.store(lanes.as_mut_ptr(), values) };
+    let mut of_columns = [neutral; MOST_LANES];
+    for row in lanes[..width].chunks_exact(columns) {
+        for (sum, value) in of_columns.iter_mut().zip(row) {
+            *sum = join(*sum, *value);
+        }
+    }
+    for row in lanes[..width].chunks_exact_mut(columns) {
+        row.copy_from_slice(&of_columns[..columns]);
+    }
+    // SAFETY: as above.
+    unsafe { s.load(lanes.as_ptr()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,6 +379,12 @@ mod tests {
             [3, 9, 1],
             [2, 48, 1],
             [2, 9, 1030],
+            [3, 1, 3],
+            [4, 17, 3],
+            [2, 40, 5],
+            [3, 100, 7],
+            [2, 33, 2],
+            [5, 21, 8],
         ] {
             let [outer, axis, inner] = sizes;
             let input: Vec<f32> = random.values(outer * axis * inner).iter().map(|x| x * 30.0).collect();
@@ -320,13 +412,13 @@ mod tests {
     /// Probabilities that are no normal numbers are zero, along any axis.
     #[test]
     fn vanishing_probabilities_are_zero() {
-        let lines = [0.0, 0.0, -86.5, -87.0, -88.0, -95.0, -104.0, -1e30].map(|x: f32| [x; 3]);
+        let lines = [0.0, 0.0, -86.5, -87.0, -88.0, -95.0, -104.0, -1e30].map(|x: f32| [x; 12]);
         for isa in Isa::available() {
-            for inner in [1, 3] {
+            for inner in [1, 3, 12] {
                 let input: Vec<f32> = lines.iter().flat_map(|line| line[..inner].to_vec()).collect();
                 let mut output = vec![f32::NAN; input.len()];
                 softmax(isa, false, [1, 8, inner], &input, &mut output).unwrap();
-                assert_eq!(output[..inner], [0.5; 3][..inner]);
+                assert_eq!(output[..inner], [0.5; 12][..inner]);
                 assert!(output[2 * inner] > 0.0 && output[2 * inner..].iter().all(|x| *x == 0.0 || x.is_normal()));
                 assert!(output[3 * inner..].iter().all(|x| *x < 1e-37), "{output:?}");
             }
