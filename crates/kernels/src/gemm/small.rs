@@ -71,6 +71,10 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Small { k, n, a, a_row, a_column, b, b_row, c, c_row, .. } = self.0;
+        if n <= S::LANES {
+            self.narrow(s);
+            return;
+        }
         let mut step = 0;
         while step < k {
             let steps = (k - step).min(4);
@@ -117,6 +121,58 @@ impl<const ROWS: usize> Kernel for Stream<ROWS> {
                 column += count;
             }
             step += steps;
+        }
+    }
+}
+
+impl<const ROWS: usize> Stream<ROWS> {
+    /// The columns that one vector holds: the sums stay in registers.
+    #[inline(always)]
+    fn narrow<S: Simd>(&self, s: S) {
+        let Small { k, n, c, c_row, .. } = self.0;
+        // Neighbouring steps have sums of their own, so that one does not wait for the other; many rows have enough of them.
+        let chains = if ROWS <= 2 { 4 } else { 2 };
+        let mut sums = [[s.splat(0.0); 4]; ROWS];
+        let whole = k - k % chains;
+        for step in (0..whole).step_by(chains) {
+            for chain in 0..4 {
+                if chain < chains {
+                    // SAFETY: the step is one of the shared axis.
+                    unsafe { self.add(s, step + chain, chain, &mut sums) };
+                }
+            }
+        }
+        for chain in 0..4 {
+            if whole + chain < k {
+                // SAFETY: as above.
+                unsafe { self.add(s, whole + chain, chain, &mut sums) };
+            }
+        }
+        for row in 0..ROWS {
+            let [first, second, third, fourth] = sums[row];
+            let sum = s.add(s.add(first, second), s.add(third, fourth));
+            // SAFETY: the row of C has the columns.
+            unsafe {
+                let place = c.add(row * c_row);
+                s.store_partial(place, s.add(s.load_partial(place, n), sum), n);
+            }
+        }
+    }
+
+    /// Adds the products of a step to the sums of a chain.
+    ///
+    /// # Safety
+    /// The step is one of the shared axis, and a vector holds the columns.
+    #[inline(always)]
+    unsafe fn add<S: Simd>(&self, s: S, step: usize, chain: usize, sums: &mut [[S::F; 4]; ROWS]) {
+        let Small { n, a, a_row, a_column, b, b_row, .. } = self.0;
+        // SAFETY: the step lies in the rows of A and in B, whose rows have the columns.
+        unsafe {
+            let right = s.load_partial(b.add(step * b_row), n);
+            for row in 0..ROWS {
+                let left = s.splat(*a.add(row * a_row + step * a_column));
+                sums[row][chain] = s.fma(left, right, sums[row][chain]);
+            }
         }
     }
 }
