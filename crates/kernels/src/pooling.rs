@@ -6,7 +6,8 @@ use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::reduce::{ReduceOp, reduce};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Output elements a parallel chunk covers at least.
@@ -305,6 +306,12 @@ pub fn global_pooling(
     reduce(isa, op, [planes, positions, 1], input, output)
 }
 
+/// Values of a row of the input that are looked at together.
+const WIDE: usize = 1 << 12;
+
+/// Values behind these that the last vectors read.
+const SLACK: usize = 4 * MOST_LANES;
+
 struct Line<'a> {
     kind: PoolingKind,
     geometry: &'a PoolingGeometry,
@@ -339,23 +346,126 @@ impl Line<'_> {
     /// The line of greatest values or of means. `STRIDE` is the step between windows where it is known, else 0.
     #[inline(always)]
     fn line<S: Simd, const MAX: bool, const STRIDE: usize>(self, s: S, windows: Windows) {
-        let (wide, inside) = (self.geometry.output[2], self.geometry.inside(2));
+        let geometry = self.geometry;
+        let (wide, stride) = (geometry.output[2], if STRIDE == 0 { geometry.stride[2] } else { STRIDE });
+        let reach = (geometry.kernel[2] - 1).saturating_mul(geometry.dilation[2]);
         let target = self.output.as_ptr().cast_mut();
-        for x in (0..inside.start).chain(inside.end..wide) {
-            let value = self.column::<MAX>(x, windows);
-            // SAFETY: the column lies in the line.
-            unsafe { *target.add(x) = value };
+        if reach >= WIDE / 2 || stride >= WIDE / 2 {
+            for x in 0..wide {
+                // SAFETY: the column lies in the line.
+                unsafe { *target.add(x) = self.column::<MAX>(x, windows) };
+            }
+            return;
         }
-        let mut x = inside.start;
-        while x < inside.end {
-            // The last vector begins early enough to be a whole one, which writes some columns again.
-            let first =
-                if inside.end - x < S::LANES { inside.end.saturating_sub(S::LANES).max(inside.start) } else { x };
-            let count = (inside.end - first).min(S::LANES);
-            let value = self.columns::<S, MAX, STRIDE>(s, first, count, windows);
-            // SAFETY: columns `first..first + count` lie in the line.
-            unsafe { s.store_first(target.add(first), value, count) };
-            x = first + count;
+        let mut joined = MaybeUninit::<[f32; WIDE + SLACK]>::uninit();
+        let joined = joined.as_mut_ptr().cast::<f32>();
+        let tile = (WIDE - reach - 1) / stride + 1;
+        for first in (0..wide).step_by(tile) {
+            let count = tile.min(wide - first);
+            // SAFETY: what the windows of a tile and a vector of columns more reach has room, and the columns lie in the line.
+            unsafe {
+                let readable = (count + S::LANES - 1) * stride.min(2) + reach + 1;
+                let span = readable.max((count - 1) * stride + reach + 1);
+                self.join_rows::<S, MAX>(s, first * stride, span, joined, windows);
+                self.join_columns::<S, MAX, STRIDE>(s, count, joined, target.add(first), windows);
+                self.mend_borders::<MAX>(first..first + count, joined, target, windows);
+            }
+        }
+    }
+
+    /// Joins the rows of the windows: `span` columns of the padded input from one on. The padding counts for nothing.
+    ///
+    /// # Safety
+    /// So many values have room.
+    #[inline(always)]
+    unsafe fn join_rows<S: Simd, const MAX: bool>(
+        &self,
+        s: S,
+        first: usize,
+        span: usize,
+        joined: *mut f32,
+        [depths, rows]: Windows,
+    ) {
+        let (before, inside) = self.geometry.columns(first, span);
+        let neutral = s.splat(if MAX { f32::NEG_INFINITY } else { 0.0 });
+        for place in (0..span).step_by(S::LANES) {
+            // SAFETY: the caller's promise.
+            unsafe { s.store_first(joined.add(place), neutral, span - place) };
+        }
+        for (kz, ky) in (depths.0..depths.1).flat_map(|kz| (rows.0..rows.1).map(move |ky| (kz, ky))) {
+            let row = &self.input[self.row(kz, ky)..][..self.geometry.input[2]];
+            let Some(row) = row.get(inside.clone()) else { continue };
+            for place in (0..row.len()).step_by(S::LANES) {
+                let count = row.len() - place;
+                // SAFETY: the row lies behind so many values of the padding, and both in the span.
+                unsafe {
+                    let target = joined.add(before + place);
+                    let value = s.load_first(row.as_ptr().add(place), count);
+                    let joined = with::<S, MAX>(s, s.load_first(target, count), value);
+                    s.store_first(target, joined, count);
+                }
+            }
+        }
+    }
+
+    /// Joins the columns of windows: the first `count` of the joined rows.
+    ///
+    /// # Safety
+    /// The windows of so many columns lie in the joined rows, where strides are up to two those of a vector more, and so many
+    /// results have room.
+    #[inline(always)]
+    unsafe fn join_columns<S: Simd, const MAX: bool, const STRIDE: usize>(
+        &self,
+        s: S,
+        count: usize,
+        joined: *const f32,
+        target: *mut f32,
+        windows: Windows,
+    ) {
+        let geometry = self.geometry;
+        let (stride, taps) = (if STRIDE == 0 { geometry.stride[2] } else { STRIDE }, geometry.kernel[2]);
+        let divisor = s.splat(self.counted(windows, taps, taps));
+        for x in (0..count).step_by(S::LANES) {
+            let mut result = s.splat(if MAX { f32::NEG_INFINITY } else { 0.0 });
+            for kx in 0..taps {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let values = joined.add(x * stride + kx * geometry.dilation[2]);
+                    let values = load_apart::<S, STRIDE>(s, values, stride, count - x);
+                    result = with::<S, MAX>(s, result, values);
+                }
+            }
+            let result = if MAX { result } else { s.div(result, divisor) };
+            // SAFETY: as above.
+            unsafe { s.store_first(target.add(x), result, count - x) };
+        }
+    }
+
+    /// Divides the sums of windows that reach into the padding by the numbers of their values.
+    ///
+    /// # Safety
+    /// The joined rows hold what the windows of the columns read, and the columns lie in the line.
+    #[inline(always)]
+    unsafe fn mend_borders<const MAX: bool>(
+        &self,
+        columns: Range<usize>,
+        joined: *const f32,
+        target: *mut f32,
+        windows: Windows,
+    ) {
+        let geometry = self.geometry;
+        let inside = geometry.inside(2);
+        let (first, end) = (columns.start, columns.end);
+        let borders = (first..inside.start.min(end)).chain(inside.end.max(first)..end);
+        for x in borders.filter(|_| !MAX) {
+            let (from, to, padded) = geometry.window(2, x);
+            let mut sum = 0.0;
+            for kx in 0..geometry.kernel[2] {
+                // SAFETY: the caller's promise.
+                sum += unsafe { *joined.add((x - first) * geometry.stride[2] + kx * geometry.dilation[2]) };
+            }
+            // SAFETY: the caller's promise.
+            unsafe { *target.add(x) = sum / self.counted(windows, to - from, padded) };
         }
     }
 
@@ -397,56 +507,34 @@ impl Line<'_> {
         }
         if MAX { sum } else { sum / self.counted(windows, end - first, padded) }
     }
-
-    /// The results of `count` neighbouring columns whose windows lie inside of the width.
-    #[inline(always)]
-    fn columns<S: Simd, const MAX: bool, const STRIDE: usize>(
-        &self,
-        s: S,
-        x: usize,
-        count: usize,
-        [depths, rows]: Windows,
-    ) -> S::F {
-        let geometry = self.geometry;
-        let (stride, taps) = (if STRIDE == 0 { geometry.stride[2] } else { STRIDE }, geometry.kernel[2]);
-        let start = geometry.place(2, x, 0);
-        let reach = (taps - 1) * geometry.dilation[2] + (count - 1) * stride + 1;
-        let mut sum = s.splat(if MAX { f32::NEG_INFINITY } else { 0.0 });
-        for kz in depths.0..depths.1 {
-            for ky in rows.0..rows.1 {
-                let row = &self.input[self.row(kz, ky) + start..][..reach];
-                for kx in 0..taps {
-                    let values = &row[kx * geometry.dilation[2]..];
-                    // SAFETY: the slice holds `count` values that lie `stride` apart.
-                    let value = unsafe { load_apart::<S, STRIDE>(s, values, stride, count) };
-                    sum = if MAX { s.select(s.is_nan(value), value, s.max(value, sum)) } else { s.add(sum, value) };
-                }
-            }
-        }
-        if MAX { sum } else { s.div(sum, s.splat(self.counted([depths, rows], taps, taps))) }
-    }
 }
 
-/// Reads `count` values, at most as many as there are lanes, that lie `stride` apart, which is `STRIDE` unless that is 0.
+/// The greater of both in each lane, NaN where a value is one, or the sum.
+#[inline(always)]
+fn with<S: Simd, const MAX: bool>(s: S, joined: S::F, values: S::F) -> S::F {
+    if MAX { s.select(s.is_nan(values), values, s.max(values, joined)) } else { s.add(joined, values) }
+}
+
+/// Reads values that lie `stride` apart, which is `STRIDE` unless that is 0: `count` of them, or a whole vector.
 ///
 /// # Safety
-/// The values reach from the first of them to the last.
+/// So many values are readable; where `STRIDE` is 1 or 2 a vector of them, and one more.
 #[inline(always)]
-unsafe fn load_apart<S: Simd, const STRIDE: usize>(s: S, values: &[f32], stride: usize, count: usize) -> S::F {
-    if STRIDE == 1 {
-        // SAFETY: the caller's promise.
-        return unsafe { s.load_first(values.as_ptr(), count) };
+unsafe fn load_apart<S: Simd, const STRIDE: usize>(s: S, values: *const f32, stride: usize, count: usize) -> S::F {
+    // SAFETY: the caller's promise; the array has as many values as the widest vector.
+    unsafe {
+        match STRIDE {
+            1 => s.load(values),
+            2 => s.load_even(values),
+            _ => {
+                let mut lanes = [0.0f32; MOST_LANES];
+                for lane in 0..count.min(S::LANES) {
+                    lanes[lane] = *values.add(lane * stride);
+                }
+                s.load(lanes.as_ptr())
+            }
+        }
     }
-    if STRIDE == 2 && count == S::LANES {
-        // SAFETY: the caller's promise.
-        return unsafe { s.load_even(values.as_ptr()) };
-    }
-    let mut lanes = [0.0f32; 16];
-    for lane in 0..count {
-        lanes[lane] = values[lane * stride];
-    }
-    // SAFETY: the array has as many values as the widest vector.
-    unsafe { s.load(lanes.as_ptr()) }
 }
 
 #[cfg(test)]

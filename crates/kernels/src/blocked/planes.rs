@@ -174,7 +174,11 @@ pub(crate) fn window(
     input: usize,
     pad_end: usize,
 ) -> (usize, usize, usize) {
-    let until = |limit: usize| limit.saturating_sub(start).div_ceil(dilation).min(kernel);
+    let until = |limit: usize| {
+        let distance = limit.saturating_sub(start);
+        // A division takes longer than all the rest.
+        if dilation == 1 { distance.min(kernel) } else { distance.div_ceil(dilation).min(kernel) }
+    };
     let first = until(pad_begin);
     let end = until(pad_begin + input).max(first);
     (first, end, until(pad_begin + input + pad_end))
