@@ -5,6 +5,7 @@
 //! out panel by panel while they are used and never as a whole. Depthwise convolutions run directly.
 
 mod depthwise;
+mod lines;
 mod patches;
 mod transposed;
 
@@ -215,6 +216,12 @@ impl ConvolutionGeometry {
         (reached, taps)
     }
 
+    /// Whether a plain convolution of these sizes computes neighbouring columns side by side, without products of matrices.
+    #[must_use]
+    pub fn has_few_channels(&self) -> bool {
+        lines::suits(self)
+    }
+
     /// Whether each output channel reads one input channel: as many as there are groups.
     fn is_depthwise(&self) -> bool {
         self.groups > 1 && self.groups == self.input_channels
@@ -247,8 +254,8 @@ pub struct PackedConvolution {
 
 #[derive(Debug, Clone)]
 enum Form {
-    /// One matrix per group.
-    Groups(Vec<PackedA>),
+    /// One matrix per group, and the weights as they are where there are few channels.
+    Groups(Vec<PackedA>, Vec<f32>),
     /// The weights as they are.
     Depthwise(Vec<f32>),
 }
@@ -274,14 +281,18 @@ impl PackedConvolution {
             let part = &weights[group * rows * columns..][..rows * columns];
             groups.push(PackedA::pack(isa, rows, columns, part, columns, 1)?);
         }
-        Ok(Self { isa, weights: shape, form: Form::Groups(groups) })
+        let plain =
+            if lines::can_suit(geometry) { weights.iter().map(|value| value.widen()).collect() } else { Vec::new() };
+        Ok(Self { isa, weights: shape, form: Form::Groups(groups, plain) })
     }
 
     /// Bytes the packed form holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match &self.form {
-            Form::Groups(groups) => groups.iter().map(PackedA::bytes).sum(),
+            Form::Groups(groups, plain) => {
+                groups.iter().map(PackedA::bytes).sum::<usize>() + size_of_val(plain.as_slice())
+            }
             Form::Depthwise(values) => size_of_val(values.as_slice()),
         }
     }
@@ -360,8 +371,14 @@ pub fn convolution(
     }
     let rows = geometry.output_channels / geometry.groups;
     match &weights.form {
+        Form::Depthwise(values) if lines::fits(geometry) => {
+            lines::run(isa, geometry, values, input, output, epilogue);
+        }
         Form::Depthwise(values) => depthwise::run(isa, geometry, values, input, output, epilogue),
-        Form::Groups(groups) => {
+        Form::Groups(_, plain) if lines::suits(geometry) && !plain.is_empty() => {
+            lines::run(isa, geometry, plain, input, output, epilogue);
+        }
+        Form::Groups(groups, _) => {
             let left = |group: usize| Left::packed(isa, groups[group].values(), rows);
             run_groups(isa, geometry, left, input, output, epilogue);
         }
@@ -385,6 +402,10 @@ pub fn unpacked_convolution(
     check_exact("weights", weights.len(), geometry.weights_len())?;
     check(geometry, input, output, epilogue)?;
     if output.is_empty() {
+        return Ok(());
+    }
+    if lines::suits(geometry) || geometry.is_depthwise() && lines::fits(geometry) {
+        lines::run(isa, geometry, weights, input, output, epilogue);
         return Ok(());
     }
     if geometry.is_depthwise() {

@@ -1,17 +1,14 @@
-//! Depthwise convolution: every output channel has a kernel of its own, and reads one channel, which several may share.
+//! Depthwise convolution of planes whose lines do not fit into the ring of `lines`: every output channel has a kernel of its own,
+//! and reads one channel, which several may share.
 
 use super::patches::Axis;
 use super::{ConvolutionEpilogue, ConvolutionGeometry, volume};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
-use std::mem::MaybeUninit;
 
 /// Channels a parallel chunk covers at least this many output elements.
 const CHUNK: usize = 1 << 13;
-
-/// Values that the ring of padded lines holds.
-const RING: usize = 1 << 14;
 
 /// Convolves every plane with its kernel; lengths were checked.
 pub(super) fn run(
@@ -69,9 +66,6 @@ impl Kernel for Plane<'_> {
     type Output = *mut f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> *mut f32 {
-        if self.lines(s) {
-            return self.output.as_mut_ptr();
-        }
         let [deep, high, wide] = self.axes;
         // Output columns that read inside the input at every tap.
         let (mut low, mut end) = (0, wide.output);
@@ -107,160 +101,6 @@ impl Kernel for Plane<'_> {
 }
 
 impl Plane<'_> {
-    /// Computes a plane without depth through a ring of padded input lines, in which every tap of every column is
-    /// inside; lines are split by the stride's phases, so that neighbouring columns read neighbouring values. Returns
-    /// false where the ring would not fit.
-    #[inline(always)]
-    fn lines<S: Simd>(&self, s: S) -> bool {
-        let [deep, high, wide] = self.axes;
-        if deep.output != 1 || deep.taps != 1 || deep.input != 1 || wide.output == 0 || high.increment < 1 {
-            return false;
-        }
-        let (step, stride) = (wide.increment as usize, wide.stride);
-        let span = (high.taps - 1).saturating_mul(high.increment as usize).saturating_add(1);
-        let reach = (wide.taps - 1).saturating_mul(step).saturating_add((wide.output - 1) * stride + 1);
-        let phase = reach.div_ceil(stride) + 4 * S::LANES;
-        let line = phase.saturating_mul(stride);
-        if inside(&deep, 0, 0) != Some(0) {
-            return false;
-        }
-        // Sums of several vectors hide the time that each addition takes: those of neighbouring columns, or where there are
-        // few of these, those of several rows.
-        let fits = |rows: usize| {
-            let lines = (rows - 1).saturating_mul(high.stride).saturating_add(span);
-            high.output >= rows && lines.saturating_mul(line) <= RING
-        };
-        match wide.output.div_ceil(S::LANES) {
-            1 if fits(4) => self.rows::<S, 4, 1>(s, span, reach, phase),
-            1 | 2 if fits(2) => self.rows::<S, 2, 2>(s, span, reach, phase),
-            _ if fits(1) => self.rows::<S, 1, 4>(s, span, reach, phase),
-            _ => return false,
-        }
-        true
-    }
-
-    /// Computes all rows, so many at a time and of so many vectors.
-    #[inline(always)]
-    fn rows<S: Simd, const ROWS: usize, const VECTORS: usize>(&self, s: S, span: usize, reach: usize, phase: usize) {
-        let [_, high, wide] = self.axes;
-        let (line, lines) = (phase * wide.stride, (ROWS - 1) * high.stride + span);
-        let mut ring = MaybeUninit::<[f32; RING]>::uninit();
-        let ring = Ring { values: ring.as_mut_ptr().cast::<f32>(), lines, line, phase };
-        let mut filled = isize::MIN;
-        for y in (0..high.output).step_by(ROWS) {
-            // The last rows are computed again where they are no whole number of these.
-            let y = y.min(high.output - ROWS);
-            let top = (y * high.stride) as isize + high.base;
-            for row in filled.max(top)..top + lines as isize {
-                // SAFETY: the ring has room for the lines, each of which is filled before it is read.
-                unsafe {
-                    let pointer = ring.values.add(ring.place(row) * line);
-                    pointer.write_bytes(0, line);
-                    self.fill_line(row, reach, phase, std::slice::from_raw_parts_mut(pointer, line));
-                }
-            }
-            filled = top + lines as isize;
-            let places = std::array::from_fn(|row| ring.place(top + (row * high.stride) as isize));
-            let mut x = 0;
-            while x < wide.output {
-                // SAFETY: lines reach four vectors beyond the last column.
-                unsafe {
-                    if x + VECTORS / 2 * S::LANES < wide.output {
-                        self.ring_columns::<S, ROWS, VECTORS>(s, [y, x], &places, &ring);
-                        x += VECTORS * S::LANES;
-                    } else {
-                        self.ring_columns::<S, ROWS, 1>(s, [y, x], &places, &ring);
-                        x += S::LANES;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Writes an input line into a line of the ring, which is zero.
-    #[inline(always)]
-    fn fill_line(&self, row: isize, reach: usize, phase: usize, line: &mut [f32]) {
-        let [_, high, wide] = self.axes;
-        let Some(row) = usize::try_from(row).ok().filter(|&row| row < high.input) else {
-            return;
-        };
-        let source = &self.input[row * wide.input..][..wide.input];
-        let skip = wide.base.unsigned_abs();
-        let count = wide.input.min(reach.saturating_sub(skip));
-        if wide.stride == 1 {
-            if let Some(target) = line.get_mut(skip..skip + count) {
-                target.copy_from_slice(&source[..count]);
-            }
-            return;
-        }
-        for part in 0..wide.stride.min(count) {
-            let position = skip + part;
-            let target = &mut line[position % wide.stride * phase + position / wide.stride..];
-            for (place, value) in target.iter_mut().zip(source[part..count].iter().step_by(wide.stride)) {
-                *place = *value;
-            }
-        }
-    }
-
-    /// Computes neighbouring columns of some rows from the ring, in which these begin at the places.
-    ///
-    /// # Safety
-    /// The ring holds the lines that the rows read, each reaching `VECTORS` vectors beyond the last column.
-    #[inline(always)]
-    unsafe fn ring_columns<S: Simd, const ROWS: usize, const VECTORS: usize>(
-        &self,
-        s: S,
-        [y, x]: [usize; 2],
-        places: &[usize; ROWS],
-        ring: &Ring,
-    ) {
-        let [_, high, wide] = self.axes;
-        let step = [wide.increment as usize % wide.stride, wide.increment as usize / wide.stride];
-        let mut sums = [[s.splat(self.bias); VECTORS]; ROWS];
-        for ky in 0..high.taps {
-            let mut lines = [ring.values.cast_const(); ROWS];
-            for (line, place) in lines.iter_mut().zip(places) {
-                let place = place + ky * high.increment as usize;
-                let place = if place >= ring.lines { place - ring.lines } else { place };
-                *line = line.wrapping_add(place * ring.line + x);
-            }
-            // The phase of the stride that a tap is in, and its place there.
-            let (mut phase, mut place) = (0, 0);
-            for &weight in &self.weights[ky * wide.taps..][..wide.taps] {
-                let (weight, offset) = (s.splat(weight), phase * ring.phase + place);
-                (phase, place) = (phase + step[0], place + step[1]);
-                if phase >= wide.stride {
-                    (phase, place) = (phase - wide.stride, place + 1);
-                }
-                for (sums, line) in sums.iter_mut().zip(&lines) {
-                    for (index, sum) in sums.iter_mut().enumerate() {
-                        // SAFETY: the caller's promise.
-                        *sum = s.fma(unsafe { s.load(line.wrapping_add(offset + index * S::LANES)) }, weight, *sum);
-                    }
-                }
-            }
-        }
-        let (low, limit) = (s.splat(self.limits.0), s.splat(self.limits.1));
-        for (row, sums) in sums.iter().enumerate() {
-            for (index, sum) in sums.iter().enumerate() {
-                let column = x + index * S::LANES;
-                if column >= wide.output {
-                    break;
-                }
-                let (count, offset) = ((wide.output - column).min(S::LANES), (y + row) * wide.output + column);
-                // SAFETY: `count` columns from this one on lie in the line of the output and of the residual.
-                unsafe {
-                    let mut sum = *sum;
-                    if let Some(residual) = self.residual {
-                        sum = s.add(sum, s.load_partial(residual.as_ptr().add(offset), count));
-                    }
-                    let sum = s.min(limit, s.max(low, sum));
-                    s.store_partial(self.output.as_ptr().cast_mut().add(offset), sum, count);
-                }
-            }
-        }
-    }
-
     /// The sums of `count` neighbouring columns.
     ///
     /// # Safety
@@ -310,23 +150,6 @@ impl Plane<'_> {
         let sum = if high < sum { high } else { sum };
         // SAFETY: the index lies in the output, which this plane alone writes.
         unsafe { self.output.as_ptr().cast_mut().add(index).write(sum) };
-    }
-}
-
-/// Padded lines of the input, each in the place of the one that was so many lines before.
-struct Ring {
-    values: *mut f32,
-    lines: usize,
-    /// Values of a line, and of each phase of the stride in it.
-    line: usize,
-    phase: usize,
-}
-
-impl Ring {
-    /// The place of a line of the input.
-    #[inline(always)]
-    fn place(&self, row: isize) -> usize {
-        row.rem_euclid(self.lines as isize) as usize
     }
 }
 

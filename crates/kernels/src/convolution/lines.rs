@@ -1,0 +1,396 @@
+//! Convolutions of few channels, in which neighbouring lanes are neighbouring columns of a plane.
+//!
+//! The input lines that some rows of the output read lie padded in a ring, so that every tap of every column is inside. Lines are
+//! split by the stride's phases, so that neighbouring columns read neighbouring values.
+
+use super::patches::Axis;
+use super::{ConvolutionEpilogue, ConvolutionGeometry, volume};
+use crate::epilogue::Channelwise;
+use crate::isa::Isa;
+use crate::parallel::{SharedMut, parallel_for};
+use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Elements of the output that a parallel chunk covers at least.
+const CHUNK: usize = 1 << 13;
+
+/// Products of a band of rows that is computed at once where there are few planes.
+const BAND: usize = 1 << 20;
+
+/// Values that the ring of padded lines holds.
+const RING: usize = 1 << 14;
+
+/// The most output channels of a group.
+const MOST_OUTPUTS: usize = 12;
+
+/// The fewest columns of the output, so that lanes are not left empty.
+const LEAST_COLUMNS: usize = 10;
+
+/// Whether groups of several channels are computed fastest so, for some sizes of planes.
+pub(super) fn can_suit(geometry: &ConvolutionGeometry) -> bool {
+    geometry.output_channels / geometry.groups.max(1) <= MOST_OUTPUTS && volume(geometry.kernel) > 1
+}
+
+/// Whether groups of several channels are computed fastest so.
+pub(super) fn suits(geometry: &ConvolutionGeometry) -> bool {
+    can_suit(geometry) && geometry.output[2] >= LEAST_COLUMNS && fits(geometry)
+}
+
+/// Whether the ring holds the lines that a row reads.
+pub(super) fn fits(geometry: &ConvolutionGeometry) -> bool {
+    let axes = geometry.axes();
+    let inputs = geometry.input_channels / geometry.groups.max(1);
+    let is_of_lines = axes[1].increment >= 1 && !geometry.output.contains(&0);
+    is_of_lines && Layout::of(&axes, inputs, [1, 4], MOST_LANES).is_some()
+}
+
+/// Convolves each group; lengths were checked, and the ring holds the lines.
+pub(super) fn run(
+    isa: Isa,
+    geometry: &ConvolutionGeometry,
+    weights: &[f32],
+    input: &[f32],
+    output: &mut [f32],
+    epilogue: &ConvolutionEpilogue<'_>,
+) {
+    let groups = geometry.groups;
+    let (inputs, outputs) = (geometry.input_channels / groups, geometry.output_channels / groups);
+    let (from, to) = (volume(geometry.input), volume(geometry.output));
+    let taps = inputs * volume(geometry.kernel);
+    let [deep, high, wide] = geometry.output;
+    let products_of_row = wide * outputs * taps;
+    // Few large planes are cut into bands of rows.
+    let rows = (BAND / products_of_row.max(1)).max(4).next_multiple_of(4).min(high);
+    let bands = high.div_ceil(rows);
+    let work = (output.len() as u64).saturating_mul(taps as u64) / if outputs == 1 { 16 } else { 32 };
+    let axes = geometry.axes();
+    let shared = SharedMut::new(output);
+    let grain = CHUNK.div_ceil(rows * wide * outputs * inputs);
+    parallel_for(geometry.batch * groups * deep * bands, grain, work, |range| {
+        for index in range {
+            let (part, z, band) = (index / (deep * bands), index / bands % deep, index % bands);
+            let group = part % groups;
+            let offset = part * outputs * to;
+            let epilogue = epilogue.part(group * outputs, outputs, offset, to);
+            let rows = band * rows..high.min((band + 1) * rows);
+            let (first, columns) = ((z * high + rows.start) * wide, rows.len() * wide);
+            let call = Band {
+                axes,
+                inputs,
+                outputs,
+                weights: &weights[group * outputs * taps..][..outputs * taps],
+                input: &input[part * inputs * from..][..inputs * from],
+                // SAFETY: the group lies in the output.
+                output: unsafe { shared.pointer().add(offset) },
+                z,
+                rows,
+                bias: match epilogue.bias {
+                    Channelwise::PerRow(bias) => Some(bias),
+                    _ => None,
+                },
+                residual: epilogue.residual.map(|residual| &residual.values[..outputs * to]),
+                limits: epilogue.limits(),
+            };
+            dispatch(isa, call);
+            if epilogue.needs_pass() {
+                // SAFETY: the rows of the band lie in the output, and no other task has them.
+                unsafe {
+                    let pointer = shared.pointer().add(offset + first);
+                    epilogue.pass(isa, pointer, to, 0, first, outputs, columns);
+                }
+            }
+        }
+    });
+}
+
+/// Some rows of the output channels of a group.
+struct Band<'a> {
+    axes: [Axis; 3],
+    /// Channels of the group in the input and in the output.
+    inputs: usize,
+    outputs: usize,
+    weights: &'a [f32],
+    input: &'a [f32],
+    /// The group's first plane.
+    output: *mut f32,
+    /// The position along the depth.
+    z: usize,
+    rows: Range<usize>,
+    bias: Option<&'a [f32]>,
+    residual: Option<&'a [f32]>,
+    limits: (f32, f32),
+}
+
+/// How the lines that some rows read lie in the ring.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// Lines of each plane.
+    lines: usize,
+    /// Values of a line, and of each phase of the stride in it.
+    line: usize,
+    phase: usize,
+    /// Values of a line that columns read, those between taps included.
+    reach: usize,
+}
+
+impl Layout {
+    /// The layout for so many rows and vectors of so many lanes at a time, if the ring has room for it.
+    fn of(axes: &[Axis; 3], inputs: usize, [rows, vectors]: [usize; 2], lanes: usize) -> Option<Layout> {
+        let [deep, high, wide] = axes;
+        let span = (high.taps - 1).saturating_mul(usize::try_from(high.increment).ok()?).saturating_add(1);
+        let step = usize::try_from(wide.increment).ok()?;
+        let reach = (wide.taps - 1).saturating_mul(step).saturating_add((wide.output - 1) * wide.stride + 1);
+        // The last vectors of a row reach beyond its last column.
+        let phase = reach.div_ceil(wide.stride).saturating_add(vectors * lanes).checked_next_multiple_of(lanes)?;
+        let line = phase.saturating_mul(wide.stride);
+        let lines = (rows - 1).saturating_mul(high.stride).saturating_add(span);
+        let values = inputs.saturating_mul(deep.taps).saturating_mul(lines).saturating_mul(line);
+        (values <= RING).then_some(Layout { lines, line, phase, reach })
+    }
+}
+
+impl Kernel for Band<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let layout = |rows: usize, vectors: usize| {
+            let layout = Layout::of(&self.axes, self.inputs, [rows, vectors], S::LANES);
+            layout.filter(|_| self.rows.len() >= rows)
+        };
+        // Sums of several vectors hide the time that each addition takes: those of neighbouring columns, or where there are
+        // few of these, those of several rows.
+        let vectors = self.axes[2].output.div_ceil(S::LANES);
+        if vectors == 1
+            && let Some(layout) = layout(4, 1)
+        {
+            self.sums::<S, 4, 1>(s, &layout);
+        } else if vectors <= 2
+            && let Some(layout) = layout(2, 2)
+        {
+            self.sums::<S, 2, 2>(s, &layout);
+        } else if let Some(layout) = layout(1, 4) {
+            self.sums::<S, 1, 4>(s, &layout);
+        }
+    }
+}
+
+impl Band<'_> {
+    /// Computes all rows, so many at a time and of so many vectors.
+    #[inline(always)]
+    fn sums<S: Simd, const ROWS: usize, const VECTORS: usize>(&self, s: S, layout: &Layout) {
+        let [deep, high, wide] = self.axes;
+        let planes = self.inputs * deep.taps;
+        let mut ring = MaybeUninit::<[f32; RING]>::uninit();
+        let ring = Ring { values: ring.as_mut_ptr().cast::<f32>(), layout: *layout };
+        // The sums of so many channels fit into registers beside what they are made of.
+        let most = if S::LANES == MOST_LANES { 4 } else { 2 };
+        let together = self.outputs.div_ceil(self.outputs.div_ceil(most));
+        let mut filled = isize::MIN;
+        for y in self.rows.clone().step_by(ROWS) {
+            // The last rows are computed again where they are no whole number of these.
+            let y = y.min(self.rows.end - ROWS);
+            let top = (y * high.stride) as isize + high.base;
+            let end = top + layout.lines as isize;
+            for (plane, row) in (0..planes).flat_map(|plane| (filled.max(top)..end).map(move |row| (plane, row))) {
+                // SAFETY: the ring has room for the lines of all planes, each of which is filled before it is read.
+                unsafe {
+                    let line = ring.values.add((plane * layout.lines + ring.place(row)) * layout.line);
+                    self.fill_line(s, plane, row, layout, line);
+                }
+            }
+            filled = end;
+            let places = std::array::from_fn(|row| ring.place(top + (row * high.stride) as isize));
+            for first in (0..self.outputs).step_by(together) {
+                let count = together.min(self.outputs - first);
+                let mut x = 0;
+                while x < wide.output {
+                    let columns = Columns { first, y, x, places: &places, ring: &ring };
+                    // SAFETY: the ring holds the lines, which reach `VECTORS` vectors beyond the last column.
+                    unsafe {
+                        if x + VECTORS / 2 * S::LANES < wide.output {
+                            self.channels::<S, ROWS, VECTORS>(s, count, columns);
+                            x += VECTORS * S::LANES;
+                        } else {
+                            self.channels::<S, ROWS, 1>(s, count, columns);
+                            x += S::LANES;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes an input line into a line of the ring, with zeros around it. Planes are those of each channel that the taps along the
+    /// depth read.
+    ///
+    /// # Safety
+    /// A line of the ring is writable.
+    #[inline(always)]
+    unsafe fn fill_line<S: Simd>(&self, s: S, plane: usize, row: isize, layout: &Layout, line: *mut f32) {
+        let [deep, high, wide] = self.axes;
+        for place in (0..layout.line).step_by(S::LANES) {
+            // SAFETY: lines are whole vectors.
+            unsafe { s.store(line.add(place), s.splat(0.0)) };
+        }
+        let (channel, tap) = (plane / deep.taps, plane % deep.taps);
+        let place = (self.z * deep.stride) as isize + deep.base + tap as isize * deep.increment;
+        let Some(place) = usize::try_from(place).ok().filter(|&place| place < deep.input) else { return };
+        let Some(row) = usize::try_from(row).ok().filter(|&row| row < high.input) else { return };
+        let source = &self.input[((channel * deep.input + place) * high.input + row) * wide.input..][..wide.input];
+        let skip = wide.base.unsigned_abs();
+        let source = &source[..wide.input.min(layout.reach.saturating_sub(skip))];
+        for part in 0..wide.stride.min(source.len()) {
+            let (position, source) = (skip + part, &source[part..]);
+            let target = position % wide.stride * layout.phase + position / wide.stride;
+            let count = source.len().div_ceil(wide.stride);
+            let mut done = 0;
+            // SAFETY: the values that a phase has of the source lie in the phase, which is as long as what columns read.
+            unsafe {
+                let target = line.add(target);
+                while wide.stride == 1 && done < count {
+                    let values = s.load_first(source.as_ptr().add(done), count - done);
+                    s.store_first(target.add(done), values, count - done);
+                    done += S::LANES;
+                }
+                while wide.stride == 2 && 2 * (done + S::LANES) <= source.len() {
+                    s.store(target.add(done), s.load_even(source.as_ptr().add(2 * done)));
+                    done += S::LANES;
+                }
+                for done in done..count {
+                    *target.add(done) = source[done * wide.stride];
+                }
+            }
+        }
+    }
+
+    /// Computes neighbouring columns of some rows of up to four channels.
+    ///
+    /// # Safety
+    /// As of [`Band::columns`].
+    #[inline(always)]
+    unsafe fn channels<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        s: S,
+        count: usize,
+        columns: Columns<'_, ROWS>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (count, S::LANES == MOST_LANES) {
+                (1, _) => self.columns::<S, 1, ROWS, VECTORS>(s, columns),
+                (2, _) => self.columns::<S, 2, ROWS, VECTORS>(s, columns),
+                (3, true) => self.columns::<S, 3, ROWS, VECTORS>(s, columns),
+                (4, true) => self.columns::<S, 4, ROWS, VECTORS>(s, columns),
+                _ => {}
+            }
+        }
+    }
+
+    /// Computes neighbouring columns of some rows of some channels.
+    ///
+    /// # Safety
+    /// The ring holds the lines that the rows read, each reaching `VECTORS` vectors beyond the last column, and there are so many
+    /// channels from the first one on.
+    #[inline(always)]
+    unsafe fn columns<S: Simd, const OUTPUTS: usize, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        s: S,
+        Columns { first, y, x, places, ring }: Columns<'_, ROWS>,
+    ) {
+        let [deep, high, wide] = self.axes;
+        let step = [wide.increment as usize % wide.stride, wide.increment as usize / wide.stride];
+        let layout = ring.layout;
+        let planes = self.inputs * deep.taps;
+        let taps = planes * high.taps * wide.taps;
+        let mut sums = [[[s.splat(0.0); VECTORS]; ROWS]; OUTPUTS];
+        if let Some(bias) = self.bias {
+            for output in 0..OUTPUTS {
+                sums[output] = [[s.splat(bias[first + output]); VECTORS]; ROWS];
+            }
+        }
+        let mut weights = self.weights[first * taps..].as_ptr();
+        for plane in 0..planes {
+            for ky in 0..high.taps {
+                let mut lines = [ring.values.cast_const(); ROWS];
+                for (line, place) in lines.iter_mut().zip(places) {
+                    let place = place + ky * high.increment as usize;
+                    let place = if place >= layout.lines { place - layout.lines } else { place };
+                    *line = line.wrapping_add((plane * layout.lines + place) * layout.line + x);
+                }
+                // The phase of the stride that a tap is in, and its place there.
+                let (mut phase, mut place) = (0, 0);
+                for _ in 0..wide.taps {
+                    let offset = phase * layout.phase + place;
+                    (phase, place) = (phase + step[0], place + step[1]);
+                    if phase >= wide.stride {
+                        (phase, place) = (phase - wide.stride, place + 1);
+                    }
+                    // SAFETY: the caller's promise; each channel has so many weights.
+                    unsafe {
+                        let weight: [S::F; OUTPUTS] =
+                            std::array::from_fn(|output| s.splat(*weights.add(output * taps)));
+                        weights = weights.add(1);
+                        for row in 0..ROWS {
+                            for index in 0..VECTORS {
+                                let values = s.load(lines[row].add(offset + index * S::LANES));
+                                for output in 0..OUTPUTS {
+                                    let sum = &mut sums[output][row][index];
+                                    *sum = s.fma(values, weight[output], *sum);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let (low, limit) = (s.splat(self.limits.0), s.splat(self.limits.1));
+        let to = deep.output * high.output * wide.output;
+        for (output, sums) in sums.iter().enumerate() {
+            for (row, sums) in sums.iter().enumerate() {
+                for (index, sum) in sums.iter().enumerate() {
+                    let column = x + index * S::LANES;
+                    if column >= wide.output {
+                        break;
+                    }
+                    let count = (wide.output - column).min(S::LANES);
+                    let offset = (first + output) * to + (self.z * high.output + y + row) * wide.output + column;
+                    // SAFETY: `count` columns from this one on lie in the line of the output and of the residual.
+                    unsafe {
+                        let mut sum = *sum;
+                        if let Some(residual) = self.residual {
+                            sum = s.add(sum, s.load_partial(residual.as_ptr().add(offset), count));
+                        }
+                        let sum = s.min(limit, s.max(low, sum));
+                        s.store_partial(self.output.add(offset), sum, count);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where neighbouring columns of some rows are, and where their lines begin in the ring.
+#[derive(Clone, Copy)]
+struct Columns<'a, const ROWS: usize> {
+    /// The first channel.
+    first: usize,
+    y: usize,
+    x: usize,
+    places: &'a [usize; ROWS],
+    ring: &'a Ring,
+}
+
+/// Padded lines of the input, each in the place of the one that was so many lines before.
+struct Ring {
+    values: *mut f32,
+    layout: Layout,
+}
+
+impl Ring {
+    /// The place of a line of the input among those of its plane.
+    #[inline(always)]
+    fn place(&self, row: isize) -> usize {
+        row.rem_euclid(self.layout.lines as isize) as usize
+    }
+}
