@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ovir_kernels::epilogue::{Channelwise, Epilogue, Residual};
+use ovir_kernels::epilogue::{Activation, Channelwise, Epilogue, Residual};
 use ovir_kernels::gemm::{
     CompressedB, CompressedMatrix, MatMulGeometry, PackedB, gemm_compressed_b, gemm_packed_b,
     gemm_packed_b_scratch_len, matmul, matmul_packed_b, matmul_packed_b_scratch_len, matmul_scratch_len,
@@ -357,13 +357,24 @@ fn work_nanoseconds(products: usize, sizes: [usize; 3], epilogue: &EpilogueParts
     product_nanoseconds(products, sizes, &as_epilogue(epilogue, residual, sizes[2]))
 }
 
-/// The geometry of a product of shapes, if it has at most four batch axes that matter.
+/// The geometry of a product of shapes, if it has at most four batch axes that matter. A vector on the left is a row and one on the
+/// right a column, neither of which is transposed. Rows of all products with one right operand are rows of one product.
 pub(super) fn geometry(
     [transpose_a, transpose_b]: [bool; 2],
     a: &[usize],
     b: &[usize],
     c: &[usize],
 ) -> Option<MatMulGeometry> {
+    let (transpose_a, transpose_b) = (transpose_a && a.len() > 1, transpose_b && b.len() > 1);
+    let (mut a, mut b, mut c) = (Shape::from_slice(a), Shape::from_slice(b), Shape::from_slice(c));
+    if b.len() == 1 {
+        b.push(1);
+        c.push(1);
+    }
+    if a.len() == 1 {
+        a.insert(0, 1);
+        c.insert(c.len().checked_sub(1)?, 1);
+    }
     if a.len() < 2 || b.len() < 2 || c.len() < 2 {
         return None;
     }
@@ -372,6 +383,13 @@ pub(super) fn geometry(
     let (c_batch, c_matrix) = c.split_at(c.len() - 2);
     let (m, n) = (c_matrix[0], c_matrix[1]);
     let k = if transpose_a { a_matrix[0] } else { a_matrix[1] };
+    if !transpose_a && a_batch == c_batch && b_batch.iter().all(|size| *size == 1) {
+        let rows = c_batch.iter().try_fold(m, |rows, size| rows.checked_mul(*size))?;
+        return Some(MatMulGeometry {
+            batch: [1; 4],
+            ..MatMulGeometry::dense(1, rows, k, n, transpose_a, transpose_b, true, true)
+        });
+    }
     let axes: SmallVec<[(usize, usize, usize); 8]> = (0..c_batch.len())
         .map(|i| {
             let of = |batch: &[usize]| (i + batch.len()).checked_sub(c_batch.len()).map_or(1, |k| batch[k]);
@@ -402,6 +420,12 @@ pub(super) fn geometry(
 impl Product {
     fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<MatMulGeometry> {
         let (a, b) = (shapes.inputs.get(self.ports.0)?, shapes.inputs.get(self.ports.1)?);
+        // The last axis of a product with a vector is one of rows, and what the epilogue has for it is one of columns.
+        let is_by_column = self.epilogue.bias.is_some()
+            || matches!(self.epilogue.activation.view(false), Activation::PRelu(Channelwise::PerColumn(_)));
+        if b.rank() == 1 && is_by_column {
+            return None;
+        }
         geometry(self.transposes, a, b, shapes.outputs.first()?)
     }
 }
