@@ -58,14 +58,16 @@ impl Operation for NonZero {
             let values = data.slice::<T>()?;
             let is_set = |value: &T| if <T as Number>::IS_FLOAT { value.to_f64() != 0.0 } else { value.to_i128() != 0 };
             let count = values.iter().filter(|value| is_set(value)).count();
-            let positions = values.iter().enumerate().filter(|(_, value)| is_set(value)).map(|(i, _)| i);
             let shape = Shape::from([data.shape().rank(), count]);
             match self.attributes.output_type {
                 ElementType::I32 => {
                     let target = context.output_slice::<i32>(0, &shape)?;
-                    write_coordinates(positions, data.shape(), target, |v| i32::try_from(v).unwrap_or(i32::MAX));
+                    write_coordinates(values, is_set, data.shape(), target, |v| i32::try_from(v).unwrap_or(i32::MAX));
                 }
-                _ => write_coordinates(positions, data.shape(), context.output_slice::<i64>(0, &shape)?, |v| v as i64),
+                _ => {
+                    let target = context.output_slice::<i64>(0, &shape)?;
+                    write_coordinates(values, is_set, data.shape(), target, |v| v as i64);
+                }
             }
             Ok(())
         } else { Err(unsupported(data.element_type())) })
@@ -91,19 +93,37 @@ pub(crate) fn check_index_type(name: &'static str, element_type: &mut ElementTyp
     }
 }
 
-fn write_coordinates<I: NativeElement>(
-    positions: impl Iterator<Item = usize>,
+/// Writes the coordinates of the values that are set, one axis behind the other. All places of a row of the data share those along
+/// the outer axes.
+fn write_coordinates<T, I: NativeElement>(
+    values: &[T],
+    is_set: impl Fn(&T) -> bool,
     shape: &Shape,
     target: &mut [I],
     convert: impl Fn(usize) -> I,
 ) {
-    let strides: SmallVec<[usize; 8]> = shape.strides();
-    let count = target.len() / shape.rank().max(1);
-    for (column, position) in positions.enumerate() {
-        let mut rest = position;
-        for (axis, stride) in strides.iter().enumerate() {
-            target[axis * count + column] = convert(rest / stride);
-            rest %= stride;
+    let Some((&row, outer)) = shape.split_last() else { return };
+    let count = target.len() / shape.rank();
+    let (shared, own) = target.split_at_mut(count * outer.len());
+    let mut at: SmallVec<[usize; 8]> = SmallVec::from_elem(0, outer.len());
+    let mut column = 0;
+    for values in values.chunks(row.max(1)) {
+        let first = column;
+        for (place, value) in values.iter().enumerate() {
+            // Each place is written and kept only if its value is set, since which ones are is as good as random.
+            let Some(coordinate) = own.get_mut(column) else { break };
+            *coordinate = convert(place);
+            column += usize::from(is_set(value));
+        }
+        for (coordinates, place) in shared.chunks_exact_mut(count.max(1)).zip(&at) {
+            coordinates[first..column].fill(convert(*place));
+        }
+        for (place, size) in at.iter_mut().zip(outer).rev() {
+            *place += 1;
+            if *place < *size {
+                break;
+            }
+            *place = 0;
         }
     }
 }
@@ -120,6 +140,10 @@ mod tests {
         assert_eq!(case.run(&[data]).unwrap()[0], tensor(&[0, 0, 1, 1, 2, 2], [2, 3]));
         assert_eq!(case.run(&[booleans(&[false; 3], [3])]).unwrap()[0], tensor::<i32>(&[], [1, 0]));
         assert_eq!(case.run(&[tensor(&[5u8], [])]).unwrap()[0], tensor::<i32>(&[], [0, 1]));
+        let sparse = tensor(&[0i8, 0, 3, 0, 0, 0, 0, -1, 2, 1, 0, 0], [2, 3, 2]);
+        let coordinates = [0, 1, 1, 1, 1, 0, 1, 1, 0, 1, 0, 1];
+        assert_eq!(case.run(&[sparse]).unwrap()[0], tensor(&coordinates, [3, 4]));
+        assert_eq!(case.run(&[tensor::<f32>(&[], [2, 0])]).unwrap()[0], tensor::<i32>(&[], [2, 0]));
         assert_eq!(case.infer(&["f32[2,?]"]), ["i32[2,?]"]);
         assert_eq!(case.infer(&["f32[2,3]"]), ["i32[2,..6]"]);
         assert_eq!(case.infer(&["f32[...]"]), ["i32[?,?]"]);
