@@ -935,6 +935,21 @@ def uneven() -> None:
         facts = {"strides": [1, 1], "dilations": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1]}
         inputs = [normal(1, groups, side, side), normal(groups, each, 1, 3, 3)]
         row("GroupConvolution", 1, f"{groups} by {each}", inputs, (1,), auto_pad="explicit", **facts)
+    for groups, channels, filters, side, size in ((2, 4, 4, 52, 3), (4, 5, 1, 30, 5), (8, 12, 12, 40, 3)):
+        facts = {"strides": [1, 1], "dilations": [1, 1], "pads_begin": [size // 2] * 2, "pads_end": [size // 2] * 2}
+        inputs = [normal(1, groups * channels, side, side), normal(groups, filters, channels, size, size)]
+        name = f"{groups} groups {channels} to {filters}"
+        row("GroupConvolution", 1, name, inputs, (1,), auto_pad="explicit", **facts)
+    for shape in ((16, 16, 384), (12, 50, 192)):
+        name = f"{label(shape)} vector"
+        plain = {"transpose_a": False, "transpose_b": False}
+        row("MatMul", 1, name, [normal(*shape), normal(shape[-1])], **plain)
+    for shape, size, step, pad in (((1, 72, 28, 28), 2, 2, 1), ((2, 40, 11, 11), 3, 2, 0), ((1, 64, 17, 28), 2, 1, 0)):
+        facts = {"strides": [step] * 2, "pads_begin": [pad] * 2, "pads_end": [pad] * 2, "kernel": [size] * 2}
+        facts |= {"rounding_type": "floor", "auto_pad": "explicit"}
+        name = f"{label(shape)} {size}x{size}"
+        row("AvgPool", 1, name, [normal(*shape)], **facts, **{"exclude-pad": True})
+        row("MaxPool", 1, name, [normal(*shape)], **facts)
 
 
 FAMILIES = {

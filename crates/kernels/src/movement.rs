@@ -974,33 +974,52 @@ pub fn pad(
     let work = nanoseconds_for_bytes(output.len().saturating_mul(2));
     let grain = CHUNK.div_ceil(line * width) * line * width;
     crate::parallel::parallel_chunks_mut(output, grain, work, |chunk, output| {
-        for (index, output) in output.chunks_exact_mut(line * width).enumerate() {
-            let row = chunk * (grain / (line * width)) + index;
-            let source = source_row(mode, shape, padded, begin, row);
-            pad_line(
-                mode,
-                width,
-                shape[last],
-                begin[last],
-                value,
-                source.map(|row| &input[row * shape[last] * width..]),
-                output,
-            );
+        let mut rows = Rows::new(&padded[..last], chunk * (grain / (line * width)));
+        for output in output.chunks_exact_mut(line * width) {
+            let source = rows.source(mode, shape, begin);
+            let source = source.map(|row| &input[row * shape[last] * width..]);
+            pad_line(mode, width, shape[last], begin[last], value, source, output);
+            rows.skip();
         }
     });
     Ok(())
 }
 
-/// The row of the input that a row of the output comes from; `None` outside a constant frame.
-fn source_row(mode: PadMode, shape: &[usize], padded: &[usize], begin: &[isize], row: usize) -> Option<usize> {
-    let (mut rest, mut source, mut stride) = (row, 0, 1);
-    for axis in (0..shape.len() - 1).rev() {
-        let at = reflect(mode, (rest % padded[axis]) as isize - begin[axis], shape[axis])?;
-        rest /= padded[axis];
-        source += at * stride;
-        stride *= shape[axis];
+/// Rows of a padded tensor one after the other: counted on, since divisions take longer than short rows.
+struct Rows<'a> {
+    padded: &'a [usize],
+    at: [usize; 8],
+}
+
+impl<'a> Rows<'a> {
+    /// The rows of these axes from one of them on.
+    fn new(padded: &'a [usize], row: usize) -> Self {
+        let (mut at, mut rest) = ([0; 8], row);
+        for (at, size) in at.iter_mut().zip(padded).rev() {
+            (*at, rest) = (rest % size, rest / size);
+        }
+        Self { padded, at }
     }
-    Some(source)
+
+    /// Goes to the next row.
+    fn skip(&mut self) {
+        for (at, size) in self.at.iter_mut().zip(self.padded).rev() {
+            *at += 1;
+            if *at < *size {
+                return;
+            }
+            *at = 0;
+        }
+    }
+
+    /// The row of the input that the row comes from; `None` outside a constant frame.
+    fn source(&self, mode: PadMode, shape: &[usize], begin: &[isize]) -> Option<usize> {
+        let mut source = 0;
+        for axis in 0..self.padded.len() {
+            source = source * shape[axis] + reflect(mode, self.at[axis] as isize - begin[axis], shape[axis])?;
+        }
+        Some(source)
+    }
 }
 
 /// Where a position of a padded axis comes from.
@@ -1071,8 +1090,13 @@ fn fill(value: &[u8], output: &mut [u8]) {
         output.fill(0);
         return;
     }
-    for place in output.chunks_exact_mut(value.len()) {
-        place.copy_from_slice(value);
+    // What is filled doubles with each copy.
+    let (mut filled, len) = (value.len().min(output.len()), output.len());
+    output[..filled].copy_from_slice(&value[..filled]);
+    while filled > 0 && filled < len {
+        let count = filled.min(len - filled);
+        output.copy_within(..count, filled);
+        filled += count;
     }
 }
 

@@ -109,6 +109,12 @@ impl PoolingGeometry {
         (before, inside..self.input[2].min(inside + count - before).max(inside))
     }
 
+    /// The columns of the output whose windows together reach over at most [`WIDE`] values; 0 where one may reach farther.
+    fn tile(&self) -> usize {
+        let (reach, stride) = ((self.kernel[2] - 1).saturating_mul(self.dilation[2]), self.stride[2]);
+        if reach >= WIDE / 2 || stride >= WIDE / 2 { 0 } else { (WIDE - reach - 1) / stride + 1 }
+    }
+
     /// The elements of a window.
     #[must_use]
     pub fn taps(&self) -> u64 {
@@ -127,9 +133,15 @@ pub fn pooling(
     input: &[f32],
     output: &mut [f32],
 ) -> Result<(), KernelError> {
+    geometry.positions()?;
     let work = (output.len() as u64).saturating_mul(geometry.taps()) / 4;
+    // Found once, since these take divisions.
+    let (inside, tile) = (geometry.inside(2), geometry.tile());
+    let is_small = geometry.stride[2] <= 2 && geometry.taps() <= FEW_TAPS;
     for_each_line([geometry.planes, 1], geometry, input, output, work, |input, [z, y], output| {
-        dispatch(isa, Line { kind, geometry, z, y, input, output });
+        let line = Line { kind, geometry, inside: &inside, tile, z, y, input, output };
+        // Without the room that joined rows take.
+        if is_small { dispatch(isa, Direct(line)) } else { dispatch(isa, line) }
     })
 }
 
@@ -307,7 +319,10 @@ pub fn global_pooling(
 }
 
 /// Values of a row of the input that are looked at together.
-const WIDE: usize = 1 << 12;
+const WIDE: usize = 1 << 10;
+
+/// The most taps of windows whose rows are not joined first.
+const FEW_TAPS: u64 = 4;
 
 /// Values behind these that the last vectors read.
 const SLACK: usize = 4 * MOST_LANES;
@@ -315,6 +330,10 @@ const SLACK: usize = 4 * MOST_LANES;
 struct Line<'a> {
     kind: PoolingKind,
     geometry: &'a PoolingGeometry,
+    /// The columns whose windows lie inside of the width.
+    inside: &'a Range<usize>,
+    /// See [`PoolingGeometry::tile`].
+    tile: usize,
     z: usize,
     y: usize,
     input: &'a [f32],
@@ -338,6 +357,24 @@ impl Kernel for Line<'_> {
     }
 }
 
+/// A line of windows of few taps and strides of up to two.
+struct Direct<'a>(Line<'a>);
+
+impl Kernel for Direct<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let line = self.0;
+        let windows = [line.geometry.window(0, line.z), line.geometry.window(1, line.y)];
+        match (line.kind == PoolingKind::Max, line.geometry.stride[2]) {
+            (true, 1) => line.direct::<S, true, 1>(s, windows),
+            (true, _) => line.direct::<S, true, 2>(s, windows),
+            (false, 1) => line.direct::<S, false, 1>(s, windows),
+            (false, _) => line.direct::<S, false, 2>(s, windows),
+        }
+    }
+}
+
 /// The taps of the depth and of the height of a line that lie inside the input, from the first to the one past the last, and
 /// the numbers that lie inside the padded input.
 type Windows = [(usize, usize, usize); 2];
@@ -350,26 +387,74 @@ impl Line<'_> {
         let (wide, stride) = (geometry.output[2], if STRIDE == 0 { geometry.stride[2] } else { STRIDE });
         let reach = (geometry.kernel[2] - 1).saturating_mul(geometry.dilation[2]);
         let target = self.output.as_ptr().cast_mut();
-        if reach >= WIDE / 2 || stride >= WIDE / 2 {
+        if self.tile == 0 {
             for x in 0..wide {
                 // SAFETY: the column lies in the line.
                 unsafe { *target.add(x) = self.column::<MAX>(x, windows) };
             }
             return;
         }
+        let tile = self.tile;
         let mut joined = MaybeUninit::<[f32; WIDE + SLACK]>::uninit();
         let joined = joined.as_mut_ptr().cast::<f32>();
-        let tile = (WIDE - reach - 1) / stride + 1;
         for first in (0..wide).step_by(tile) {
             let count = tile.min(wide - first);
             // SAFETY: what the windows of a tile and a vector of columns more reach has room, and the columns lie in the line.
             unsafe {
-                let readable = (count + S::LANES - 1) * stride.min(2) + reach + 1;
-                let span = readable.max((count - 1) * stride + reach + 1);
+                let span = match STRIDE {
+                    0 => (count - 1) * stride + S::LANES + reach,
+                    _ => (count + S::LANES - 1) * stride + reach + 1,
+                };
                 self.join_rows::<S, MAX>(s, first * stride, span, joined, windows);
                 self.join_columns::<S, MAX, STRIDE>(s, count, joined, target.add(first), windows);
-                self.mend_borders::<MAX>(first..first + count, joined, target, windows);
+                self.mend_borders::<MAX, STRIDE>(first..first + count, joined, target, windows);
             }
+        }
+    }
+
+    /// The line where windows have few taps.
+    #[inline(always)]
+    fn direct<S: Simd, const MAX: bool, const STRIDE: usize>(self, s: S, windows: Windows) {
+        let inside = self.inside.clone();
+        let target = self.output.as_ptr().cast_mut();
+        for x in (0..inside.start).chain(inside.end..self.geometry.output[2]) {
+            // SAFETY: the column lies in the line.
+            unsafe { *target.add(x) = self.column::<MAX>(x, windows) };
+        }
+        let ([depths, rows], taps, dilation) = (windows, self.geometry.kernel[2], self.geometry.dilation[2]);
+        let divisor = s.splat(self.counted(windows, taps, taps));
+        let mut next = inside.start;
+        while next < inside.end {
+            // The last vector begins early enough to be a whole one, where that is possible.
+            let last = inside.end.saturating_sub(S::LANES).max(inside.start);
+            let x = next.min(last);
+            next = x + S::LANES;
+            let (start, count) = (self.geometry.place(2, x, 0), inside.end - x);
+            // What the last tap of a vector reads ends here.
+            let end = start + (taps - 1) * dilation + if STRIDE == 2 { 2 * S::LANES - 1 } else { S::LANES.min(count) };
+            if depths.0 < depths.1 && rows.0 < rows.1 && self.row(depths.1 - 1, rows.1 - 1) + end > self.input.len() {
+                for x in x..inside.end {
+                    // SAFETY: the column lies in the line.
+                    unsafe { *target.add(x) = self.column::<MAX>(x, windows) };
+                }
+                return;
+            }
+            let mut result = s.splat(if MAX { f32::NEG_INFINITY } else { 0.0 });
+            for kz in depths.0..depths.1 {
+                for ky in rows.0..rows.1 {
+                    let values = self.input.as_ptr().wrapping_add(self.row(kz, ky) + start);
+                    for kx in 0..taps {
+                        let values = values.wrapping_add(kx * dilation);
+                        // SAFETY: no tap of the windows reads beyond the end of the input.
+                        let values =
+                            unsafe { if STRIDE == 2 { s.load_even(values) } else { s.load_first(values, count) } };
+                        result = with::<S, MAX>(s, result, values);
+                    }
+                }
+            }
+            let result = if MAX { result } else { s.div(result, divisor) };
+            // SAFETY: the columns lie in the line.
+            unsafe { s.store_first(target.add(x), result, count) };
         }
     }
 
@@ -392,52 +477,69 @@ impl Line<'_> {
             // SAFETY: the caller's promise.
             unsafe { s.store_first(joined.add(place), neutral, span - place) };
         }
-        for (kz, ky) in (depths.0..depths.1).flat_map(|kz| (rows.0..rows.1).map(move |ky| (kz, ky))) {
-            let row = &self.input[self.row(kz, ky)..][..self.geometry.input[2]];
-            let Some(row) = row.get(inside.clone()) else { continue };
-            for place in (0..row.len()).step_by(S::LANES) {
-                let count = row.len() - place;
-                // SAFETY: the row lies behind so many values of the padding, and both in the span.
-                unsafe {
-                    let target = joined.add(before + place);
-                    let value = s.load_first(row.as_ptr().add(place), count);
-                    let joined = with::<S, MAX>(s, s.load_first(target, count), value);
-                    s.store_first(target, joined, count);
+        for kz in depths.0..depths.1 {
+            for ky in rows.0..rows.1 {
+                let row = &self.input[self.row(kz, ky)..][..self.geometry.input[2]];
+                let Some(row) = row.get(inside.clone()) else { continue };
+                for place in (0..row.len()).step_by(S::LANES) {
+                    let count = row.len() - place;
+                    // SAFETY: the row lies behind so many values of the padding, and both in the span.
+                    unsafe {
+                        let target = joined.add(before + place);
+                        let value = s.load_first(row.as_ptr().add(place), count);
+                        let joined = with::<S, MAX>(s, s.load_first(target, count), value);
+                        s.store_first(target, joined, count);
+                    }
                 }
             }
         }
     }
 
-    /// Joins the columns of windows: the first `count` of the joined rows.
+    /// Joins the columns of windows: the first `count` of the joined rows. Where the stride is not known, those of windows that lie
+    /// side by side, in place.
     ///
     /// # Safety
-    /// The windows of so many columns lie in the joined rows, where strides are up to two those of a vector more, and so many
-    /// results have room.
+    /// The windows of so many columns and of a vector more lie in the joined rows, and so many results have room.
     #[inline(always)]
     unsafe fn join_columns<S: Simd, const MAX: bool, const STRIDE: usize>(
         &self,
         s: S,
         count: usize,
-        joined: *const f32,
+        joined: *mut f32,
         target: *mut f32,
         windows: Windows,
     ) {
-        let geometry = self.geometry;
-        let (stride, taps) = (if STRIDE == 0 { geometry.stride[2] } else { STRIDE }, geometry.kernel[2]);
+        let (stride, taps) = (self.geometry.stride[2], self.geometry.kernel[2]);
+        let windows_of_row = if STRIDE == 0 { (count - 1) * stride + 1 } else { count };
         let divisor = s.splat(self.counted(windows, taps, taps));
-        for x in (0..count).step_by(S::LANES) {
+        for x in (0..windows_of_row).step_by(S::LANES) {
             let mut result = s.splat(if MAX { f32::NEG_INFINITY } else { 0.0 });
             for kx in 0..taps {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    let values = joined.add(x * stride + kx * geometry.dilation[2]);
-                    let values = load_apart::<S, STRIDE>(s, values, stride, count - x);
+                    let values = joined.add(x * STRIDE.max(1) + kx * self.geometry.dilation[2]);
+                    let values = if STRIDE == 2 { s.load_even(values) } else { s.load(values) };
                     result = with::<S, MAX>(s, result, values);
                 }
             }
-            let result = if MAX { result } else { s.div(result, divisor) };
+            // SAFETY: as above; what is replaced was read, also by the windows to come.
+            unsafe {
+                match STRIDE {
+                    0 => s.store(joined.add(x), result),
+                    _ => s.store_first(target.add(x), if MAX { result } else { s.div(result, divisor) }, count - x),
+                }
+            }
+        }
+        for x in (0..count).filter(|_| STRIDE == 0) {
             // SAFETY: as above.
-            unsafe { s.store_first(target.add(x), result, count - x) };
+            unsafe { *target.add(x) = *joined.add(x * stride) };
+        }
+        for x in (0..count).step_by(S::LANES).filter(|_| STRIDE == 0 && !MAX) {
+            // SAFETY: as above.
+            unsafe {
+                let sums = s.load_first(target.add(x), count - x);
+                s.store_first(target.add(x), s.div(sums, divisor), count - x);
+            }
         }
     }
 
@@ -446,21 +548,22 @@ impl Line<'_> {
     /// # Safety
     /// The joined rows hold what the windows of the columns read, and the columns lie in the line.
     #[inline(always)]
-    unsafe fn mend_borders<const MAX: bool>(
+    unsafe fn mend_borders<const MAX: bool, const STRIDE: usize>(
         &self,
         columns: Range<usize>,
         joined: *const f32,
         target: *mut f32,
         windows: Windows,
     ) {
-        let geometry = self.geometry;
-        let inside = geometry.inside(2);
+        let (geometry, inside) = (self.geometry, self.inside);
         let (first, end) = (columns.start, columns.end);
         let borders = (first..inside.start.min(end)).chain(inside.end.max(first)..end);
         for x in borders.filter(|_| !MAX) {
             let (from, to, padded) = geometry.window(2, x);
+            // Where the stride is not known, the columns are joined too.
+            let taps = if STRIDE == 0 { 1 } else { geometry.kernel[2] };
             let mut sum = 0.0;
-            for kx in 0..geometry.kernel[2] {
+            for kx in 0..taps {
                 // SAFETY: the caller's promise.
                 sum += unsafe { *joined.add((x - first) * geometry.stride[2] + kx * geometry.dilation[2]) };
             }
@@ -513,28 +616,6 @@ impl Line<'_> {
 #[inline(always)]
 fn with<S: Simd, const MAX: bool>(s: S, joined: S::F, values: S::F) -> S::F {
     if MAX { s.select(s.is_nan(values), values, s.max(values, joined)) } else { s.add(joined, values) }
-}
-
-/// Reads values that lie `stride` apart, which is `STRIDE` unless that is 0: `count` of them, or a whole vector.
-///
-/// # Safety
-/// So many values are readable; where `STRIDE` is 1 or 2 a vector of them, and one more.
-#[inline(always)]
-unsafe fn load_apart<S: Simd, const STRIDE: usize>(s: S, values: *const f32, stride: usize, count: usize) -> S::F {
-    // SAFETY: the caller's promise; the array has as many values as the widest vector.
-    unsafe {
-        match STRIDE {
-            1 => s.load(values),
-            2 => s.load_even(values),
-            _ => {
-                let mut lanes = [0.0f32; MOST_LANES];
-                for lane in 0..count.min(S::LANES) {
-                    lanes[lane] = *values.add(lane * stride);
-                }
-                s.load(lanes.as_ptr())
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,12 @@ pub fn reduce(
     }
     let work = nanoseconds_for_bytes(input.len().saturating_mul(4));
     let kind = Kind::of(op);
+    if axis == 1 && !matches!(op, ReduceOp::L1 | ReduceOp::L2 | ReduceOp::SumOfSquares) {
+        crate::parallel::parallel_chunks_mut(output, SWEEP, work, |chunk, output| {
+            output.copy_from_slice(&input[chunk * SWEEP..][..output.len()]);
+        });
+        return Ok(());
+    }
     let shared = SharedMut::new(output);
     if inner == 1 && (1..=SWEEP).contains(&axis) {
         parallel_for(outer.div_ceil(ROWS), (SWEEP / (ROWS * axis)).max(1), work, |range| {

@@ -647,8 +647,10 @@ fn reductions_of_any_axes() {
         let axes = some_axes(random, shape.len());
         let name = names[round % names.len()];
         let opset = if matches!(name, "ReduceL1" | "ReduceL2") { "opset4" } else { "opset1" };
-        let element_type = [ElementType::F32, ElementType::I32][usize::from(random.between(0, 3) == 0)];
-        let element_type = if name == "ReduceL2" { ElementType::F32 } else { element_type };
+        let integers = [ElementType::I32, ElementType::I64, ElementType::U8, ElementType::I8];
+        let element_type = if random.between(0, 2) == 0 { integers[random.between(0, 3)] } else { ElementType::F32 };
+        let is_for_floats = name == "ReduceL2" || name == "ReduceL1" && element_type == ElementType::I8;
+        let element_type = if is_for_floats { ElementType::F32 } else { element_type };
         Case::new(opset, name)
             .attribute("keep_dims", round % 2 == 0)
             .tolerance(1e-4)
@@ -704,6 +706,37 @@ fn integer_products_of_computed_operands() {
             .attribute("transpose_b", turn_b)
             .input(a)
             .input(b)
+    });
+}
+
+/// Vectors on either side, which no attribute turns, and batches that one right operand serves.
+#[test]
+fn products_with_vectors() {
+    many(89, 48, |random, round| {
+        let (batch, rows, k, n) =
+            (random.between(1, 4), random.between(1, 20), random.between(1, 300), random.between(1, 40));
+        let (turn_a, turn_b) = (random.between(0, 1) == 1, random.between(0, 1) == 1);
+        let left = if turn_a { [batch, k, rows] } else { [batch, rows, k] };
+        let right = if turn_b { [batch, n, k] } else { [batch, k, n] };
+        let a = match round % 4 {
+            0 => vec![k],
+            1 => left.to_vec(),
+            _ => left[random.between(0, 1)..].to_vec(),
+        };
+        let b = match round % 4 {
+            1 => vec![k],
+            2 => right[1..].to_vec(),
+            3 => vec![1, right[1], right[2]],
+            _ => right[random.between(0, 1)..].to_vec(),
+        };
+        let b = if round % 16 == 8 { vec![k] } else { b };
+        let case = Case::new("opset1", "MatMul")
+            .attribute("transpose_a", turn_a)
+            .attribute("transpose_b", turn_b)
+            .tolerance(1e-4)
+            .input(random.tensor(ElementType::F32, &a));
+        let b = random.tensor(ElementType::F32, &b);
+        if random.between(0, 2) == 0 { case.constant(b) } else { case.input(b) }
     });
 }
 

@@ -25,7 +25,7 @@ const RING: usize = 1 << 14;
 const MOST_OUTPUTS: usize = 12;
 
 /// The fewest columns of the output, so that lanes are not left empty.
-const LEAST_COLUMNS: usize = 10;
+const LEAST_COLUMNS: usize = 5;
 
 /// Whether groups of several channels are computed fastest so, for some sizes of planes.
 pub(super) fn can_suit(geometry: &ConvolutionGeometry) -> bool {
@@ -237,7 +237,9 @@ impl Band<'_> {
         let place = (self.z * deep.stride) as isize + deep.base + tap as isize * deep.increment;
         let Some(place) = usize::try_from(place).ok().filter(|&place| place < deep.input) else { return };
         let Some(row) = usize::try_from(row).ok().filter(|&row| row < high.input) else { return };
-        let source = &self.input[((channel * deep.input + place) * high.input + row) * wide.input..][..wide.input];
+        // Values behind the row may be read as well.
+        let readable = &self.input[((channel * deep.input + place) * high.input + row) * wide.input..];
+        let source = &readable[..wide.input];
         let skip = wide.base.unsigned_abs();
         let source = &source[..wide.input.min(layout.reach.saturating_sub(skip))];
         for part in 0..wide.stride.min(source.len()) {
@@ -253,8 +255,9 @@ impl Band<'_> {
                     s.store_first(target.add(done), values, count - done);
                     done += S::LANES;
                 }
-                while wide.stride == 2 && 2 * (done + S::LANES) <= source.len() {
-                    s.store(target.add(done), s.load_even(source.as_ptr().add(2 * done)));
+                while wide.stride == 2 && done < count && part + 2 * (done + S::LANES) <= readable.len() {
+                    let values = s.load_even(readable.as_ptr().add(part + 2 * done));
+                    s.store_first(target.add(done), values, count - done);
                     done += S::LANES;
                 }
                 for done in done..count {

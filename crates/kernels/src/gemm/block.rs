@@ -22,7 +22,7 @@ const WIDEST: usize = 32;
 /// The right operand, handed out panel by panel.
 pub(crate) trait PanelSource: Sync {
     /// The panel that begins at `column`, for the steps `first..first + steps`: `panel_width` values a step, zero (or
-    /// anything finite) beyond the operand's last column.
+    /// anything finite) beyond the operand's last column. What a vector without a column holds is not read.
     ///
     /// # Safety
     /// `column` is a multiple of the panel width inside the operand, the steps lie in it and number at most [`STEP`],
@@ -130,28 +130,40 @@ impl Kernel for Columns<'_> {
             }
             return;
         }
-        // Whole tiles of an operand that is contiguous along its rows are transposed in registers.
-        let (whole_columns, whole_steps) =
-            if row_stride == 1 { (self.columns - self.columns % SIDE, self.steps - self.steps % SIDE) } else { (0, 0) };
-        for column in (0..whole_columns).step_by(SIDE) {
-            for step in (0..whole_steps).step_by(SIDE) {
-                // SAFETY: the tile lies in the operand, and its lines in the buffer.
+        // Beyond the last column there are zeros, in as many vectors as tiles read.
+        let lanes = if self.columns <= S::LANES { S::LANES } else { width };
+        // Tiles of an operand that is contiguous along its rows are transposed in registers; the last columns are those of a tile
+        // that shares some with the one before it.
+        let whole_steps = if row_stride == 1 && self.columns >= SIDE { self.steps - self.steps % SIDE } else { 0 };
+        if whole_steps > 0 {
+            let last = self.columns - SIDE;
+            for column in (0..last).step_by(SIDE).chain([last]) {
+                for step in (0..whole_steps).step_by(SIDE) {
+                    // SAFETY: the tile lies in the operand, and its lines in the buffer.
+                    unsafe {
+                        let from = values.as_ptr().add(start + step + column * column_stride);
+                        transpose(self.isa, from, column_stride, self.buffer.add(step * width + column), width);
+                    }
+                }
+            }
+            for step in (0..whole_steps).filter(|_| self.columns < lanes) {
+                // SAFETY: less than a vector is missing in the step's line.
                 unsafe {
-                    let from = values.as_ptr().add(start + step + column * column_stride);
-                    transpose(self.isa, from, column_stride, self.buffer.add(step * width + column), width);
+                    let place = self.buffer.add(step * width + self.columns);
+                    s.store_partial(place, s.splat(0.0), lanes - self.columns);
                 }
             }
         }
-        for column in 0..width {
-            let first = if column < whole_columns { whole_steps } else { 0 };
-            for step in first..self.steps {
-                let value = if column < self.columns {
-                    values[start + step * row_stride + column * column_stride]
-                } else {
-                    0.0
-                };
-                // SAFETY: the place lies in the buffer.
-                unsafe { self.buffer.add(step * width + column).write(value) };
+        for step in whole_steps..self.steps {
+            let mut line = [0.0f32; WIDEST];
+            for (column, value) in line.iter_mut().enumerate().take(self.columns) {
+                *value = values[start + step * row_stride + column * column_stride];
+            }
+            // SAFETY: the step's line lies in the buffer, and no line is wider than the array.
+            unsafe {
+                let place = self.buffer.add(step * width);
+                s.store(place, s.load(line.as_ptr()));
+                s.store(place.add(S::LANES), s.load(line.as_ptr().add(S::LANES)));
             }
         }
     }
@@ -159,7 +171,7 @@ impl Kernel for Columns<'_> {
 
 impl Unpacked<'_> {
     /// Writes the panel that begins at `column`, for the steps `first..first + steps`: `panel_width` values a step, zero
-    /// beyond the last column.
+    /// beyond the last column. A vector without a column may stay as it is.
     ///
     /// # Safety
     /// `column` is a multiple of the panel width inside the operand, the steps lie in it, and `target` has room for the

@@ -250,10 +250,19 @@ pub(crate) fn pack_left<T: Value>(
                     begin += SIDE;
                 }
             }
-            for row in 0..rows {
-                let from = (first + row) * row_stride;
+            if row_stride == 1 {
                 for column in begin..end {
-                    target[column * height + row] = values[from + column * column_stride].widen();
+                    let from = &values[first + column * column_stride..][..rows];
+                    for (value, from) in target[column * height..].iter_mut().zip(from) {
+                        *value = from.widen();
+                    }
+                }
+            } else {
+                for row in 0..rows {
+                    let from = (first + row) * row_stride;
+                    for column in begin..end {
+                        target[column * height + row] = values[from + column * column_stride].widen();
+                    }
                 }
             }
             for row in rows..height {

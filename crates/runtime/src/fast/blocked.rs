@@ -51,6 +51,14 @@ pub(super) fn plain_flop(taps: f64, channels: f64) -> f64 {
     PLAIN_FLOP * (1.0 + 24.0 / taps) * (1.0 + 8.0 / channels)
 }
 
+/// Nanoseconds an operation takes in a plain convolution of few channels whose lanes are columns of the output.
+const LINE_FLOP: f64 = 1.0 / 80.0;
+
+/// The same with so many output channels, whose sums share what is read, and so many columns.
+fn line_flop(channels: usize, columns: usize) -> f64 {
+    LINE_FLOP * (1.0 + 0.5 / channels as f64) / use_of_lanes(columns)
+}
+
 /// The same in a blocked convolution, whose tiles have sixteen channels.
 pub(super) fn blocked_flop(taps: f64, channels: usize) -> f64 {
     BLOCKED_FLOP * (1.0 + 8.0 / taps) / use_of_lanes(channels)
@@ -290,7 +298,12 @@ fn convolution_candidate(
                 }
                 _ => (output_channels, 1.0),
             };
-            flops * (plain_flop(taps, of_group as f64) - blocked_flop(taps, output_channels) * factor)
+            let plain = inputs.get(data).and_then(|facts| facts.shape.to_shape()).and_then(|shape| {
+                let geometry = kernel_geometry(&form.geometry(&shape, &filter_shape).ok()?).ok()?;
+                geometry.has_few_channels().then(|| line_flop(of_group, geometry.output()[2]))
+            });
+            let plain = plain.unwrap_or_else(|| plain_flop(taps, of_group as f64));
+            flops * (plain - blocked_flop(taps, output_channels) * factor)
         }
         // There is no other kernel.
         Way::Depthwise if coded.is_some() => super::quantized::GAIN,

@@ -53,3 +53,23 @@ fn one_row_meets_a_large_constant() {
         assert_eq!(weights.place, if is_read_in_place { PlanPlace::Constant } else { PlanPlace::Packed }, "{what}");
     }
 }
+
+/// The last axis of a product with a vector is one of rows, along which a bias is added.
+#[test]
+fn a_bias_behind_a_product_with_a_vector() {
+    for (left, right, bias) in [("3,20,64", 64, 20), ("20,64", 64, 20), ("20,64", 64, 1)] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", left);
+        let weights = text.floats(&[right], |i| (i * 29 % 83) as f32 / 41.0 - 1.0);
+        let product = text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"true\"", &[x, weights], "FP32");
+        let bias = text.floats(&[bias], |i| i as f32 / 3.0 - 2.5);
+        let sum = text.binary("Add", product, bias);
+        let end = text.unary("ReLU", sum);
+        text.layer("Result", "", &[end], "");
+        let shape: Vec<usize> = left.split(',').map(|size| size.parse().unwrap()).collect();
+        let values: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+        let inputs = [Tensor::from_slice(&values, &shape[..]).unwrap()];
+        let (actual, _) = text.run(&inputs, false);
+        compare(&text.unoptimised(&inputs), &actual, left);
+    }
+}
