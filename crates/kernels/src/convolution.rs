@@ -2,7 +2,8 @@
 //!
 //! Up to three spatial axes; with fewer, the leading ones have size 1. A group's convolution is a matrix product of
 //! its weights `[output channels, input channels * taps]`, packed once, with the patches of the input, which are laid
-//! out panel by panel while they are used and never as a whole. Depthwise convolutions run directly.
+//! out panel by panel while they are used and never as a whole. Those of few channels, depthwise ones among them, run
+//! directly, line by line.
 
 mod depthwise;
 mod lines;
