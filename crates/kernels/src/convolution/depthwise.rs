@@ -1,5 +1,5 @@
-//! Depthwise convolution of planes whose lines do not fit into the ring of `lines`: every output channel has a kernel of its own,
-//! and reads one channel, which several may share.
+//! Depthwise convolution of points, and of planes whose lines do not fit into the ring of `lines`: every output channel has a
+//! kernel of its own, and reads one channel, which several may share.
 
 use super::patches::Axis;
 use super::{ConvolutionEpilogue, ConvolutionGeometry, volume};
