@@ -11,6 +11,7 @@ mod compressed;
 mod integers;
 mod micro;
 mod packed;
+mod single;
 mod small;
 
 pub use batch::{matmul_packed_b, matmul_packed_b_scratch_len};
@@ -191,6 +192,14 @@ pub fn gemm_packed_b(
 ) -> Result<(), KernelError> {
     b.check_isa(isa)?;
     let sizes = (b.k(), b.n());
+    if m == 1
+        && (1..=panel_width(isa)).contains(&sizes.1)
+        && let (Some(a), Some(c)) = (a.get(..sizes.0), c.get_mut(..sizes.1))
+        // SAFETY: the only panel of B has the lines of its shared axis, and C has its columns.
+        && unsafe { single::single(isa, a, b.values(), c, epilogue) }
+    {
+        return Ok(());
+    }
     if m > MOST_ROWS || m == 0 {
         return constant_right(isa, m, sizes, a, a_row_stride, b, c, c_row_stride, epilogue, scratch);
     }

@@ -58,13 +58,20 @@ pub const fn nanoseconds_for_flops(flops: u64) -> u64 {
 /// the call forks.
 pub fn parallel_for(count: usize, grain: usize, work_nanoseconds: u64, body: impl Fn(Range<usize>) + Sync) {
     let grain = grain.max(1);
+    if count <= grain {
+        // The division would take as long as the smallest kernels do.
+        if count > 0 {
+            body(0..count);
+        }
+        return;
+    }
     let chunks = count.div_ceil(grain);
     let run = |chunk: usize| {
         let start = chunk * grain;
         body(start..count.min(start.saturating_add(grain)));
     };
     #[cfg(feature = "threads")]
-    if chunks > 1 && work_nanoseconds >= FORK_NANOSECONDS && fork(chunks, work_nanoseconds, &run) {
+    if work_nanoseconds >= FORK_NANOSECONDS && fork(chunks, work_nanoseconds, &run) {
         return;
     }
     let _ = work_nanoseconds;

@@ -36,6 +36,30 @@ fn packed_case(isa: Isa, m: usize, k: usize, n: usize, extra: usize, transposed:
     assert_close(&c, &expected, k, &format!("{isa} {m}x{k}x{n}"));
 }
 
+#[test]
+fn one_row_and_few_columns() {
+    let mut random = Random::new(3);
+    for isa in Isa::available() {
+        for n in 1..=2 * panel_width(isa) {
+            for k in [0, 1, 2, 3, 4, 5, 7, 8, 16, 19] {
+                packed_case(isa, 1, k, n, 0, true, 5);
+                let (a, b, bias) = (random.values(k), random.values(k * n), random.values(n));
+                let packed = PackedB::pack(isa, k, n, &b, n, 1).unwrap();
+                let activation = Activation::Unary(UnaryOp::Clamp { min: -0.25, max: 0.5 });
+                let epilogue = Epilogue { bias: Channelwise::PerColumn(&bias), residual: None, activation };
+                let mut c = vec![f32::NAN; n + 1];
+                gemm_packed_b(isa, 1, &a, k, &packed, &mut c, n, &epilogue, &mut []).unwrap();
+                assert!(c[n].is_nan(), "what lies behind the row is left alone");
+                let mut expected = reference(1, k, n, |_, s| a[s], |s, c| b[s * n + c]);
+                for (value, bias) in expected.iter_mut().zip(&bias) {
+                    *value = (*value + f64::from(*bias)).clamp(-0.25, 0.5);
+                }
+                assert_close(&c[..n], &expected, k, &format!("{isa} {k}x{n}"));
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]

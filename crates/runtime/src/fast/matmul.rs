@@ -296,7 +296,7 @@ impl Kernel for PackedProduct {
         let residual = residual(&self.epilogue, &io)?;
         let [output] = io.outputs else { return Ok(()) };
         let target = output.slice_mut::<f32>()?;
-        let rows = target.len() / n.max(1);
+        let rows = if target.len() == n { n.min(1) } else { target.len() / n.max(1) };
         let epilogue = as_epilogue(&self.epilogue, residual, n);
         let data = io.inputs[self.data_port].slice::<f32>()?;
         let scratch = scratch_f32(io.scratch);
