@@ -140,30 +140,8 @@ pub fn top_k<T: Ranked, I: Index>(
     if is_by_lanes(inner, rule.k) {
         let blocks = inner.div_ceil(LANES);
         parallel_for(outer * blocks, CHUNK.div_ceil(axis * LANES), work.saturating_mul(2), |range| {
-            for index in range {
-                let (outer, first) = (index / blocks, index % blocks * LANES);
-                let lines = &input[outer * axis * inner..][..axis * inner];
-                let lanes = first..inner.min(first + LANES);
-                let best = dispatch(isa, FewOfLanes { rule, lines, inner, lanes: lanes.clone() });
-                for (lane, column) in lanes.enumerate() {
-                    let mut keys = [0; FEW];
-                    let keys = &mut keys[..rule.k];
-                    for (key, best) in keys.iter_mut().zip(&best) {
-                        *key = best[lane];
-                    }
-                    if rule.keeps_order {
-                        keys.sort_unstable_by_key(|key| !(*key as u32));
-                    }
-                    for (place, key) in keys.iter().enumerate() {
-                        let (index, place) = (place_of(*key), (outer * rule.k + place) * inner + column);
-                        // SAFETY: each lane of each line has places of its own.
-                        unsafe {
-                            (values.slice(place..place + 1)[0], indices.slice(place..place + 1)[0]) =
-                                (lines[index * inner + column], I::of(index));
-                        }
-                    }
-                }
-            }
+            let (values, indices) = (&values, &indices);
+            dispatch(isa, FewOfLanes { rule, input, axis, inner, blocks: range, values, indices });
         });
         return Ok(());
     }
@@ -258,43 +236,91 @@ impl<T: Ranked, I: Index> Kernel for BestOfLanes<'_, T, I> {
     }
 }
 
-/// The keys of the best elements of each of up to [`LANES`] neighbouring lines, the best first.
-struct FewOfLanes<'a, T> {
+/// The best elements of each of some blocks of up to [`LANES`] neighbouring lines, which no one else writes.
+struct FewOfLanes<'a, T, I> {
     rule: TopKRule,
-    lines: &'a [T],
+    input: &'a [T],
+    axis: usize,
     inner: usize,
-    lanes: std::ops::Range<usize>,
+    blocks: std::ops::Range<usize>,
+    values: &'a SharedMut<'a, T>,
+    indices: &'a SharedMut<'a, I>,
 }
 
-impl<T: Ranked> Kernel for FewOfLanes<'_, T> {
-    type Output = [[u64; LANES]; FEW];
+impl<T: Ranked, I: Index> Kernel for FewOfLanes<'_, T, I> {
+    type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) -> [[u64; LANES]; FEW] {
-        let FewOfLanes { rule, lines, inner, lanes } = self;
+    fn run<S: Simd>(self, _simd: S) {
+        let (k, inner) = (self.rule.k, self.inner);
+        let blocks_of_lines = inner.div_ceil(LANES);
         let mut best = [[0u64; LANES]; FEW];
+        let mut lows = [[0u32; LANES]; FEW];
+        let (best, lows) = (&mut best[..k], &mut lows[..k]);
+        for block in self.blocks.clone() {
+            let (outer, first) = (block / blocks_of_lines, block % blocks_of_lines * LANES);
+            let lines = &self.input[outer * self.axis * inner..][..self.axis * inner];
+            let lanes = first..inner.min(first + LANES);
+            self.collect(lines, lanes.clone(), best);
+            for (low, best) in lows.iter_mut().zip(&*best) {
+                *low = best.map(|key| key as u32);
+            }
+            if self.rule.keeps_order {
+                // Neighbours change places, as often as the farthest may have to: the greatest come first, which are the
+                // first places of the line.
+                for pass in 0..k {
+                    for pair in (pass % 2..k - 1).step_by(2) {
+                        let [one, other] = [lows[pair], lows[pair + 1]];
+                        for lane in 0..LANES {
+                            lows[pair][lane] = one[lane].max(other[lane]);
+                            lows[pair + 1][lane] = one[lane].min(other[lane]);
+                        }
+                    }
+                }
+            }
+            for (place, lows) in lows.iter().enumerate() {
+                let target = (outer * k + place) * inner;
+                let target = target + lanes.start..target + lanes.end;
+                // SAFETY: each lane of each line has places of its own.
+                let (values, indices) = unsafe { (self.values.slice(target.clone()), self.indices.slice(target)) };
+                for (lane, (value, index)) in values.iter_mut().zip(indices).enumerate() {
+                    let found = place_of(u64::from(lows[lane]));
+                    (*value, *index) = (lines[found * inner + first + lane], I::of(found));
+                }
+            }
+        }
+    }
+}
+
+impl<T: Ranked, I: Index> FewOfLanes<'_, T, I> {
+    /// The keys of the best elements of the lanes, the best first.
+    #[inline(always)]
+    fn collect(&self, lines: &[T], lanes: std::ops::Range<usize>, best: &mut [[u64; LANES]]) {
+        let is_largest = self.rule.is_largest;
+        best.fill([0; LANES]);
         // The ranks of the worst of the best.
         let mut floor = [0u32; LANES];
         let mut ranks = [0u32; LANES];
-        for (step, line) in lines.chunks_exact(inner).enumerate() {
+        for (step, line) in lines.chunks_exact(self.inner).enumerate() {
             let line = &line[lanes.clone()];
             match <&[T; LANES]>::try_from(line) {
                 // Lengths that are known make vectors.
-                Ok(line) => (0..LANES).for_each(|lane| ranks[lane] = rank_of(line[lane], rule.is_largest)),
-                Err(_) => (0..line.len()).for_each(|lane| ranks[lane] = rank_of(line[lane], rule.is_largest)),
+                Ok(line) => (0..LANES).for_each(|lane| ranks[lane] = rank_of(line[lane], is_largest)),
+                Err(_) => (0..line.len()).for_each(|lane| ranks[lane] = rank_of(line[lane], is_largest)),
             }
             let is_any = ranks.iter().zip(&floor).fold(false, |any, (rank, floor)| any | (rank > floor));
-            if !is_any && step >= rule.k {
+            if !is_any && step >= best.len() {
                 continue;
             }
             let mut keys = ranks.map(|rank| key_of(rank, step));
-            for best in &mut best[..rule.k] {
+            for best in &mut *best {
                 for (key, best) in keys.iter_mut().zip(best) {
                     (*best, *key) = ((*best).max(*key), (*best).min(*key));
                 }
             }
-            floor = best[rule.k - 1].map(|key| (key >> 32) as u32);
+            if let Some(worst) = best.last() {
+                floor = worst.map(|key| (key >> 32) as u32);
+            }
         }
-        best
     }
 }
 
