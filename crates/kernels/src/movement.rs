@@ -213,6 +213,10 @@ impl StridedCopy {
             self.tiles(across, work, &pointers);
             return;
         }
+        if let Some(place) = self.repeated::<T>() {
+            self.repeats(place, work, &pointers);
+            return;
+        }
         // Long inner axes are cut, so that a plain copy also runs in parallel.
         let piece = (4 * CHUNK / size_of::<T>()).min(inner.size);
         let pieces = inner.size.div_ceil(piece);
@@ -238,6 +242,69 @@ impl StridedCopy {
                 // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
                 unsafe { pointers.line(input, output, inner, count) };
                 if first + count == inner.size {
+                    cursor.skip(1);
+                }
+            }
+        });
+    }
+
+    /// The axis that repeats a short dense block of short lines most often, if it does so often enough.
+    fn repeated<T>(&self) -> Option<usize> {
+        let axes = &self.axes[..self.rank];
+        let line = axes[self.rank - 1];
+        if line.output != 1 || line.size * size_of::<T>() > SHORT {
+            return None;
+        }
+        let mut block = line.size;
+        let mut found: Option<usize> = None;
+        for (place, axis) in axes[..self.rank - 1].iter().enumerate().rev() {
+            if axis.output != block as isize || block * size_of::<T>() > CHUNK {
+                break;
+            }
+            let is_often = axis.size >= 4 || axis.size > 1 && block * size_of::<T>() >= 16 * SIDE;
+            if axis.input == 0 && is_often && found.is_none_or(|found| axes[found].size < axis.size) {
+                found = Some(place);
+            }
+            block *= axis.size;
+        }
+        found
+    }
+
+    /// Writes each block that the axis repeats once, and copies it from there.
+    fn repeats<T: Copy>(&self, place: usize, work: u64, pointers: &Pointers<T>) {
+        let (axes, inner) = (&self.axes[..self.rank - 1], self.axes[self.rank - 1]);
+        let (repeated, block) = (axes[place], axes[place].output as usize);
+        let lines = &axes[place + 1..];
+        let count = lines.iter().map(|axis| axis.size).product::<usize>();
+        // Many repeats are cut, so that they also run in parallel.
+        let piece = (4 * CHUNK / size_of::<T>()).div_ceil(block).min(repeated.size);
+        let pieces = repeated.size.div_ceil(piece);
+        let outer: usize = axes[..place].iter().map(|axis| axis.size).product();
+        parallel_for(outer * pieces, CHUNK.div_ceil(piece * block * size_of::<T>()), work, |range| {
+            let mut cursor = Cursor::new(&axes[..place], range.start / pieces);
+            for index in range {
+                let first = index % pieces * piece;
+                let repeats = piece.min(repeated.size - first);
+                let output = cursor.output + (first * block) as isize;
+                // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct; the block and its
+                // repeats lie behind one another.
+                unsafe {
+                    let mut line = Cursor::new(lines, 0);
+                    let rows = lines.last().copied().unwrap_or_default();
+                    let height = rows.size.max(1);
+                    for _ in 0..count / height {
+                        pointers.lines(cursor.input + line.input, output + line.output, rows, inner, height);
+                        line.skip(height);
+                    }
+                    let (to, total) = (pointers.to.offset(output), repeats * block);
+                    let mut done = block;
+                    while done < total {
+                        let bytes = done.min(total - done) * size_of::<T>();
+                        std::ptr::copy_nonoverlapping(to.cast::<u8>(), to.add(done).cast::<u8>(), bytes);
+                        done *= 2;
+                    }
+                }
+                if first + repeats == repeated.size {
                     cursor.skip(1);
                 }
             }
@@ -473,6 +540,27 @@ impl<T: Copy> Pointers<T> {
                     32 => return copy_equal::<T, 32>(from, to, rows, count),
                     64 => return copy_equal::<T, 64>(from, to, rows, count),
                     128 => return copy_equal::<T, 128>(from, to, rows, count),
+                    _ => {}
+                }
+            }
+            let (from, to) = (self.from.offset(input), self.to.offset(output));
+            let are_vectors = size_of::<T>() <= 4 && from.is_aligned() && to.is_aligned();
+            // Each of neighbouring values comes to lie side by side with itself.
+            if are_vectors
+                && (inner.input, inner.output) == (0, 1)
+                && (rows.input, rows.output) == (1, inner.size as isize)
+            {
+                macro_rules! together {
+                    ($lines:literal) => {{
+                        let from = [std::slice::from_raw_parts(from, count); $lines];
+                        let to = std::slice::from_raw_parts_mut(to.cast::<[T; $lines]>(), count);
+                        return dispatch(crate::isa::detect(), Together { from, to });
+                    }};
+                }
+                match inner.size {
+                    2 => together!(2),
+                    3 => together!(3),
+                    4 => together!(4),
                     _ => {}
                 }
             }
@@ -1250,6 +1338,29 @@ mod tests {
             let (from, to) = (strides(&shape), strides(&out));
             for index in 0..count {
                 let place: usize = (0..rank).map(|axis| index / to[axis] % out[axis] * from[order[axis]]).sum();
+                prop_assert_eq!(&output[index * width..][..width], &input[place * width..][..width]);
+            }
+        }
+
+        #[test]
+        fn any_repeats(rank in 1usize..6, seed: u64) {
+            let mut random = Random::new(seed);
+            let width = [1, 2, 3, 4, 8, 12, 16][random.between(0, 6)];
+            let sizes: Vec<usize> =
+                (0..rank).map(|_| random.between(1, 7) * [1, 1, 1, 1, 40, 3000][random.between(0, 5)]).collect();
+            prop_assume!(sizes.iter().product::<usize>() < 200_000);
+            // Axes that are repeated have no part in the input.
+            let repeated: Vec<bool> = (0..rank).map(|_| random.between(0, 1) == 0).collect();
+            let shape: Vec<usize> = (0..rank).map(|axis| if repeated[axis] { 1 } else { sizes[axis] }).collect();
+            let (from, to) = (strides(&shape), strides(&sizes));
+            let steps: Vec<isize> = (0..rank).map(|axis| if repeated[axis] { 0 } else { from[axis] as isize }).collect();
+            let input = bytes(shape.iter().product(), width);
+            let count: usize = sizes.iter().product();
+            let mut output = vec![0xee; count * width];
+            let copy = StridedCopy::gather_strided(&sizes, &steps, 0, input.len() / width).unwrap();
+            copy.run(width, &input, &mut output).unwrap();
+            for index in 0..count {
+                let place: usize = (0..rank).map(|axis| index / to[axis] % sizes[axis] * steps[axis] as usize).sum();
                 prop_assert_eq!(&output[index * width..][..width], &input[place * width..][..width]);
             }
         }
