@@ -328,6 +328,15 @@ fn spread<T: Element<F>, F: Float>(taps: &ResampleTaps<F>, lanes: usize, source:
         (1, Some(4)) => spread_one::<T, F, 4>(&taps.taps, source, target),
         (3, Some(2)) => spread_few::<T, F, 3, 2>(&taps.taps, source, target),
         (3, Some(4)) => spread_few::<T, F, 3, 4>(&taps.taps, source, target),
+        (1, _) => {
+            for (x, target) in target.iter_mut().enumerate() {
+                let mut sum = F::default();
+                for (position, weight) in taps.of(x) {
+                    sum += source[*position as usize].widen() * *weight;
+                }
+                *target = sum;
+            }
+        }
         _ => {
             for (x, target) in target.chunks_exact_mut(lanes).enumerate() {
                 target.fill(F::default());

@@ -197,15 +197,15 @@ impl InterpolateKernel {
         let order = pass_order(&plan, data, operation.is_pillow());
         let way = match self.element_type {
             ElementType::F32 => {
-                let passes = passes_of(&plan, data, &order, false)?;
+                let passes = passes_of(&plan, data, &order, Evens::Divided)?;
                 planes_of(passes).map_or_else(Way::Floats, Way::FloatPlanes)
             }
             // Sums of integers are finite, so that an element without weight adds nothing to them.
             _ if !operation.is_pillow() => {
-                let passes = passes_of(&plan, data, &order, true)?;
+                let passes = passes_of(&plan, data, &order, Evens::WithoutWeight)?;
                 planes_of(passes).map_or_else(Way::Doubles, Way::DoublePlanes)
             }
-            _ => Way::Doubles(passes_of(&plan, data, &order, false)?),
+            _ => Way::Doubles(passes_of(&plan, data, &order, Evens::No)?),
         };
         Some(Passes { data: data.clone(), output: output.clone(), way })
     }
@@ -319,8 +319,18 @@ impl InterpolateKernel {
 /// The most taps of a coordinate that are made as many as those of the others.
 const FEW: usize = 4;
 
+/// How coordinates with few taps get as many as the others.
+#[derive(Clone, Copy, PartialEq)]
+enum Evens {
+    No,
+    /// By taps without weight, which are for finite values.
+    WithoutWeight,
+    /// By the last tap in parts, whose sums are exact.
+    Divided,
+}
+
 /// Resizing along each axis that does not stand still, in an order; `None` if none moves.
-fn passes_of<F: Float>(plan: &InterpolatePlan, data: &Shape, order: &[usize], evens: bool) -> Option<Vec<Pass<F>>> {
+fn passes_of<F: Float>(plan: &InterpolatePlan, data: &Shape, order: &[usize], evens: Evens) -> Option<Vec<Pass<F>>> {
     let (mut passes, mut shape) = (Vec::new(), data.clone());
     for &axis in order {
         let taps = &plan.taps[axis];
@@ -332,17 +342,30 @@ fn passes_of<F: Float>(plan: &InterpolatePlan, data: &Shape, order: &[usize], ev
     (!passes.is_empty()).then_some(passes)
 }
 
-/// Resizing a shape along an axis. If `evens`, coordinates with few taps get as many as the others, without weight.
-fn pass<F: Float>(shape: &Shape, axis: usize, taps: &AxisTaps, evens: bool) -> Option<Pass<F>> {
+/// Resizing a shape along an axis.
+fn pass<F: Float>(shape: &Shape, axis: usize, taps: &AxisTaps, evens: Evens) -> Option<Pass<F>> {
     let [outer, size, inner] = around(shape, axis)?;
     let mut copied = ResampleTaps::new(size).ok()?;
     let most = (0..taps.len()).map(|x| taps.of(x).0.len()).max().unwrap_or(0);
-    let least = if evens && most <= FEW { most } else { 0 };
+    // A coordinate that takes nothing has no tap to divide.
+    let is_any_without = (0..taps.len()).any(|x| taps.of(x).0.is_empty());
+    let can_be_even = match evens {
+        Evens::No => false,
+        Evens::WithoutWeight => true,
+        Evens::Divided => !is_any_without,
+    };
+    let least = if can_be_even && most <= FEW { most } else { 0 };
     for x in 0..taps.len() {
         let (positions, weights) = taps.of(x);
         let (mut positions, mut weights) = (positions.to_vec(), weights.to_vec());
         let last = positions.last().copied().unwrap_or(0);
         positions.resize(positions.len().max(least), last);
+        if let (Evens::Divided, Some(last)) = (evens, weights.pop()) {
+            // Halves, of which the first is halved again: each sum of parts from the first on is the part that follows.
+            let parts = positions.len() - weights.len();
+            let halves = (0..parts).map(|part| last / f64::from(1u32 << (parts - part.max(1))));
+            weights.extend(halves);
+        }
         weights.resize(positions.len(), 0.0);
         copied.push(&positions, &weights).ok()?;
     }
