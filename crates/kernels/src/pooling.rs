@@ -169,12 +169,20 @@ pub(crate) fn for_each_line<T: Sync, U: Send>(
     let of_line = geometry.taps().max(CHUNK_TAPS).saturating_mul(line as u64);
     let grain = (CHUNK as u64 * CHUNK_TAPS).div_ceil(of_line) as usize;
     parallel_for(planes * lines, grain, work, |range| {
+        // Counted on, since short lines take no longer than divisions do.
+        let (mut plane_index, at) = (range.start / lines, range.start % lines);
+        let [mut z, mut y] = [at / geometry.output[1], at % geometry.output[1]];
         for index in range {
-            let (plane_index, at) = (index / lines, index % lines);
             // SAFETY: lines are disjoint and within the output.
             let output = unsafe { shared.slice(index * line..(index + 1) * line) };
-            let input = &input[plane_index * plane * lanes..][..plane * lanes];
-            write(input, [at / geometry.output[1], at % geometry.output[1]], output);
+            write(&input[plane_index * plane * lanes..][..plane * lanes], [z, y], output);
+            y += 1;
+            if y == geometry.output[1] {
+                (y, z) = (0, z + 1);
+            }
+            if z == geometry.output[0] {
+                (z, plane_index) = (0, plane_index + 1);
+            }
         }
     });
     Ok(())

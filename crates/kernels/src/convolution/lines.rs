@@ -161,24 +161,49 @@ impl Kernel for Band<'_> {
         // Sums of several vectors hide the time that each addition takes: those of neighbouring columns, or where there are
         // few of these, those of several rows.
         let vectors = self.axes[2].output.div_ceil(S::LANES);
-        if vectors == 1
+        if let Some(shared) = self.shared_lines()
+            && let Some(layout) = layout(shared.rows(), if vectors == 1 { 1 } else { 2 })
+        {
+            match vectors == 1 {
+                true => self.all_rows::<S, SHARING, 1>(s, &layout, Some(shared)),
+                false => self.all_rows::<S, SHARING, 2>(s, &layout, Some(shared)),
+            }
+        } else if vectors == 1
             && let Some(layout) = layout(4, 1)
         {
-            self.sums::<S, 4, 1>(s, &layout);
+            self.all_rows::<S, 4, 1>(s, &layout, None);
         } else if vectors <= 2
             && let Some(layout) = layout(2, 2)
         {
-            self.sums::<S, 2, 2>(s, &layout);
+            self.all_rows::<S, 2, 2>(s, &layout, None);
         } else if let Some(layout) = layout(1, 4) {
-            self.sums::<S, 1, 4>(s, &layout);
+            self.all_rows::<S, 1, 4>(s, &layout, None);
         }
     }
 }
 
 impl Band<'_> {
+    /// How rows of one output channel share the lines that they read, if they do.
+    #[inline(always)]
+    fn shared_lines(&self) -> Option<Shared> {
+        let high = &self.axes[1];
+        let is_one = self.outputs == 1 && high.taps > 1;
+        match (high.stride, high.increment) {
+            // Rows so far apart read the same lines at neighbouring taps.
+            (1, increment) => is_one.then_some(Shared { space: increment as usize, apart: 1 }),
+            (stride, 1) => (is_one && stride < high.taps).then_some(Shared { space: 1, apart: stride }),
+            _ => None,
+        }
+    }
+
     /// Computes all rows, so many at a time and of so many vectors.
     #[inline(always)]
-    fn sums<S: Simd, const ROWS: usize, const VECTORS: usize>(&self, s: S, layout: &Layout) {
+    fn all_rows<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        s: S,
+        layout: &Layout,
+        shared: Option<Shared>,
+    ) {
         let [deep, high, wide] = self.axes;
         let planes = self.inputs * deep.taps;
         let mut ring = MaybeUninit::<[f32; RING]>::uninit();
@@ -186,20 +211,50 @@ impl Band<'_> {
         // The sums of so many channels fit into registers beside what they are made of.
         let most = if S::LANES == MOST_LANES { 4 } else { 2 };
         let together = self.outputs.div_ceil(self.outputs.div_ceil(most));
+        // What lies beside the columns of the input is zero in every line, and stays so.
+        for place in (0..planes * layout.lines * layout.line).step_by(S::LANES) {
+            // SAFETY: the ring has room for the lines of all planes, which are whole vectors.
+            unsafe { s.store(ring.values.add(place), s.splat(0.0)) };
+        }
         let mut filled = isize::MIN;
-        for y in self.rows.clone().step_by(ROWS) {
+        let together_rows = shared.map_or(ROWS, Shared::rows);
+        for y in self.rows.clone().step_by(together_rows) {
             // The last rows are computed again where they are no whole number of these.
-            let y = y.min(self.rows.end - ROWS);
+            let y = y.min(self.rows.end - together_rows);
             let top = (y * high.stride) as isize + high.base;
             let end = top + layout.lines as isize;
-            for (plane, row) in (0..planes).flat_map(|plane| (filled.max(top)..end).map(move |row| (plane, row))) {
-                // SAFETY: the ring has room for the lines of all planes, each of which is filled before it is read.
-                unsafe {
-                    let line = ring.values.add((plane * layout.lines + ring.place(row)) * layout.line);
-                    self.fill_line(s, plane, row, layout, line);
+            for plane in 0..planes {
+                let Some(source) = self.plane(plane) else { continue };
+                let mut place = ring.place(filled.max(top));
+                for row in filled.max(top)..end {
+                    // SAFETY: the ring has this line.
+                    unsafe {
+                        let line = ring.values.add((plane * layout.lines + place) * layout.line);
+                        self.fill_line(s, source, row, layout, line);
+                    }
+                    place = if place + 1 == layout.lines { 0 } else { place + 1 };
                 }
             }
             filled = end;
+            if let Some(shared) = shared {
+                for first in 0..shared.space {
+                    let place = ring.place(top + (first * high.stride) as isize);
+                    let mut x = 0;
+                    while x < wide.output {
+                        // SAFETY: the ring holds the lines, which reach `VECTORS` vectors beyond the last column.
+                        unsafe {
+                            if x + VECTORS / 2 * S::LANES < wide.output {
+                                self.columns_of_shared::<S, ROWS, VECTORS>(s, [y + first, x], place, shared, &ring);
+                                x += VECTORS * S::LANES;
+                            } else {
+                                self.columns_of_shared::<S, ROWS, 1>(s, [y + first, x], place, shared, &ring);
+                                x += S::LANES;
+                            }
+                        }
+                    }
+                }
+                continue;
+            }
             let places = std::array::from_fn(|row| ring.place(top + (row * high.stride) as isize));
             for first in (0..self.outputs).step_by(together) {
                 let count = together.min(self.outputs - first);
@@ -208,7 +263,10 @@ impl Band<'_> {
                     let columns = Columns { first, y, x, places: &places, ring: &ring };
                     // SAFETY: the ring holds the lines, which reach `VECTORS` vectors beyond the last column.
                     unsafe {
-                        if x + VECTORS / 2 * S::LANES < wide.output {
+                        if VECTORS == 4 && x + 2 * S::LANES < wide.output && x + 3 * S::LANES >= wide.output {
+                            self.channels::<S, ROWS, 3>(s, count, columns);
+                            x += 3 * S::LANES;
+                        } else if x + VECTORS / 2 * S::LANES < wide.output {
                             self.channels::<S, ROWS, VECTORS>(s, count, columns);
                             x += VECTORS * S::LANES;
                         } else {
@@ -221,24 +279,33 @@ impl Band<'_> {
         }
     }
 
-    /// Writes an input line into a line of the ring, with zeros around it. Planes are those of each channel that the taps along the
-    /// depth read.
+    /// A plane of the input, which are those of each channel that the taps along the depth read, and what lies behind it; none
+    /// where it is outside.
+    #[inline(always)]
+    fn plane(&self, plane: usize) -> Option<&[f32]> {
+        let [deep, high, wide] = self.axes;
+        let (channel, tap) = if deep.taps == 1 { (plane, 0) } else { (plane / deep.taps, plane % deep.taps) };
+        let place = (self.z * deep.stride) as isize + deep.base + tap as isize * deep.increment;
+        let place = usize::try_from(place).ok().filter(|&place| place < deep.input)?;
+        self.input.get((channel * deep.input + place) * high.input * wide.input..)
+    }
+
+    /// Writes a line of a plane into a line of the ring, around whose columns there are zeros.
     ///
     /// # Safety
     /// A line of the ring is writable.
     #[inline(always)]
-    unsafe fn fill_line<S: Simd>(&self, s: S, plane: usize, row: isize, layout: &Layout, line: *mut f32) {
-        let [deep, high, wide] = self.axes;
-        for place in (0..layout.line).step_by(S::LANES) {
-            // SAFETY: lines are whole vectors.
-            unsafe { s.store(line.add(place), s.splat(0.0)) };
-        }
-        let (channel, tap) = (plane / deep.taps, plane % deep.taps);
-        let place = (self.z * deep.stride) as isize + deep.base + tap as isize * deep.increment;
-        let Some(place) = usize::try_from(place).ok().filter(|&place| place < deep.input) else { return };
-        let Some(row) = usize::try_from(row).ok().filter(|&row| row < high.input) else { return };
+    unsafe fn fill_line<S: Simd>(&self, s: S, plane: &[f32], row: isize, layout: &Layout, line: *mut f32) {
+        let [_, high, wide] = self.axes;
+        let Some(row) = usize::try_from(row).ok().filter(|&row| row < high.input) else {
+            for place in (0..layout.line).step_by(S::LANES) {
+                // SAFETY: lines are whole vectors.
+                unsafe { s.store(line.add(place), s.splat(0.0)) };
+            }
+            return;
+        };
         // Values behind the row may be read as well.
-        let readable = &self.input[((channel * deep.input + place) * high.input + row) * wide.input..];
+        let readable = &plane[row * wide.input..];
         let source = &readable[..wide.input];
         let skip = wide.base.unsigned_abs();
         let source = &source[..wide.input.min(layout.reach.saturating_sub(skip))];
@@ -347,29 +414,121 @@ impl Band<'_> {
                 }
             }
         }
-        let (low, limit) = (s.splat(self.limits.0), s.splat(self.limits.1));
-        let to = deep.output * high.output * wide.output;
         for (output, sums) in sums.iter().enumerate() {
             for (row, sums) in sums.iter().enumerate() {
-                for (index, sum) in sums.iter().enumerate() {
-                    let column = x + index * S::LANES;
-                    if column >= wide.output {
-                        break;
+                // SAFETY: the row is one of the output.
+                unsafe { self.store(s, sums, first + output, y + row, x) };
+            }
+        }
+    }
+
+    /// Computes neighbouring columns of some rows of one channel, each value of the lines once for all rows that read it.
+    ///
+    /// # Safety
+    /// As of [`Band::columns`]; the line of the first tap of the first row has this place in the ring.
+    #[inline(always)]
+    unsafe fn columns_of_shared<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        s: S,
+        [y, x]: [usize; 2],
+        place: usize,
+        shared: Shared,
+        ring: &Ring,
+    ) {
+        let [deep, high, wide] = self.axes;
+        let step = [wide.increment as usize % wide.stride, wide.increment as usize / wide.stride];
+        let layout = ring.layout;
+        let bias = self.bias.map_or(0.0, |bias| bias[0]);
+        let mut sums = [[s.splat(bias); VECTORS]; ROWS];
+        for plane in 0..self.inputs * deep.taps {
+            let weights = self.weights[plane * high.taps * wide.taps..][..high.taps * wide.taps].as_ptr();
+            let mut place = place;
+            for line in 0..high.taps + (ROWS - 1) * shared.apart {
+                let values = ring.values.wrapping_add((plane * layout.lines + place) * layout.line + x);
+                place += high.increment as usize;
+                place = if place >= layout.lines { place - layout.lines } else { place };
+                // The taps that the line has in each row; those beyond the last are in none.
+                let taps: [usize; ROWS] = std::array::from_fn(|row| line.wrapping_sub(row * shared.apart));
+                let (mut phase, mut column) = (0, 0);
+                for kx in 0..wide.taps {
+                    let offset = phase * layout.phase + column;
+                    (phase, column) = (phase + step[0], column + step[1]);
+                    if phase >= wide.stride {
+                        (phase, column) = (phase - wide.stride, column + 1);
                     }
-                    let count = (wide.output - column).min(S::LANES);
-                    let offset = (first + output) * to + (self.z * high.output + y + row) * wide.output + column;
-                    // SAFETY: `count` columns from this one on lie in the line of the output and of the residual.
+                    // SAFETY: the caller's promise; the weights have these taps.
                     unsafe {
-                        let mut sum = *sum;
-                        if let Some(residual) = self.residual {
-                            sum = s.add(sum, s.load_partial(residual.as_ptr().add(offset), count));
+                        let values: [S::F; VECTORS] =
+                            std::array::from_fn(|index| s.load(values.add(offset + index * S::LANES)));
+                        for row in 0..ROWS {
+                            if taps[row] < high.taps {
+                                let weight = s.splat(*weights.add(taps[row] * wide.taps + kx));
+                                for index in 0..VECTORS {
+                                    sums[row][index] = s.fma(values[index], weight, sums[row][index]);
+                                }
+                            }
                         }
-                        let sum = s.min(limit, s.max(low, sum));
-                        s.store_partial(self.output.add(offset), sum, count);
                     }
                 }
             }
         }
+        for (row, sums) in sums.iter().enumerate() {
+            // SAFETY: the row is one of the output.
+            unsafe { self.store(s, sums, 0, y + row * shared.space, x) };
+        }
+    }
+
+    /// Writes the columns of an output row from one on, as many as there are.
+    ///
+    /// # Safety
+    /// The channel and the row are of the output.
+    #[inline(always)]
+    unsafe fn store<S: Simd, const VECTORS: usize>(
+        &self,
+        s: S,
+        sums: &[S::F; VECTORS],
+        channel: usize,
+        row: usize,
+        x: usize,
+    ) {
+        let [deep, high, wide] = self.axes;
+        let (low, limit) = (s.splat(self.limits.0), s.splat(self.limits.1));
+        let line = ((channel * deep.output + self.z) * high.output + row) * wide.output;
+        for (index, sum) in sums.iter().enumerate() {
+            let column = x + index * S::LANES;
+            if column >= wide.output {
+                break;
+            }
+            let (count, offset) = ((wide.output - column).min(S::LANES), line + column);
+            // SAFETY: `count` columns from this one on lie in the line of the output and of the residual.
+            unsafe {
+                let mut sum = *sum;
+                if let Some(residual) = self.residual {
+                    sum = s.add(sum, s.load_partial(residual.as_ptr().add(offset), count));
+                }
+                let sum = s.min(limit, s.max(low, sum));
+                s.store_partial(self.output.add(offset), sum, count);
+            }
+        }
+    }
+}
+
+/// The rows that share lines.
+const SHARING: usize = 4;
+
+/// How rows share the lines that they read.
+#[derive(Clone, Copy)]
+struct Shared {
+    /// Rows of the output from one of them to the next.
+    space: usize,
+    /// Taps by which one reads the same line later than the next.
+    apart: usize,
+}
+
+impl Shared {
+    /// The rows from the first to the last one, those between included, that are computed at once.
+    fn rows(self) -> usize {
+        SHARING * self.space
     }
 }
 
