@@ -1,12 +1,13 @@
 """Times one layer of every operation: ovir and OpenVINO's CPU plugin in turns, in one process.
 
     python tools/bench_operations.py [FILTER ...] [--threads 1] [--seconds 0.6] [--library libovir_capi.so]
-                                     [--json out.json] [--above 1.5]
+                                     [--json out.json] [--above 1.5] [--random SEED COUNT]
 
 A row of `bench_operation_rows.py` is a layer between Parameters, constants and Results. Its line shows the medians in
 microseconds, their ratio (above 1: ovir is slower) and the largest relative difference of the outputs where it is worth a
 look. Rows run in child processes, so that a crash costs its row only, and the table is sorted by ratio. A FILTER is part
 of the type or of `TYPE NAME`. The types of `tests/operations.json` without a row, and rows that one side cannot run, are listed last.
+With `--random`, the layers are those that `bench_random_rows.py` draws.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from bench_operation_rows import FAMILIES, Row, rows_of
+from bench_random_rows import random_rows
 from golden_pack import make_constant, make_model, make_node, make_parameter
 from oracle import SETTINGS
 from ovir_capi import CompiledModel, find_library
@@ -40,7 +42,7 @@ def main() -> int:
         measure_rows(family, int(first), arguments)
         return 0
     lines: list[dict] = []
-    for family in FAMILIES:
+    for family in ["random"] if arguments.random else FAMILIES:
         first = 0
         while first is not None:
             first = ask_child(family, first, lines, arguments)
@@ -49,6 +51,9 @@ def main() -> int:
     for line in measured:
         if line["ratio"] >= arguments.above:
             print(shown(line))
+    if measured:
+        mean = np.exp(np.mean([np.log(line["ratio"]) for line in measured]))
+        print(f"\ngeometric mean of {len(measured)} rows: {mean:.3f}")
     report_rest(lines, arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(lines, indent=1))
@@ -67,7 +72,7 @@ def report_rest(lines: list[dict], arguments: argparse.Namespace) -> None:
     failures = [f"{line['row']}: {line['error']}" for line in lines if "error" in line]
     if failures:
         print("\nnot measured:", *failures, sep="\n  ")
-    if not arguments.filters:
+    if not arguments.filters and not arguments.random:
         listed = {entry["type"] for entry in json.loads((ROOT / "tests/operations.json").read_text())}
         missing = sorted(listed - {line["row"].split("-")[0] for line in lines} - WITHOUT_WORK)
         print("\nwithout a row:", ", ".join(missing))
@@ -97,7 +102,8 @@ def ask_child(family: str, first: int, lines: list[dict], arguments: argparse.Na
 
 def measure_rows(family: str, first: int, arguments: argparse.Namespace) -> None:
     """Print a line for each row of a family, and one before each, so that a crash has a name."""
-    for index, row in enumerate(rows_of(family)):
+    rows = random_rows(*arguments.random) if arguments.random else rows_of(family)
+    for index, row in enumerate(rows):
         label = f"{row.kind}-{row.version[5:]} {row.name}"
         is_wanted = not arguments.filters or any(text in f"{row.kind} {label}" for text in arguments.filters)
         if index < first or not is_wanted:
@@ -190,6 +196,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--library", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--above", type=float, default=0.0, help="least ratio that is shown")
+    parser.add_argument("--random", nargs=2, type=int, metavar=("SEED", "COUNT"), help="layers drawn at random")
     parser.add_argument("--progress", action="store_true", help="show each row when it is measured")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
