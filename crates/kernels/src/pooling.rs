@@ -138,10 +138,8 @@ pub fn pooling(
     // Found once, since these take divisions.
     let (inside, tile) = (geometry.inside(2), geometry.tile());
     let is_small = geometry.stride[2] <= 2 && geometry.taps() <= FEW_TAPS;
-    for_each_line([geometry.planes, 1], geometry, input, output, work, |input, [z, y], output| {
-        let line = Line { kind, geometry, inside: &inside, tile, z, y, input, output };
-        // Without the room that joined rows take.
-        if is_small { dispatch(isa, Direct(line)) } else { dispatch(isa, line) }
+    for_each_chunk([geometry.planes, 1], geometry, input, output, work, |first, output| {
+        dispatch(isa, Lines { kind, geometry, inside: &inside, tile, is_small, first, input, output });
     })
 }
 
@@ -158,6 +156,29 @@ pub(crate) fn for_each_line<T: Sync, U: Send>(
     work: u64,
     write: impl Fn(&[T], [usize; 2], &mut [U]) + Sync,
 ) -> Result<(), KernelError> {
+    let line = geometry.output[2] * lanes;
+    let plane = product("input", &geometry.input)?;
+    for_each_chunk([planes, lanes], geometry, input, output, work, |first, output| {
+        let mut place = Place::of(geometry, first);
+        for output in output.chunks_exact_mut(line) {
+            write(&input[place.plane * plane * lanes..][..plane * lanes], [place.z, place.y], output);
+            place.go_on(geometry);
+        }
+    })
+}
+
+/// As [`for_each_line`], for some lines at a time: `write` gets the number of the first line, and all of them.
+///
+/// # Errors
+/// As of [`for_each_line`].
+fn for_each_chunk<T: Sync, U: Send>(
+    [planes, lanes]: [usize; 2],
+    geometry: &PoolingGeometry,
+    input: &[T],
+    output: &mut [U],
+    work: u64,
+    write: impl Fn(usize, &mut [U]) + Sync,
+) -> Result<(), KernelError> {
     let [plane, positions] = geometry.positions()?;
     check_exact("input", input.len(), product("input", &[planes, plane, lanes])?)?;
     check_exact("output", output.len(), product("output", &[planes, positions, lanes])?)?;
@@ -169,23 +190,37 @@ pub(crate) fn for_each_line<T: Sync, U: Send>(
     let of_line = geometry.taps().max(CHUNK_TAPS).saturating_mul(line as u64);
     let grain = (CHUNK as u64 * CHUNK_TAPS).div_ceil(of_line) as usize;
     parallel_for(planes * lines, grain, work, |range| {
-        // Counted on, since short lines take no longer than divisions do.
-        let (mut plane_index, at) = (range.start / lines, range.start % lines);
-        let [mut z, mut y] = [at / geometry.output[1], at % geometry.output[1]];
-        for index in range {
-            // SAFETY: lines are disjoint and within the output.
-            let output = unsafe { shared.slice(index * line..(index + 1) * line) };
-            write(&input[plane_index * plane * lanes..][..plane * lanes], [z, y], output);
-            y += 1;
-            if y == geometry.output[1] {
-                (y, z) = (0, z + 1);
-            }
-            if z == geometry.output[0] {
-                (z, plane_index) = (0, plane_index + 1);
-            }
-        }
+        // SAFETY: lines are disjoint and within the output.
+        write(range.start, unsafe { shared.slice(range.start * line..range.end * line) });
     });
     Ok(())
+}
+
+/// Where a line of the output is. It is counted on, since short lines take no longer than divisions do.
+struct Place {
+    plane: usize,
+    z: usize,
+    y: usize,
+}
+
+impl Place {
+    #[inline(always)]
+    fn of(geometry: &PoolingGeometry, line: usize) -> Self {
+        let [deep, high, _] = geometry.output;
+        Self { plane: line / (deep * high), z: line / high % deep, y: line % high }
+    }
+
+    /// To the next line.
+    #[inline(always)]
+    fn go_on(&mut self, geometry: &PoolingGeometry) {
+        self.y += 1;
+        if self.y == geometry.output[1] {
+            (self.y, self.z) = (0, self.z + 1);
+        }
+        if self.z == geometry.output[0] {
+            (self.z, self.plane) = (0, self.plane + 1);
+        }
+    }
 }
 
 /// Codes of a row of the input that are looked at together.
@@ -335,52 +370,74 @@ const FEW_TAPS: u64 = 4;
 /// Values behind these that the last vectors read.
 const SLACK: usize = 4 * MOST_LANES;
 
-struct Line<'a> {
+/// Lines of the output that follow each other.
+struct Lines<'a> {
     kind: PoolingKind,
     geometry: &'a PoolingGeometry,
     /// The columns whose windows lie inside of the width.
     inside: &'a Range<usize>,
     /// See [`PoolingGeometry::tile`].
     tile: usize,
-    z: usize,
-    y: usize,
+    /// Whether windows have few taps and strides of up to two.
+    is_small: bool,
+    /// The number of the first line.
+    first: usize,
     input: &'a [f32],
     output: &'a mut [f32],
 }
 
-impl Kernel for Line<'_> {
+impl Kernel for Lines<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // Found once for a line, since they take divisions.
-        let windows = [self.geometry.window(0, self.z), self.geometry.window(1, self.y)];
-        match (self.kind == PoolingKind::Max, self.geometry.stride[2]) {
-            (true, 1) => self.line::<S, true, 1>(s, windows),
-            (true, 2) => self.line::<S, true, 2>(s, windows),
-            (true, _) => self.line::<S, true, 0>(s, windows),
-            (false, 1) => self.line::<S, false, 1>(s, windows),
-            (false, 2) => self.line::<S, false, 2>(s, windows),
-            (false, _) => self.line::<S, false, 0>(s, windows),
+        let stride = self.geometry.stride[2];
+        match (self.is_small, self.kind == PoolingKind::Max, stride) {
+            (true, true, 1) => self.each::<S, true, true, 1>(s),
+            (true, true, _) => self.each::<S, true, true, 2>(s),
+            (true, false, 1) => self.each::<S, true, false, 1>(s),
+            (true, false, _) => self.each::<S, true, false, 2>(s),
+            (false, true, 1) => self.each::<S, false, true, 1>(s),
+            (false, true, 2) => self.each::<S, false, true, 2>(s),
+            (false, true, _) => self.each::<S, false, true, 0>(s),
+            (false, false, 1) => self.each::<S, false, false, 1>(s),
+            (false, false, 2) => self.each::<S, false, false, 2>(s),
+            (false, false, _) => self.each::<S, false, false, 0>(s),
         }
     }
 }
 
-/// A line of windows of few taps and strides of up to two.
-struct Direct<'a>(Line<'a>);
-
-impl Kernel for Direct<'_> {
-    type Output = ();
+impl Lines<'_> {
+    /// Writes all lines, of `SMALL` windows directly.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let line = self.0;
-        let windows = [line.geometry.window(0, line.z), line.geometry.window(1, line.y)];
-        match (line.kind == PoolingKind::Max, line.geometry.stride[2]) {
-            (true, 1) => line.direct::<S, true, 1>(s, windows),
-            (true, _) => line.direct::<S, true, 2>(s, windows),
-            (false, 1) => line.direct::<S, false, 1>(s, windows),
-            (false, _) => line.direct::<S, false, 2>(s, windows),
+    fn each<S: Simd, const SMALL: bool, const MAX: bool, const STRIDE: usize>(self, s: S) {
+        let Lines { kind, geometry, inside, tile, first, input, output, .. } = self;
+        let mut joined = MaybeUninit::<[f32; WIDE + SLACK]>::uninit();
+        let joined = joined.as_mut_ptr().cast::<f32>();
+        let plane = geometry.input.iter().product::<usize>();
+        let mut place = Place::of(geometry, first);
+        for output in output.chunks_exact_mut(geometry.output[2]) {
+            let input = &input[place.plane * plane..][..plane];
+            let line = Line { kind, geometry, inside, tile, z: place.z, y: place.y, input, output };
+            let windows = [geometry.window(0, place.z), geometry.window(1, place.y)];
+            match SMALL {
+                true => line.direct::<S, MAX, STRIDE>(s, windows),
+                false => line.line::<S, MAX, STRIDE>(s, joined, windows),
+            }
+            place.go_on(geometry);
         }
     }
+}
+
+/// A line of the output.
+struct Line<'a> {
+    kind: PoolingKind,
+    geometry: &'a PoolingGeometry,
+    inside: &'a Range<usize>,
+    tile: usize,
+    z: usize,
+    y: usize,
+    input: &'a [f32],
+    output: &'a mut [f32],
 }
 
 /// The taps of the depth and of the height of a line that lie inside the input, from the first to the one past the last, and
@@ -390,7 +447,7 @@ type Windows = [(usize, usize, usize); 2];
 impl Line<'_> {
     /// The line of greatest values or of means. `STRIDE` is the step between windows where it is known, else 0.
     #[inline(always)]
-    fn line<S: Simd, const MAX: bool, const STRIDE: usize>(self, s: S, windows: Windows) {
+    fn line<S: Simd, const MAX: bool, const STRIDE: usize>(self, s: S, joined: *mut f32, windows: Windows) {
         let geometry = self.geometry;
         let (wide, stride) = (geometry.output[2], if STRIDE == 0 { geometry.stride[2] } else { STRIDE });
         let reach = (geometry.kernel[2] - 1).saturating_mul(geometry.dilation[2]);
@@ -403,8 +460,6 @@ impl Line<'_> {
             return;
         }
         let tile = self.tile;
-        let mut joined = MaybeUninit::<[f32; WIDE + SLACK]>::uninit();
-        let joined = joined.as_mut_ptr().cast::<f32>();
         for first in (0..wide).step_by(tile) {
             let count = tile.min(wide - first);
             // SAFETY: what the windows of a tile and a vector of columns more reach has room, and the columns lie in the line.
@@ -481,25 +536,31 @@ impl Line<'_> {
     ) {
         let (before, inside) = self.geometry.columns(first, span);
         let neutral = s.splat(if MAX { f32::NEG_INFINITY } else { 0.0 });
-        for place in (0..span).step_by(S::LANES) {
-            // SAFETY: the caller's promise.
-            unsafe { s.store_first(joined.add(place), neutral, span - place) };
+        let len = inside.len();
+        for padding in [0..before, before + len..span] {
+            for place in padding.clone().step_by(S::LANES) {
+                // SAFETY: the caller's promise.
+                unsafe { s.store_first(joined.add(place), neutral, padding.end - place) };
+            }
         }
-        for kz in depths.0..depths.1 {
-            for ky in rows.0..rows.1 {
-                let row = &self.input[self.row(kz, ky)..][..self.geometry.input[2]];
-                let Some(row) = row.get(inside.clone()) else { continue };
-                for place in (0..row.len()).step_by(S::LANES) {
-                    let count = row.len() - place;
-                    // SAFETY: the row lies behind so many values of the padding, and both in the span.
+        let [_, _, wide] = self.geometry.input;
+        for place in (0..len).step_by(S::LANES) {
+            let count = len - place;
+            let mut value = neutral;
+            // Where no row lies inside, there is no place of the first one either.
+            let deep = if rows.0 < rows.1 { depths.0..depths.1 } else { 0..0 };
+            for kz in deep {
+                let mut row = self.row(kz, rows.0) + inside.start + place;
+                for _ in rows.0..rows.1 {
+                    // SAFETY: the columns lie in the row, which is one of the plane.
                     unsafe {
-                        let target = joined.add(before + place);
-                        let value = s.load_first(row.as_ptr().add(place), count);
-                        let joined = with::<S, MAX>(s, s.load_first(target, count), value);
-                        s.store_first(target, joined, count);
+                        value = with::<S, MAX>(s, value, s.load_first(self.input.as_ptr().wrapping_add(row), count));
                     }
+                    row += self.geometry.dilation[1] * wide;
                 }
             }
+            // SAFETY: the values lie behind so many of the padding, and both in the span.
+            unsafe { s.store_first(joined.add(before + place), value, count) };
         }
     }
 

@@ -385,7 +385,13 @@ impl<I: Element> Kernel for Lines<'_, I> {
         macro_rules! tiles {
             ($stride:literal $wide:literal: $($count:literal)*) => {
                 match best_tile(self.part.columns.len(), &[$($count),*]) {
-                    $($count => self.tiles::<S, $stride, $wide, $count>(s),)*
+                    $($count => self.tiles::<S, $stride, $wide, $count, false>(s),)*
+                    _ => self.positions(s),
+                }
+            };
+            (dilated $wide:literal: $($count:literal)*) => {
+                match best_tile(self.part.columns.len().div_ceil(self.shared.view.dilation[1]), &[$($count),*]) {
+                    $($count => self.tiles::<S, 1, $wide, $count, true>(s),)*
                     _ => self.positions(s),
                 }
             };
@@ -407,6 +413,9 @@ impl<I: Element> Kernel for Lines<'_, I> {
             (1, 2, 3, false) => tiles!(2 3: 4 7 8),
             (1, 2, 5, false) => tiles!(2 5: 4 7 8),
             (1, 2, 7, false) => tiles!(2 7: 4 7),
+            (2.., 1, 3, _) => tiles!(dilated 3: 2 4 8),
+            (2.., 1, 5, _) => tiles!(dilated 5: 2 4 8),
+            (2.., 1, 7, _) => tiles!(dilated 7: 4 8),
             _ => self.positions(s),
         }
     }
@@ -419,21 +428,26 @@ fn best_tile(line: usize, lengths: &[usize]) -> usize {
 }
 
 impl<I: Element> Lines<'_, I> {
-    /// Computes all lines in tiles of `N` positions.
+    /// Computes all lines in tiles of `N` positions: neighbouring ones, or where taps are `DILATED`, those as far apart as taps,
+    /// which read the same columns.
     #[inline(always)]
-    fn tiles<S: Simd, const T: usize, const K: usize, const N: usize>(&self, s: S) {
+    fn tiles<S: Simd, const T: usize, const K: usize, const N: usize, const DILATED: bool>(&self, s: S) {
         let (pad, width) = (self.shared.view.pad[1], self.shared.view.input[1]);
+        let step = self.step::<DILATED>();
+        let columns = &self.part.columns;
         for y in self.part.lines.clone() {
-            for x in self.part.columns.clone().step_by(N) {
-                let count = N.min(self.part.columns.end - x);
-                let is_inside = count == N && x * T >= pad && (x + N - 1) * T + K <= width + pad;
-                for part in (0..BLOCK).step_by(S::LANES) {
-                    // SAFETY: the positions lie in the line and, where `is_inside`, what they read in the width.
-                    unsafe {
-                        if is_inside {
-                            self.tile::<S, T, K, N, false>(s, part, [y, x], count);
-                        } else {
-                            self.tile::<S, T, K, N, true>(s, part, [y, x], count);
+            for start in columns.start..columns.end.min(columns.start + step) {
+                for x in (start..columns.end).step_by(N * step) {
+                    let count = N.min((columns.end - x).div_ceil(step));
+                    let is_inside = count == N && x * T >= pad && x * T + ((N - 1) * T + K - 1) * step < width + pad;
+                    for part in (0..BLOCK).step_by(S::LANES) {
+                        // SAFETY: the positions lie in the line and, where `is_inside`, what they read in the width.
+                        unsafe {
+                            if is_inside {
+                                self.tile::<S, T, K, N, false, DILATED>(s, part, [y, x], count);
+                            } else {
+                                self.tile::<S, T, K, N, true, DILATED>(s, part, [y, x], count);
+                            }
                         }
                     }
                 }
@@ -441,12 +455,18 @@ impl<I: Element> Lines<'_, I> {
         }
     }
 
+    /// The positions from one of a tile to the next.
+    #[inline(always)]
+    fn step<const DILATED: bool>(&self) -> usize {
+        if DILATED { self.shared.view.dilation[1] } else { 1 }
+    }
+
     /// Computes `count` positions from `x` on; columns outside of the input are zeros at an `EDGE`.
     ///
     /// # Safety
     /// The positions lie in the line. Without `EDGE` there are `N`, and all columns that they read lie in the input.
     #[inline(always)]
-    unsafe fn tile<S: Simd, const T: usize, const K: usize, const N: usize, const EDGE: bool>(
+    unsafe fn tile<S: Simd, const T: usize, const K: usize, const N: usize, const EDGE: bool, const DILATED: bool>(
         &self,
         s: S,
         part: usize,
@@ -454,7 +474,7 @@ impl<I: Element> Lines<'_, I> {
         count: usize,
     ) {
         const { assert!((N - 1) * T + K <= MOST_COLUMNS, "a tile reads more columns than are written out") };
-        let width = self.shared.view.input[1];
+        let (width, step) = (self.shared.view.input[1], self.step::<DILATED>());
         let high = if self.has_channels(part) { self.shared.taps[0] } else { 0 };
         let mut sums = [s.splat(0.0); N];
         let zero = self.zero(s, part);
@@ -467,9 +487,9 @@ impl<I: Element> Lines<'_, I> {
             let weights = self.shared.weights.as_ptr().wrapping_add(ky * K * BLOCK + part);
             macro_rules! columns {
                 ($($offset:literal)*) => {$(
-                    if $offset < (N - 1) * T + K && (!EDGE || first.wrapping_add($offset) < width) {
+                    if $offset < (N - 1) * T + K && (!EDGE || first.wrapping_add($offset * step) < width) {
                         // SAFETY: the column lies in the row, which `at` has found inside the input.
-                        let column = unsafe { I::load(s, line.wrapping_add($offset * BLOCK), zero) };
+                        let column = unsafe { I::load(s, line.wrapping_add($offset * step * BLOCK), zero) };
                         for (index, sum) in sums.iter_mut().enumerate() {
                             if index * T <= $offset && $offset < index * T + K {
                                 // SAFETY: there are as many blocks of weights as taps.
@@ -483,7 +503,7 @@ impl<I: Element> Lines<'_, I> {
             columns!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18);
         }
         // SAFETY: the positions lie in the line.
-        unsafe { self.finish(s, part, [y, x], sums, if EDGE { count } else { N }) };
+        unsafe { self.finish(s, part, [y, x], step * BLOCK, sums, if EDGE { count } else { N }) };
     }
 
     /// Computes all positions of all lines, whatever the kernel: eight at a time where all their taps lie inside the
@@ -533,7 +553,7 @@ impl<I: Element> Lines<'_, I> {
             }
         }
         // SAFETY: the positions lie in the line.
-        unsafe { self.finish(s, part, [y, x], sums, 8) };
+        unsafe { self.finish(s, part, [y, x], BLOCK, sums, 8) };
     }
 
     /// Computes one position, every other tap into a sum of its own.
@@ -557,7 +577,7 @@ impl<I: Element> Lines<'_, I> {
             }
         }
         // SAFETY: as the caller promises.
-        unsafe { self.finish(s, part, [y, x], [s.add(sums[0], sums[1])], 1) };
+        unsafe { self.finish(s, part, [y, x], BLOCK, [s.add(sums[0], sums[1])], 1) };
     }
 
     /// Whether there are channels from a lane of the block on. Beyond them weights are zeros, and so are sums.
@@ -574,7 +594,7 @@ impl<I: Element> Lines<'_, I> {
         unsafe { s.load(lanes.as_ptr()) }
     }
 
-    /// Stores what the sums of the first `count` of some neighbouring positions become.
+    /// Stores what the sums of the first `count` of some positions become, each `step` elements behind the one before.
     ///
     /// # Safety
     /// So many positions lie in the part.
@@ -584,6 +604,7 @@ impl<I: Element> Lines<'_, I> {
         s: S,
         part: usize,
         [y, x]: [usize; 2],
+        step: usize,
         sums: [S::F; N],
         count: usize,
     ) {
@@ -593,18 +614,18 @@ impl<I: Element> Lines<'_, I> {
             match &self.stored {
                 Stored::Values(values) => {
                     let values = values.wrapping_add(place);
-                    for (index, value) in self.values(s, part, place, sums, count).into_iter().enumerate() {
+                    for (index, value) in self.values(s, part, place, step, sums, count).into_iter().enumerate() {
                         if index < count {
-                            s.store(values.wrapping_add(index * BLOCK), value);
+                            s.store(values.wrapping_add(index * step), value);
                         }
                     }
                 }
                 Stored::Codes(codes, encoding) => {
                     let (codes, encoding) = (codes.wrapping_add(place), encoding.at(s, part));
-                    for (index, value) in self.values(s, part, place, sums, count).into_iter().enumerate() {
+                    for (index, value) in self.values(s, part, place, step, sums, count).into_iter().enumerate() {
                         if index < count {
                             let value = encoding.limit(s, value);
-                            store_codes(s, codes.wrapping_add(index * BLOCK), encoding.codes(s, value), S::LANES);
+                            store_codes(s, codes.wrapping_add(index * step), encoding.codes(s, value), S::LANES);
                         }
                     }
                 }
@@ -612,7 +633,7 @@ impl<I: Element> Lines<'_, I> {
                     let (codes, lanes) = (codes.wrapping_add(place), lanes.at(s, part));
                     for (index, sum) in sums.into_iter().enumerate() {
                         if index < count {
-                            store_codes(s, codes.wrapping_add(index * BLOCK), lanes.codes(s, sum), S::LANES);
+                            store_codes(s, codes.wrapping_add(index * step), lanes.codes(s, sum), S::LANES);
                         }
                     }
                 }
@@ -620,7 +641,7 @@ impl<I: Element> Lines<'_, I> {
                     let (codes, lanes) = (codes.wrapping_add(place), lanes.at(s, part));
                     for (index, sum) in sums.into_iter().enumerate() {
                         if index < count {
-                            store_codes(s, codes.wrapping_add(index * BLOCK), lanes.codes(s, sum), S::LANES);
+                            store_codes(s, codes.wrapping_add(index * step), lanes.codes(s, sum), S::LANES);
                         }
                     }
                 }
@@ -638,6 +659,7 @@ impl<I: Element> Lines<'_, I> {
         s: S,
         part: usize,
         place: usize,
+        step: usize,
         mut sums: [S::F; N],
         count: usize,
     ) -> [S::F; N] {
@@ -650,7 +672,7 @@ impl<I: Element> Lines<'_, I> {
                 let residual = self.part.residual.wrapping_add(place);
                 for (index, sum) in sums.iter_mut().enumerate() {
                     if index < count {
-                        *sum = s.add(*sum, s.load(residual.wrapping_add(index * BLOCK)));
+                        *sum = s.add(*sum, s.load(residual.wrapping_add(index * step)));
                     }
                 }
             }

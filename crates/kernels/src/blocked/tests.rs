@@ -201,12 +201,14 @@ proptest! {
     fn depthwise_convolutions_in_tiles(seed: u64) {
         let mut random = Random::new(seed);
         let (channels, kernel) = (random.between(2, 40), [3, 5, 7, 9, 11][random.between(0, 4)]);
-        let (stride, pad) = (random.between(1, 2), |random: &mut Random| [0, random.between(0, 3), random.between(0, kernel / 2)]);
-        let size = [1, random.between(5, 12), random.between(kernel, 40)];
+        let (stride, step) = (random.between(1, 2), [1, 1, 2, 3, 7][random.between(0, 4)]);
+        let pad = |random: &mut Random| [0, random.between(0, 3), random.between(0, kernel / 2 * step)];
+        let size = [1, random.between(9, 16), random.between((kernel - 1) * step + 1, (kernel - 1) * step + 30)];
         let (before, after) = (pad(&mut random), pad(&mut random));
         let (kernel, stride) = ([1, random.between(1, 5), kernel], [1, random.between(1, 2), stride]);
+        let dilation = [1, random.between(1, 2), step];
         let geometry =
-            ConvolutionGeometry::new(1, channels, channels, channels, size, kernel, stride, [1; 3], before, after);
+            ConvolutionGeometry::new(1, channels, channels, channels, size, kernel, stride, dilation, before, after);
         check(&mut random, &geometry.unwrap(), None);
     }
 
@@ -215,13 +217,16 @@ proptest! {
         let mut random = Random::new(seed);
         let channels = random.between(2, 40);
         let (kernel, stride) = (random.between(1, 12), random.between(1, 2));
-        let wide = [random.between(kernel, 40), random.between(250, 600)][usize::from(random.between(0, 9) == 0)];
+        let step = [1, 1, 1, 2, 3][random.between(0, 4)];
+        let reach = (kernel - 1) * step + 1;
+        let wide = [random.between(reach, 40), random.between(250, 600)][usize::from(random.between(0, 9) == 0)];
         let high = if random.between(0, 4) == 0 { random.between(6, 16) } else { random.between(1, 5) };
         let pad = [0, random.between(0, 3), random.between(0, 3.max(kernel / 2))];
         let size = [1, random.between(5.max(high), 9.max(high)), wide];
         let (kernel, stride) = ([1, high, kernel], [1, random.between(1, 2), stride]);
+        let dilation = [1, 1, step];
         let geometry =
-            ConvolutionGeometry::new(2, channels, channels, channels, size, kernel, stride, [1; 3], pad, pad).unwrap();
+            ConvolutionGeometry::new(2, channels, channels, channels, size, kernel, stride, dilation, pad, pad).unwrap();
         let (view, count) = (geometry.plane(), [1, channels][random.between(0, 1)]);
         let positions = view.output[0] * view.output[1];
         let below = random.between(0, 1) as f32;

@@ -239,17 +239,11 @@ impl Band<'_> {
             if let Some(shared) = shared {
                 for first in 0..shared.space {
                     let place = ring.place(top + (first * high.stride) as isize);
-                    let mut x = 0;
-                    while x < wide.output {
-                        // SAFETY: the ring holds the lines, which reach `VECTORS` vectors beyond the last column.
-                        unsafe {
-                            if x + VECTORS / 2 * S::LANES < wide.output {
-                                self.columns_of_shared::<S, ROWS, VECTORS>(s, [y + first, x], place, shared, &ring);
-                                x += VECTORS * S::LANES;
-                            } else {
-                                self.columns_of_shared::<S, ROWS, 1>(s, [y + first, x], place, shared, &ring);
-                                x += S::LANES;
-                            }
+                    // SAFETY: the ring holds the lines, which reach `VECTORS` vectors beyond the last column.
+                    unsafe {
+                        match wide.stride {
+                            1 => self.row_of_shared::<S, ROWS, VECTORS, 1>(s, y + first, place, shared, &ring),
+                            _ => self.row_of_shared::<S, ROWS, VECTORS, 0>(s, y + first, place, shared, &ring),
                         }
                     }
                 }
@@ -414,20 +408,63 @@ impl Band<'_> {
                 }
             }
         }
-        for (output, sums) in sums.iter().enumerate() {
-            for (row, sums) in sums.iter().enumerate() {
-                // SAFETY: the row is one of the output.
-                unsafe { self.store(s, sums, first + output, y + row, x) };
+        // Loops that are not unrolled read them from here, which would keep the sums themselves in memory.
+        let mut held = MaybeUninit::<[[[[f32; MOST_LANES]; VECTORS]; ROWS]; OUTPUTS]>::uninit();
+        let held = held.as_mut_ptr().cast::<f32>();
+        for output in 0..OUTPUTS {
+            for row in 0..ROWS {
+                for index in 0..VECTORS {
+                    let place = (output * ROWS + row) * VECTORS + index;
+                    // SAFETY: there is room for the widest vector of each sum.
+                    unsafe { s.store(held.add(place * MOST_LANES), sums[output][row][index]) };
+                }
+            }
+        }
+        for part in 0..OUTPUTS * ROWS {
+            // SAFETY: the row is one of the output, and its sums were written above.
+            unsafe {
+                let sums = held.add(part * VECTORS * MOST_LANES);
+                self.store(s, sums, VECTORS, first + part / ROWS, y + part % ROWS, x);
+            }
+        }
+    }
+
+    /// Computes all columns of rows that share lines, from `y` on.
+    ///
+    /// # Safety
+    /// As of [`Band::columns_of_shared`].
+    #[inline(always)]
+    unsafe fn row_of_shared<S: Simd, const ROWS: usize, const VECTORS: usize, const STRIDE: usize>(
+        &self,
+        s: S,
+        y: usize,
+        place: usize,
+        shared: Shared,
+        ring: &Ring,
+    ) {
+        let wide = self.axes[2].output;
+        let mut x = 0;
+        while x < wide {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if x + VECTORS / 2 * S::LANES < wide {
+                    self.columns_of_shared::<S, ROWS, VECTORS, STRIDE>(s, [y, x], place, shared, ring);
+                    x += VECTORS * S::LANES;
+                } else {
+                    self.columns_of_shared::<S, ROWS, 1, STRIDE>(s, [y, x], place, shared, ring);
+                    x += S::LANES;
+                }
             }
         }
     }
 
     /// Computes neighbouring columns of some rows of one channel, each value of the lines once for all rows that read it.
+    /// `STRIDE` is the step between columns where it is known, else 0.
     ///
     /// # Safety
     /// As of [`Band::columns`]; the line of the first tap of the first row has this place in the ring.
     #[inline(always)]
-    unsafe fn columns_of_shared<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    unsafe fn columns_of_shared<S: Simd, const ROWS: usize, const VECTORS: usize, const STRIDE: usize>(
         &self,
         s: S,
         [y, x]: [usize; 2],
@@ -436,7 +473,10 @@ impl Band<'_> {
         ring: &Ring,
     ) {
         let [deep, high, wide] = self.axes;
-        let step = [wide.increment as usize % wide.stride, wide.increment as usize / wide.stride];
+        let step = match STRIDE {
+            1 => [0, wide.increment as usize],
+            _ => [wide.increment as usize % wide.stride, wide.increment as usize / wide.stride],
+        };
         let layout = ring.layout;
         let bias = self.bias.map_or(0.0, |bias| bias[0]);
         let mut sums = [[s.splat(bias); VECTORS]; ROWS];
@@ -451,9 +491,9 @@ impl Band<'_> {
                 let taps: [usize; ROWS] = std::array::from_fn(|row| line.wrapping_sub(row * shared.apart));
                 let (mut phase, mut column) = (0, 0);
                 for kx in 0..wide.taps {
-                    let offset = phase * layout.phase + column;
+                    let offset = if STRIDE == 1 { column } else { phase * layout.phase + column };
                     (phase, column) = (phase + step[0], column + step[1]);
-                    if phase >= wide.stride {
+                    if STRIDE != 1 && phase >= wide.stride {
                         (phase, column) = (phase - wide.stride, column + 1);
                     }
                     // SAFETY: the caller's promise; the weights have these taps.
@@ -472,29 +512,34 @@ impl Band<'_> {
                 }
             }
         }
-        for (row, sums) in sums.iter().enumerate() {
-            // SAFETY: the row is one of the output.
-            unsafe { self.store(s, sums, 0, y + row * shared.space, x) };
+        // As in `columns`.
+        let mut held = MaybeUninit::<[[[f32; MOST_LANES]; VECTORS]; ROWS]>::uninit();
+        let held = held.as_mut_ptr().cast::<f32>();
+        for row in 0..ROWS {
+            for index in 0..VECTORS {
+                // SAFETY: there is room for the widest vector of each sum.
+                unsafe { s.store(held.add((row * VECTORS + index) * MOST_LANES), sums[row][index]) };
+            }
+        }
+        for row in 0..ROWS {
+            // SAFETY: the row is one of the output, and its sums were written above.
+            unsafe {
+                let sums = held.add(row * VECTORS * MOST_LANES);
+                self.store(s, sums, VECTORS, 0, y + row * shared.space, x);
+            }
         }
     }
 
-    /// Writes the columns of an output row from one on, as many as there are.
+    /// Writes the columns of an output row from one on, as many as there are of so many vectors.
     ///
     /// # Safety
-    /// The channel and the row are of the output.
+    /// The channel and the row are of the output, and the sums are readable, each where the widest vector before it ends.
     #[inline(always)]
-    unsafe fn store<S: Simd, const VECTORS: usize>(
-        &self,
-        s: S,
-        sums: &[S::F; VECTORS],
-        channel: usize,
-        row: usize,
-        x: usize,
-    ) {
+    unsafe fn store<S: Simd>(&self, s: S, sums: *const f32, vectors: usize, channel: usize, row: usize, x: usize) {
         let [deep, high, wide] = self.axes;
         let (low, limit) = (s.splat(self.limits.0), s.splat(self.limits.1));
         let line = ((channel * deep.output + self.z) * high.output + row) * wide.output;
-        for (index, sum) in sums.iter().enumerate() {
+        for index in 0..vectors {
             let column = x + index * S::LANES;
             if column >= wide.output {
                 break;
@@ -502,7 +547,7 @@ impl Band<'_> {
             let (count, offset) = ((wide.output - column).min(S::LANES), line + column);
             // SAFETY: `count` columns from this one on lie in the line of the output and of the residual.
             unsafe {
-                let mut sum = *sum;
+                let mut sum = s.load(sums.add(index * MOST_LANES));
                 if let Some(residual) = self.residual {
                     sum = s.add(sum, s.load_partial(residual.as_ptr().add(offset), count));
                 }

@@ -311,7 +311,7 @@ mod x86 {
                     }
                     _ => {
                         for at in 0..count {
-                            lines.finish(s, 0, [y, x + at], [s.load(values.add(at).cast())], 1);
+                            lines.finish(s, 0, [y, x + at], BLOCK, [s.load(values.add(at).cast())], 1);
                         }
                     }
                 }
