@@ -83,6 +83,47 @@ fn tap_gain(strides: &[i64]) -> f64 {
     if strides.last().is_none_or(|stride| *stride == 1) { 0.15 } else { 0.33 }
 }
 
+/// Nanoseconds that a depthwise convolution of plain lines takes for a row of the output, more of it where columns have strides,
+/// for a vector of its columns and for each tap of one.
+const ROW: f64 = 20.0;
+const ROW_OF_STRIDES: f64 = 45.0;
+const ROW_VECTOR: f64 = 3.0;
+const ROW_TAP: f64 = 0.23;
+
+/// Nanoseconds that one on blocks takes for a position of sixteen channels and for each tap of one.
+const POSITION: f64 = 3.0;
+const POSITION_TAP: f64 = 0.3;
+
+/// Nanoseconds that a depthwise convolution takes longer on plain lines than on blocks.
+fn depthwise_gain(output: &Shape, taps: f64, stride: i64, dilation: usize) -> Option<f64> {
+    let [batch, channels, planes @ .., high, wide] = &output[..] else { return None };
+    let row = if stride > 1 { ROW_OF_STRIDES } else { ROW };
+    let row = row + (ROW_VECTOR + ROW_TAP * taps) * wide.div_ceil(BLOCK) as f64;
+    // Four rows at a time share lines, as far apart as taps are.
+    let rows = high.next_multiple_of(4 * dilation) as f64;
+    let blocked = (high * wide) as f64 * (POSITION + POSITION_TAP * taps);
+    let planes = (batch * planes.iter().product::<usize>()) as f64;
+    Some(planes * (*channels as f64 * rows * row - channels.div_ceil(BLOCK) as f64 * blocked))
+}
+
+/// Nanoseconds that a pooling of plain lines takes for a line of the output, for a vector of its columns and for each tap of one, and
+/// for a column that is picked by itself; and on blocks, for a position of sixteen channels and for each of its taps.
+const POOLED_LINE: f64 = 30.0;
+const POOLED_VECTOR: f64 = 4.0;
+const POOLED_TAP: f64 = 1.3;
+const POOLED_COLUMN: f64 = 1.0;
+const POOLED_POSITION: f64 = 2.0;
+
+/// Nanoseconds that a pooling takes longer on plain lines than on blocks.
+fn pooling_gain(output: &Shape, taps: f64, stride: i64) -> Option<f64> {
+    let [batch, channels, lines @ .., wide] = &output[..] else { return None };
+    let lines = (batch * lines.iter().product::<usize>()) as f64;
+    let columns = if stride > 2 { POOLED_COLUMN * *wide as f64 } else { 0.0 };
+    let plain = POOLED_LINE + (POOLED_VECTOR + POOLED_TAP * taps) * wide.div_ceil(BLOCK) as f64 + columns;
+    let blocked = *wide as f64 * (POOLED_POSITION + POSITION_TAP * taps);
+    Some(lines * (*channels as f64 * plain - channels.div_ceil(BLOCK) as f64 * blocked))
+}
+
 /// A layer that can run on blocks.
 pub(crate) struct Candidate {
     /// The layouts that it wants of its inputs.
@@ -289,6 +330,11 @@ fn convolution_candidate(
     let output_channels = channels_of(&output.shape)?;
     let taps: usize = filter_shape.iter().product::<usize>() / output_channels.max(1);
     let flops = 2.0 * nominal_elements(&output.shape) * taps as f64;
+    // Whether a plain one computes neighbouring columns side by side, where shapes tell.
+    let plain_lines = inputs.get(data).and_then(|facts| facts.shape.to_shape()).and_then(|shape| {
+        let geometry = kernel_geometry(&form.geometry(&shape, &filter_shape).ok()?).ok()?;
+        geometry.has_few_channels().then_some(geometry)
+    });
     let gain = match way {
         Way::Dense(_) => {
             let taps = taps.max(1) as f64;
@@ -298,18 +344,24 @@ fn convolution_candidate(
                 }
                 _ => (output_channels, 1.0),
             };
-            let plain = inputs.get(data).and_then(|facts| facts.shape.to_shape()).and_then(|shape| {
-                let geometry = kernel_geometry(&form.geometry(&shape, &filter_shape).ok()?).ok()?;
-                geometry.has_few_channels().then(|| line_flop(of_group, geometry.output()[2]))
-            });
-            let plain = plain.unwrap_or_else(|| plain_flop(taps, of_group as f64));
+            let plain = match plain_lines {
+                Some(geometry) => line_flop(of_group, geometry.output()[2]),
+                None => plain_flop(taps, of_group as f64),
+            };
             flops * (plain - blocked_flop(taps, output_channels) * factor)
         }
         // There is no other kernel.
         Way::Depthwise if coded.is_some() => super::quantized::GAIN,
         Way::Depthwise => {
-            let tap = tap_gain(form.strides()) * use_of_lanes(output_channels);
-            nominal_elements(&output.shape) * taps as f64 * tap
+            let shapes = plain_lines.zip(output.shape.to_shape());
+            let stride = form.strides().last().copied().unwrap_or(1);
+            let gain = shapes.and_then(|(geometry, output)| {
+                depthwise_gain(&output, taps as f64, stride, geometry.dilation()[1].max(1))
+            });
+            gain.unwrap_or_else(|| {
+                let tap = tap_gain(form.strides()) * use_of_lanes(output_channels);
+                nominal_elements(&output.shape) * taps as f64 * tap
+            })
         }
         Way::Narrow => {
             let taps = taps.max(1) as f64;
@@ -720,8 +772,11 @@ fn plane_candidate(
         || super::interpolate::keeps_channels(node, inputs, outputs.first()?, is_constant);
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
     if let (true, Some((taps, strides))) = (is_pooling, super::pooling::taps_and_strides(node)) {
-        let tap = tap_gain(strides) * use_of_lanes(count);
-        candidate.gain = nominal_elements(&outputs.first()?.shape) * taps as f64 * tap;
+        let output = &outputs.first()?.shape;
+        let stride = strides.last().copied().unwrap_or(1);
+        let gain = output.to_shape().and_then(|output| pooling_gain(&output, taps as f64, stride));
+        candidate.gain =
+            gain.unwrap_or_else(|| nominal_elements(output) * taps as f64 * tap_gain(strides) * use_of_lanes(count));
     }
     Some(candidate)
 }

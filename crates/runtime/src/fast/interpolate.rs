@@ -360,7 +360,9 @@ fn pass<F: Float>(shape: &Shape, axis: usize, taps: &AxisTaps, evens: Evens) -> 
         let (mut positions, mut weights) = (positions.to_vec(), weights.to_vec());
         let last = positions.last().copied().unwrap_or(0);
         positions.resize(positions.len().max(least), last);
-        if let (Evens::Divided, Some(last)) = (evens, weights.pop()) {
+        if evens == Evens::Divided
+            && let Some(last) = weights.pop()
+        {
             // Halves, of which the first is halved again: each sum of parts from the first on is the part that follows.
             let parts = positions.len() - weights.len();
             let halves = (0..parts).map(|part| last / f64::from(1u32 << (parts - part.max(1))));

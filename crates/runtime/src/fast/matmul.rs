@@ -418,15 +418,24 @@ pub(super) fn geometry(
 }
 
 impl Product {
-    fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<MatMulGeometry> {
-        let (a, b) = (shapes.inputs.get(self.ports.0)?, shapes.inputs.get(self.ports.1)?);
-        // The last axis of a product with a vector is one of rows, and what the epilogue has for it is one of columns.
+    /// The geometry, and whether the operands change places in it.
+    fn geometry(&self, a: &[usize], b: &[usize], c: &[usize]) -> Option<(MatMulGeometry, bool)> {
+        // The last axis of a product with a vector is one of rows, and what the epilogue has for it is one of columns: so the
+        // vector becomes the row, and the rows the columns.
         let is_by_column = self.epilogue.bias.is_some()
             || matches!(self.epilogue.activation.view(false), Activation::PRelu(Channelwise::PerColumn(_)));
-        if b.rank() == 1 && is_by_column {
-            return None;
+        if b.len() == 1 && is_by_column {
+            let (batch, matrix) = a.split_at_checked(a.len().checked_sub(2)?)?;
+            let batch = batch.iter().try_fold(1usize, |total, size| total.checked_mul(*size))?;
+            let (m, k) = if self.transposes[0] { (matrix[1], matrix[0]) } else { (matrix[0], matrix[1]) };
+            return Some((MatMulGeometry::dense(batch, 1, k, m, false, !self.transposes[0], true, false), true));
         }
-        geometry(self.transposes, a, b, shapes.outputs.first()?)
+        Some((geometry(self.transposes, a, b, c)?, false))
+    }
+
+    fn of_shapes(&self, shapes: &StepShapes<'_>) -> Option<MatMulGeometry> {
+        let (a, b) = (shapes.inputs.get(self.ports.0)?, shapes.inputs.get(self.ports.1)?);
+        self.geometry(a, b, shapes.outputs.first()?).map(|(geometry, _)| geometry)
     }
 }
 
@@ -448,8 +457,10 @@ impl Kernel for Product {
         let residual = residual(&self.epilogue, &io)?;
         let (a, b) = (&io.inputs[self.ports.0], &io.inputs[self.ports.1]);
         let [output] = io.outputs else { return Ok(()) };
-        let geometry = geometry(self.transposes, a.shape(), b.shape(), output.shape());
-        let geometry = geometry.ok_or_else(|| OpError::shape(Blame::Node, "the product has too many batch axes"))?;
+        let geometry = self.geometry(a.shape(), b.shape(), output.shape());
+        let (geometry, are_swapped) =
+            geometry.ok_or_else(|| OpError::shape(Blame::Node, "the product has too many batch axes"))?;
+        let (a, b) = if are_swapped { (b, a) } else { (a, b) };
         let columns = geometry.n;
         let target = output.slice_mut::<f32>()?;
         let epilogue = as_epilogue(&self.epilogue, residual, columns);

@@ -57,19 +57,30 @@ fn one_row_meets_a_large_constant() {
 /// The last axis of a product with a vector is one of rows, along which a bias is added.
 #[test]
 fn a_bias_behind_a_product_with_a_vector() {
-    for (left, right, bias) in [("3,20,64", 64, 20), ("20,64", 64, 20), ("20,64", 64, 1)] {
+    for (left, is_transposed, right, bias) in [
+        ("3,20,64", false, 64, Some(20)),
+        ("2,3,20,64", false, 64, Some(20)),
+        ("3,64,20", true, 64, Some(20)),
+        ("20,64", false, 64, Some(20)),
+        ("20,64", false, 64, Some(1)),
+        ("5,20,64", false, 64, None),
+    ] {
         let mut text = Text::default();
         let x = text.parameter("f32", left);
         let weights = text.floats(&[right], |i| (i * 29 % 83) as f32 / 41.0 - 1.0);
-        let product = text.layer("MatMul", "transpose_a=\"false\" transpose_b=\"true\"", &[x, weights], "FP32");
-        let bias = text.floats(&[bias], |i| i as f32 / 3.0 - 2.5);
-        let sum = text.binary("Add", product, bias);
+        let attributes = format!("transpose_a=\"{is_transposed}\" transpose_b=\"true\"");
+        let mut sum = text.layer("MatMul", &attributes, &[x, weights], "FP32");
+        if let Some(bias) = bias {
+            let bias = text.floats(&[bias], |i| i as f32 / 3.0 - 2.5);
+            sum = text.binary("Add", sum, bias);
+        }
         let end = text.unary("ReLU", sum);
         text.layer("Result", "", &[end], "");
         let shape: Vec<usize> = left.split(',').map(|size| size.parse().unwrap()).collect();
         let values: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
         let inputs = [Tensor::from_slice(&values, &shape[..]).unwrap()];
-        let (actual, _) = text.run(&inputs, false);
+        let (actual, entries) = text.run(&inputs, false);
         compare(&text.unoptimised(&inputs), &actual, left);
+        assert!(entries.iter().all(|entry| entry.is_kernel), "[{left}] bias {bias:?}: {entries:?}");
     }
 }
