@@ -428,7 +428,7 @@ impl Product {
             let (batch, matrix) = a.split_at_checked(a.len().checked_sub(2)?)?;
             let batch = batch.iter().try_fold(1usize, |total, size| total.checked_mul(*size))?;
             let (m, k) = if self.transposes[0] { (matrix[1], matrix[0]) } else { (matrix[0], matrix[1]) };
-            return Some((MatMulGeometry::dense(batch, 1, k, m, false, !self.transposes[0], true, false), true));
+            return Some((MatMulGeometry::dense(batch, 1, k, m, false, !self.transposes[0], false, true), true));
         }
         Some((geometry(self.transposes, a, b, c)?, false))
     }
