@@ -77,8 +77,8 @@ const STRADDLED_BLOCKS: f64 = 1.25;
 /// The most products that blocks of straddling groups may take for each that is needed.
 const MOST_WASTE: f64 = 2.25;
 
-/// Nanoseconds that a tap of a pooling or a depthwise convolution takes less on blocks, where a vector is sixteen channels, by
-/// its strides: plain values that lie apart along lines are gathered one by one.
+/// Nanoseconds that a tap of a pooling or a depthwise convolution of unknown sizes takes less on blocks, where a vector is sixteen
+/// channels, by its strides: plain values that lie apart along lines are gathered one by one.
 fn tap_gain(strides: &[i64]) -> f64 {
     if strides.last().is_none_or(|stride| *stride == 1) { 0.15 } else { 0.33 }
 }
