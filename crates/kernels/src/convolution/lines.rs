@@ -573,7 +573,7 @@ struct Shared {
 impl Shared {
     /// The rows from the first to the last one, those between included, that are computed at once.
     fn rows(self) -> usize {
-        SHARING * self.space
+        SHARING.saturating_mul(self.space)
     }
 }
 

@@ -99,8 +99,9 @@ fn depthwise_gain(output: &Shape, taps: f64, stride: i64, dilation: usize) -> Op
     let [batch, channels, planes @ .., high, wide] = &output[..] else { return None };
     let row = if stride > 1 { ROW_OF_STRIDES } else { ROW };
     let row = row + (ROW_VECTOR + ROW_TAP * taps) * wide.div_ceil(BLOCK) as f64;
-    // Four rows at a time share lines, as far apart as taps are.
-    let rows = high.next_multiple_of(4 * dilation) as f64;
+    // Four rows at a time share lines, as far apart as taps are; more than there are is as much as all of them.
+    let together = dilation.clamp(1, (*high).max(1)).saturating_mul(4);
+    let rows = high.checked_next_multiple_of(together).unwrap_or(*high) as f64;
     let blocked = (high * wide) as f64 * (POSITION + POSITION_TAP * taps);
     let planes = (batch * planes.iter().product::<usize>()) as f64;
     Some(planes * (*channels as f64 * rows * row - channels.div_ceil(BLOCK) as f64 * blocked))
