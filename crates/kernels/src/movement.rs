@@ -533,8 +533,8 @@ impl<T: Copy> Pointers<T> {
     unsafe fn lines(&self, input: isize, output: isize, rows: Axis, inner: Axis, count: usize) {
         // SAFETY: the caller's promise.
         unsafe {
+            let (from, to) = (self.from.offset(input), self.to.offset(output));
             if (inner.input, inner.output) == (1, 1) {
-                let (from, to) = (self.from.offset(input), self.to.offset(output));
                 match inner.size * size_of::<T>() {
                     16 => return copy_equal::<T, 16>(from, to, rows, count),
                     32 => return copy_equal::<T, 32>(from, to, rows, count),
@@ -543,7 +543,6 @@ impl<T: Copy> Pointers<T> {
                     _ => {}
                 }
             }
-            let (from, to) = (self.from.offset(input), self.to.offset(output));
             let are_vectors = size_of::<T>() <= 4 && from.is_aligned() && to.is_aligned();
             // Each of neighbouring values comes to lie side by side with itself.
             if are_vectors

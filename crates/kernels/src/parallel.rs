@@ -59,7 +59,7 @@ pub const fn nanoseconds_for_flops(flops: u64) -> u64 {
 pub fn parallel_for(count: usize, grain: usize, work_nanoseconds: u64, body: impl Fn(Range<usize>) + Sync) {
     let grain = grain.max(1);
     if count <= grain {
-        // The division would take as long as the smallest kernels do.
+        // One chunk, as of most small kernels, needs no division.
         if count > 0 {
             body(0..count);
         }

@@ -445,11 +445,7 @@ struct Parameters<S: Simd> {
 impl<S: Simd> Parameters<S> {
     #[inline(always)]
     fn of(s: S, operand: &Lines<'_>, panel: usize, group: usize) -> Self {
-        // Plain values have neither, and would wait for the division.
-        let place = match operand.scales.is_empty() && operand.zeros.is_empty() {
-            true => 0,
-            false => (panel * (operand.k / operand.group.max(1)) + group) * 2 * S::LANES,
-        };
+        let place = (panel * (operand.k / operand.group.max(1)) + group) * 2 * S::LANES;
         let read = |values: &[f32], absent: f32| match values.get(place..place + 2 * S::LANES) {
             // SAFETY: the slice has two vectors.
             Some(line) => unsafe { [s.load(line.as_ptr()), s.load(line.as_ptr().add(S::LANES))] },
@@ -507,9 +503,7 @@ impl<D: Decoder, const ROWS: usize, const CHAINS: usize> Few<'_, D, ROWS, CHAINS
         let Lines { k, group, line, codes, .. } = self.operand;
         let mut sums = [[s.splat(0.0); 2]; ROWS];
         let panel = codes.wrapping_add(self.panel * k * line);
-        // The smallest products, which have one group, would spend much of their time on a division.
-        let groups = if k == group { k.min(1) } else { k.checked_div(group).unwrap_or(0) };
-        for index in 0..groups {
+        for index in 0..k.checked_div(group).unwrap_or(0) {
             let parameters = Parameters::of(s, &self.operand, self.panel, index);
             let zeros = (!self.operand.zeros.is_empty()).then_some(parameters.zero);
             // Neighbouring steps have sums of their own, so that one does not wait for the other.
@@ -657,12 +651,10 @@ impl FewRows<'_> {
         let FewRows { isa, m, a, a_row, lines, c_row, epilogue, .. } = *self;
         debug_assert!(m <= MOST_ROWS);
         let width = panel_width(isa);
+        let panels = lines.n.div_ceil(width);
         // A task decodes about 20 microseconds of codes and reads at most 256 KB of them, so that a megabyte of plain
         // values is several tasks.
-        let (panels, grain) = match lines.n <= width {
-            true => (lines.n.min(1), 1),
-            false => (lines.n.div_ceil(width), ((1 << 18) / (lines.k * width.max(lines.line)).max(1)).max(1)),
-        };
+        let grain = ((1 << 18) / (lines.k * width.max(lines.line)).max(1)).max(1);
         let shared = SharedMut::new(c);
         parallel_for(panels, grain, self.work, |range| {
             let first = range.start * width;

@@ -296,6 +296,7 @@ impl Kernel for PackedProduct {
         let residual = residual(&self.epilogue, &io)?;
         let [output] = io.outputs else { return Ok(()) };
         let target = output.slice_mut::<f32>()?;
+        // One row, as of the smallest products, needs no division.
         let rows = if target.len() == n { n.min(1) } else { target.len() / n.max(1) };
         let epilogue = as_epilogue(&self.epilogue, residual, n);
         let data = io.inputs[self.data_port].slice::<f32>()?;
