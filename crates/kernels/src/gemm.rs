@@ -502,8 +502,13 @@ fn from(values: &[f32], offset: usize) -> &[f32] {
 #[must_use]
 pub fn product_nanoseconds(batches: usize, [m, k, n]: [usize; 3], epilogue: &Epilogue<'_>) -> u64 {
     let values = flops(batches, m, 1, n) / 2;
-    nanoseconds_for_flops(flops(batches, m, k, n)).saturating_add(values.saturating_mul(epilogue.picoseconds()) / 1000)
+    // Few columns take the time of a vector of them, but a single one is a sum along the rows.
+    let columns = if n == 1 { 1 } else { n.max(FEW_COLUMNS) };
+    nanoseconds_for_flops(flops(batches, m, k, columns)).saturating_add(values.saturating_mul(epilogue.picoseconds()) / 1000)
 }
+
+/// Products of fewer columns than a vector has take as long as those of so many.
+const FEW_COLUMNS: usize = 16;
 
 /// Multiplications and additions of a batch of products.
 pub(crate) fn flops(batches: usize, m: usize, k: usize, n: usize) -> u64 {

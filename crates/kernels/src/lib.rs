@@ -72,6 +72,8 @@ pub mod top_k;
 pub mod unary;
 pub mod widen;
 
+#[cfg(feature = "threads")]
+mod affinity;
 mod band;
 mod gelu;
 mod inverse;

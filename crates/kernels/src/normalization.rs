@@ -38,7 +38,9 @@ pub struct Normalization<'a> {
     pub subtract_mean: bool,
     /// Divide by the square root of the mean square (of what the first step left).
     pub divide: bool,
-    /// Added to the mean square, or to its root.
+    /// Divide by the square root of the sum of the squares instead.
+    pub of_sum: bool,
+    /// Added to the mean square or the sum, or to its root.
     pub epsilon: f32,
     /// Whether epsilon is added under the root.
     pub epsilon_inside: bool,
@@ -49,9 +51,10 @@ pub struct Normalization<'a> {
 }
 
 impl Normalization<'_> {
-    /// What is multiplied with values of this mean square.
+    /// What is multiplied with so many values whose squares have this sum.
     #[inline(always)]
-    fn factor(&self, square: f32) -> f32 {
+    fn factor(&self, sum: f32, count: usize) -> f32 {
+        let square = if self.of_sum { sum } else { sum / count as f32 };
         match self.epsilon_inside {
             true => 1.0 / (square + self.epsilon).sqrt(),
             false => 1.0 / (square.sqrt() + self.epsilon),
@@ -117,6 +120,12 @@ pub fn normalize(
     if len == 0 {
         return Ok(());
     }
+    let mut affines = [normalization.scale, normalization.bias].into_iter();
+    // Rows of one element that are all treated alike are the positions of one row.
+    let (rows, inner) = match columns {
+        1 if inner == 1 && affines.all(|affine| affine.channels(0).is_none()) => (1, rows),
+        _ => (rows, inner),
+    };
     let shared = SharedMut::new(output);
     if inner > 1 {
         let most = band::positions(columns);
@@ -199,7 +208,7 @@ fn short_rows<S: Simd>(s: S, normalization: &Normalization<'_>, columns: usize, 
         if divide {
             let squares = s.reduce_add_four([0, 1, 2, 3].map(|row: usize| s.mul(values[row], values[row])));
             for row in 0..TOGETHER {
-                factors[row] = normalization.factor(squares[row] / columns as f32);
+                factors[row] = normalization.factor(squares[row], columns);
             }
         }
         let of = |affine: &Affine<'_>, neutral: f32| match affine.elements() {
@@ -231,7 +240,7 @@ impl Row<'_> {
         let columns = self.input.len();
         let mean = if subtract_mean { sum(s, self.input, 0.0, false) / columns as f32 } else { 0.0 };
         let factor = match divide {
-            true => self.normalization.factor(sum(s, self.input, mean, true) / columns as f32),
+            true => self.normalization.factor(sum(s, self.input, mean, true), columns),
             false => 1.0,
         };
         let (scales, biases) = (scale.channels(self.row), bias.channels(self.row));
@@ -294,7 +303,7 @@ impl<'a, T: ExactSizeIterator<Item = &'a mut [f32]>> Kernel for Band<'a, T> {
         if divide {
             sum_lines::<S, true>(s, lines, inner, columns, means, factors);
             for factor in &mut *factors {
-                *factor = normalization.factor(*factor / columns as f32);
+                *factor = normalization.factor(*factor, columns);
             }
         }
         for (index, target) in targets.enumerate() {
@@ -581,6 +590,7 @@ mod tests {
             (0, 1, 1, 3),
             (11, 1, 1, 4),
             (9, 1, 2, 8),
+            (50, 1, 1, 1),
         ] {
             let columns = channels * positions;
             let input: Vec<f32> = random.values(rows * columns).iter().map(|x| x * 3.0 + 1.0).collect();
@@ -595,13 +605,15 @@ mod tests {
                 1 => f64::from(element[column]),
                 _ => f64::from(channel[row % groups * channels + column / positions]),
             };
-            for (isa, case) in Isa::available().flat_map(|isa| (0..72).map(move |case| (isa, case))) {
+            for (isa, case) in Isa::available().flat_map(|isa| (0..144).map(move |case| (isa, case))) {
                 let (scale, bias) = (case % 3, case / 3 % 3);
                 let (subtract_mean, divide, epsilon_inside) =
                     (case / 9 % 2 == 0, case / 18 % 2 == 0, case / 36 % 2 == 0);
+                let of_sum = case / 72 == 1;
                 let normalization = Normalization {
                     subtract_mean,
                     divide,
+                    of_sum,
                     epsilon: 1e-3,
                     epsilon_inside,
                     scale: affine(scale),
@@ -616,7 +628,8 @@ mod tests {
                     } else {
                         0.0
                     };
-                    let square = line.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / columns as f64;
+                    let sum = line.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>();
+                    let square = if of_sum { sum } else { sum / columns as f64 };
                     let root = if epsilon_inside { (square + 1e-3).sqrt() } else { square.sqrt() + 1e-3 };
                     let root = if divide { root } else { 1.0 };
                     for (column, &x) in line.iter().enumerate() {
@@ -632,6 +645,7 @@ mod tests {
         let bad = Normalization {
             subtract_mean: true,
             divide: true,
+            of_sum: false,
             epsilon: 0.0,
             epsilon_inside: true,
             scale: Affine::PerChannel { values: &[1.0; 3], groups: 2 },
@@ -657,10 +671,11 @@ mod tests {
                 1 => Affine::PerElement(&element),
                 _ => Affine::PerChannel { values: &whole, groups: 1 },
             };
-            for (isa, case) in Isa::available().flat_map(|isa| (0..72).map(move |case| (isa, case))) {
+            for (isa, case) in Isa::available().flat_map(|isa| (0..144).map(move |case| (isa, case))) {
                 let normalization = Normalization {
                     subtract_mean: case / 9 % 2 == 0,
                     divide: case / 18 % 2 == 0,
+                    of_sum: case / 72 == 1,
                     epsilon: 1e-3,
                     epsilon_inside: case / 36 % 2 == 0,
                     scale: affine(case % 3),

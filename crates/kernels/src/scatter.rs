@@ -531,6 +531,13 @@ impl<const N: usize> Job<'_, N> {
         }
     }
 
+    /// The same on this thread, for updates everywhere: what is left of the copy in the caches is there for them.
+    fn copy_near(&self, output: &mut [[u8; N]]) {
+        if let Some(data) = self.data {
+            output.copy_from_slice(data);
+        }
+    }
+
     /// Applies updates, one after the other, to the piece of the output that begins at row `base`, and tells whether
     /// all their indices fit.
     fn apply(&self, source: &dyn Source, updates: Range<usize>, base: u32, target: &mut [[u8; N]]) -> bool {
@@ -586,7 +593,7 @@ impl<const N: usize> Job<'_, N> {
         // One thread need not keep the places of updates whose first ones are out of order.
         if parts == 1 && !begins_ascending(source, count) {
             return self.resolving(source, scratch, |source| {
-                self.copy(output);
+                self.copy_near(output);
                 self.apply(source, 0..count, 0, output)
             });
         }
@@ -596,7 +603,7 @@ impl<const N: usize> Job<'_, N> {
         } else if parts > 1 {
             self.by_parts(places, parts, output);
         } else {
-            self.copy(output);
+            self.copy_near(output);
             self.apply(&Resolved(places), 0..count, 0, output);
         }
         Ok(())
@@ -634,7 +641,7 @@ impl<const N: usize> Job<'_, N> {
             // SAFETY: parallel_for's ranges are disjoint and lie in the output.
             let target = unsafe { shared.slice(range.clone()) };
             if let Some(data) = self.data {
-                stream::copy(data[range.clone()].as_flattened(), target.as_flattened_mut());
+                target.copy_from_slice(&data[range.clone()]);
             }
             let (base, length) = (range.start as u32, range.len() as u32);
             let (mut kept, mut values, mut count) = ([[0; 4]; FAR_TILE], [[0; N]; FAR_TILE], 0);

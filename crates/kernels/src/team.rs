@@ -5,6 +5,8 @@
 //! memory until it ends, and a fork costs half a microsecond. The helpers are tasks in a rayon pool of the
 //! [`Crew`]; the thread that infers leads and does its share, so nothing is handed over between threads.
 //!
+//! Helpers keep off the leader's processor, on which the system would often wake them.
+//!
 //! The chunks of a region are dealt out in equal runs, one to each thread, so that a thread finds in its cache what it
 //! wrote in the region before; who has done his own takes from the far end of the others'. The leader waits only for
 //! helpers that are inside a chunk. One that lets it wait far longer than a chunk takes has lost its processor to
@@ -17,6 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::affinity;
 
 /// At most this many helpers serve one team, because they are kept in the bits of a word.
 const MOST_HELPERS: usize = 63;
@@ -136,6 +140,8 @@ pub struct Team {
     saved: AtomicI64,
     /// No helpers are called before this time, in nanoseconds since `made`.
     rests_until: AtomicU64,
+    /// The processor that the leader was on when the inference began; `usize::MAX` if it is not known.
+    processor: AtomicUsize,
     /// When the last inference of those that need helpers only when repeated ended, in nanoseconds since `made`.
     ended: AtomicU64,
     made: Instant,
@@ -205,6 +211,7 @@ impl Team {
             shares,
             saved: AtomicI64::new(0),
             rests_until: AtomicU64::new(0),
+            processor: AtomicUsize::new(usize::MAX),
             ended: AtomicU64::new(0),
             made: Instant::now(),
             panic: Mutex::new(None),
@@ -222,6 +229,7 @@ impl Team {
         }
         self.crew.inferences.fetch_add(1, Ordering::Relaxed);
         let _leading = Leading { team: self, _placed: Placed::new(Place::Leads(self)) };
+        self.processor.store(affinity::processor().unwrap_or(usize::MAX), Ordering::Relaxed);
         self.call_helpers();
         body()
     }
@@ -294,6 +302,7 @@ impl Team {
     fn help(&self, helper: usize) {
         let _placed = Placed::new(Place::Within);
         let bit = 1 << helper;
+        affinity::stay_off(self.processor.load(Ordering::Relaxed));
         self.present.fetch_or(bit, Ordering::Relaxed);
         let (mut seen, mut idle_since, mut rounds) = (0, Instant::now(), 0u32);
         loop {
@@ -311,6 +320,7 @@ impl Team {
             std::hint::spin_loop();
             rounds += 1;
             if rounds.is_multiple_of(ROUNDS) {
+                affinity::stay_off(self.processor.load(Ordering::Relaxed));
                 let idle = idle_since.elapsed();
                 let patience = if self.is_led.load(Ordering::Relaxed) { PATIENCE } else { LINGER };
                 if idle > patience || helper >= self.crew.helpers_each() || self.rests() {

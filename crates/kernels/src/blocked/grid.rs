@@ -458,6 +458,15 @@ impl Place {
                 + (lower[left] * near + lower[right] * far) * below;
         }
         let mut sum = 0.0;
+        if self.rows.count == 4 && self.columns.count == 4 {
+            let (columns, [a, b, c, d]) = (self.columns.positions.map(|column| column as usize), self.columns.weights);
+            for (row, weight) in self.rows.positions.iter().zip(&self.rows.weights) {
+                let line = &values[*row as usize * width..][..width];
+                let [first, second, third, fourth] = columns.map(|column| line[column]);
+                sum += (first * a + second * b + third * c + fourth * d) * weight;
+            }
+            return sum;
+        }
         for (row, weight) in self.rows.taken() {
             let line = &values[row * width..][..width];
             let mixed: f32 = self.columns.taken().map(|(column, weight)| line[column] * weight).sum();
@@ -517,6 +526,10 @@ impl GridRule {
                 positions: [start, start + 1, 0, 0],
                 weights: [1.0 - fraction, fraction, 0.0, 0.0],
             };
+        }
+        if self.mode == GridMode::Bicubic && first >= 1.0 && (1..size as i64 - 2).contains(&lower) {
+            let start = lower as u32 - 1;
+            return Taps { count: 4, positions: [start, start + 1, start + 2, start + 3], weights: cubic(fraction) };
         }
         let (start, weights): (i64, &[f32]) = match self.mode {
             GridMode::Bicubic => ((first as i64).saturating_sub(1), &cubic(fraction)),

@@ -431,9 +431,6 @@ impl Kernel for RowKernel {
         let sizes = self.sizes(data.shape());
         let scattered = if sizes.is_none() { self.scattered(data.shape()) } else { None };
         let sizes = sizes.or(scattered.as_ref().map(|scattered| scattered.sizes)).ok_or_else(misfit)?;
-        let columns = sizes[1];
-        // x / sqrt(sum + e) is x / sqrt(mean + e / n) / sqrt(n).
-        let factor = [(1.0 / (columns as f64).sqrt()) as f32];
         let affine = |port: Option<usize>| match port {
             Some(port) => io.inputs[port].slice::<f32>().map(Affine::PerElement),
             None => Ok(Affine::None),
@@ -441,9 +438,10 @@ impl Kernel for RowKernel {
         let normalization = Normalization {
             subtract_mean: self.subtract_mean,
             divide: self.divide,
-            epsilon: if self.is_sum { (self.epsilon / columns as f64) as f32 } else { self.epsilon as f32 },
+            of_sum: self.is_sum,
+            epsilon: self.epsilon as f32,
             epsilon_inside: self.epsilon_inside,
-            scale: if self.is_sum { Affine::PerChannel { values: &factor, groups: 1 } } else { affine(self.scale)? },
+            scale: affine(self.scale)?,
             bias: affine(self.bias)?,
         };
         if let Some(scattered) = scattered {
@@ -550,6 +548,7 @@ impl Kernel for GroupKernel {
         let normalization = Normalization {
             subtract_mean: true,
             divide: true,
+            of_sum: false,
             epsilon: self.epsilon,
             epsilon_inside: true,
             scale: Affine::PerChannel { values: io.inputs[1].slice::<f32>()?, groups: self.groups },
