@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
-use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
+use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Columns whose rows are taken together.
@@ -120,7 +120,7 @@ fn for_each_line(geometry: &AdaptiveGeometry, input: &[f32], write: impl Fn(usiz
     if lines * wide == 0 {
         return;
     }
-    let work = nanoseconds_for_bytes(input.len().saturating_mul(8));
+    let work = input.len() as u64 / 2;
     parallel_for(lines, CHUNK.div_ceil(input.len().div_ceil(lines).max(wide)), work, |range| {
         for line in range {
             write(line / (deep * high), [line / high % deep, line % high], line * wide..(line + 1) * wide);

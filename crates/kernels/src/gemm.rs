@@ -504,7 +504,8 @@ pub fn product_nanoseconds(batches: usize, [m, k, n]: [usize; 3], epilogue: &Epi
     let values = flops(batches, m, 1, n) / 2;
     // Few columns take the time of a vector of them, but a single one is a sum along the rows.
     let columns = if n == 1 { 1 } else { n.max(FEW_COLUMNS) };
-    nanoseconds_for_flops(flops(batches, m, k, columns)).saturating_add(values.saturating_mul(epilogue.picoseconds()) / 1000)
+    nanoseconds_for_flops(flops(batches, m, k, columns))
+        .saturating_add(values.saturating_mul(epilogue.picoseconds()) / 1000)
 }
 
 /// Products of fewer columns than a vector has take as long as those of so many.

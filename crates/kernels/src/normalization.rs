@@ -126,11 +126,12 @@ pub fn normalize(
         1 if inner == 1 && affines.all(|affine| affine.channels(0).is_none()) => (1, rows),
         _ => (rows, inner),
     };
+    let work = normalization_nanoseconds([rows, columns, inner]);
     let shared = SharedMut::new(output);
     if inner > 1 {
         let most = band::positions(columns);
         let bands = inner.div_ceil(most);
-        parallel_for(rows * bands, CHUNK.div_ceil(columns * inner.min(most)), len as u64 / 2, |range| {
+        parallel_for(rows * bands, CHUNK.div_ceil(columns * inner.min(most)), work, |range| {
             for index in range {
                 let (row, first) = (index / bands, index % bands * most);
                 let (start, width) = (row * columns * inner + first, most.min(inner - first));
@@ -143,13 +144,21 @@ pub fn normalize(
         });
         return Ok(());
     }
-    parallel_for(rows, CHUNK.div_ceil(columns), len as u64 / 2, |range| {
+    parallel_for(rows, CHUNK.div_ceil(columns), work, |range| {
         let elements = range.start * columns..range.end * columns;
         // SAFETY: rows are disjoint.
         let output = unsafe { shared.slice(elements.clone()) };
         dispatch(isa, Rows { normalization, first: range.start, columns, input: &input[elements], output });
     });
     Ok(())
+}
+
+/// The estimated time on one thread of [`normalize`] with these sizes, in nanoseconds: of the elements, and of beginning
+/// each row that lies contiguously.
+#[must_use]
+pub fn normalization_nanoseconds([rows, columns, inner]: [usize; 3]) -> u64 {
+    let elements = [rows, columns, inner].iter().fold(1u64, |total, &size| total.saturating_mul(size as u64));
+    elements / 3 + if inner == 1 && columns > 1 { 12 * rows as u64 } else { 0 }
 }
 
 /// Some rows that follow each other.

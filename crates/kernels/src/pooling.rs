@@ -120,6 +120,16 @@ impl PoolingGeometry {
     pub fn taps(&self) -> u64 {
         self.kernel.iter().fold(1u64, |total, &size| total.saturating_mul(size as u64))
     }
+
+    /// The estimated time on one thread for plain values of f32, in nanoseconds: of the taps, and of beginning each line.
+    #[must_use]
+    pub fn nanoseconds(&self) -> u64 {
+        let lines = [self.planes, self.output[0], self.output[1]]
+            .iter()
+            .fold(1u64, |total, &size| total.saturating_mul(size as u64));
+        let taps = (self.output[2] as u64).saturating_mul(self.taps());
+        lines.saturating_mul(taps / 4 + 40)
+    }
 }
 
 /// Pools every plane.
@@ -134,11 +144,10 @@ pub fn pooling(
     output: &mut [f32],
 ) -> Result<(), KernelError> {
     geometry.positions()?;
-    let work = (output.len() as u64).saturating_mul(geometry.taps()) / 4;
     // Found once, since these take divisions.
     let (inside, tile) = (geometry.inside(2), geometry.tile());
     let is_small = geometry.stride[2] <= 2 && geometry.taps() <= FEW_TAPS;
-    for_each_chunk([geometry.planes, 1], geometry, input, output, work, |first, output| {
+    for_each_chunk([geometry.planes, 1], geometry, input, output, geometry.nanoseconds(), |first, output| {
         dispatch(isa, Lines { kind, geometry, inside: &inside, tile, is_small, first, input, output });
     })
 }

@@ -95,6 +95,12 @@ pub fn top_k_scratch_len([outer, axis, inner]: [usize; 3], k: usize) -> usize {
     if k == 1 || is_by_lanes(inner, k) { 0 } else { lines.div_ceil(grain(axis)).saturating_mul(room(axis, k)) }
 }
 
+/// The estimated time on one thread to pick `k` of every line of so many elements in all, in nanoseconds.
+#[must_use]
+pub fn top_k_nanoseconds(elements: usize, k: usize) -> u64 {
+    (elements as u64).saturating_mul(1 + k.min(16) as u64 / 2)
+}
+
 /// Picks elements of every line along the middle axis of `input` `[outer, axis, inner]` into `values` and their places
 /// into `indices`, both `[outer, k, inner]`. Of equal elements the first is better.
 ///
@@ -120,7 +126,7 @@ pub fn top_k<T: Ranked, I: Index>(
     if picked == 0 {
         return Ok(());
     }
-    let work = input.len() as u64;
+    let work = top_k_nanoseconds(input.len(), rule.k);
     let (values, indices, scratch) = (SharedMut::new(values), SharedMut::new(indices), SharedMut::new(scratch));
     if rule.k == 1 && inner > 1 {
         let blocks = inner.div_ceil(BLOCK);
@@ -139,7 +145,7 @@ pub fn top_k<T: Ranked, I: Index>(
     }
     if is_by_lanes(inner, rule.k) {
         let blocks = inner.div_ceil(LANES);
-        parallel_for(outer * blocks, CHUNK.div_ceil(axis * LANES), work.saturating_mul(2), |range| {
+        parallel_for(outer * blocks, CHUNK.div_ceil(axis * LANES), work, |range| {
             let (values, indices) = (&values, &indices);
             dispatch(isa, FewOfLanes { rule, input, axis, inner, blocks: range, values, indices });
         });

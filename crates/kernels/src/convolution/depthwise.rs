@@ -24,8 +24,7 @@ pub(super) fn run(
     let (from, to) = (volume(geometry.input), volume(geometry.output));
     let axes = geometry.axes();
     let shared = SharedMut::new(output);
-    let nanoseconds = (shared.len() as u64).saturating_mul(taps as u64) / 16;
-    parallel_for(geometry.batch * channels, CHUNK.div_ceil(to), nanoseconds, |range| {
+    parallel_for(geometry.batch * channels, CHUNK.div_ceil(to), geometry.plain_nanoseconds(), |range| {
         for plane in range {
             let channel = plane % channels;
             let epilogue = epilogue.part(channel, 1, plane * to, to);

@@ -63,11 +63,10 @@ pub(super) fn run(
     // Few large planes are cut into bands of rows.
     let rows = (BAND / products_of_row.max(1)).max(4).next_multiple_of(4).min(high);
     let bands = high.div_ceil(rows);
-    let work = (output.len() as u64).saturating_mul(taps as u64) / if outputs == 1 { 16 } else { 32 };
     let axes = geometry.axes();
     let shared = SharedMut::new(output);
     let grain = CHUNK.div_ceil(rows * wide * outputs * inputs);
-    parallel_for(geometry.batch * groups * deep * bands, grain, work, |range| {
+    parallel_for(geometry.batch * groups * deep * bands, grain, geometry.plain_nanoseconds(), |range| {
         for index in range {
             let (part, z, band) = (index / (deep * bands), index / bands % deep, index % bands);
             let group = part % groups;

@@ -61,7 +61,7 @@ impl Kernel for AdaptiveKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        shapes.inputs.first().map_or(0, |data| data.elements() as u64 / 8)
+        shapes.inputs.first().map_or(0, |data| data.elements() as u64 / 2)
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {

@@ -869,7 +869,9 @@ impl Kernel for PoolingKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        self.plain.work_nanoseconds(shapes) / 2
+        let geometry = shapes.inputs.first().and_then(|data| self.plain.geometry(data));
+        let elements = shapes.outputs.first().map_or(0, |s| s.elements()) as u64;
+        geometry.map_or(0, |geometry| elements.saturating_mul(geometry.taps()) / 8)
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {

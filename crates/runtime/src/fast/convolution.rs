@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use ovir_kernels::convolution as kernels;
 use ovir_kernels::isa::{self, Isa};
-use ovir_kernels::parallel::nanoseconds_for_flops;
 use ovir_ops::common::convolution::ConvolutionGeometry;
 use ovir_ops::convolution::{convolution::Convolution, group_convolution::GroupConvolution};
 use ovir_ops::{OpResult, Operation};
@@ -178,7 +177,7 @@ impl Kernel for ConvolutionKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        self.geometry(shapes).map_or(0, |g| nanoseconds_for_flops(g.flops()))
+        self.geometry(shapes).map_or(0, |g| g.plain_nanoseconds())
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {

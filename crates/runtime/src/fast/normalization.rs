@@ -10,7 +10,9 @@ use ovir_kernels::elementwise::{BinaryOp, BroadcastGeometry, binary, binary_in_p
 use ovir_kernels::isa::{self, Isa};
 use ovir_kernels::local_response::{Boxes, local_response_of_boxes};
 use ovir_kernels::movement::StridedCopy;
-use ovir_kernels::normalization::{Affine, Normalization, local_response_normalization, normalize};
+use ovir_kernels::normalization::{
+    Affine, Normalization, local_response_normalization, normalization_nanoseconds, normalize,
+};
 use ovir_kernels::quantized::{Dequantizer, Quantizer, dequantize, quantize};
 use ovir_kernels::unary::{UnaryOp, unary_f32_in_place};
 use ovir_ops::codes::{Decode, Encode};
@@ -416,7 +418,9 @@ impl Kernel for RowKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        shapes.outputs.iter().map(|s| s.elements() as u64 / 3).sum()
+        let Some(data) = shapes.inputs.first() else { return 0 };
+        let sizes = self.sizes(data).or_else(|| self.scattered(data).map(|scattered| scattered.sizes));
+        sizes.map_or(0, normalization_nanoseconds)
     }
 
     fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {

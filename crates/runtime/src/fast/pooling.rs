@@ -104,9 +104,8 @@ impl Kernel for PoolingKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        let Some(geometry) = shapes.inputs.first().and_then(|data| self.geometry(data)) else { return 0 };
-        let elements = shapes.outputs.first().map_or(0, |s| s.elements()) as u64;
-        elements.saturating_mul(geometry.taps()) / 4
+        let geometry = shapes.inputs.first().and_then(|data| self.geometry(data));
+        geometry.map_or(0, |geometry| geometry.nanoseconds())
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {

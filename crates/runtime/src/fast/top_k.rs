@@ -1,7 +1,7 @@
 //! TopK of elements that have an order in 32 bits.
 
 use ovir_kernels::isa::{self, Isa};
-use ovir_kernels::top_k::{Index, Ranked, TopKRule, top_k, top_k_scratch_len};
+use ovir_kernels::top_k::{Index, Ranked, TopKRule, top_k, top_k_nanoseconds, top_k_scratch_len};
 use ovir_ops::sort::top_k::{TopK, TopKMode, TopKSort};
 use ovir_ops::{Blame, OpError, OpResult};
 use ovir_tensor::{ElementType, NativeElement, Shape, SmallVec};
@@ -79,7 +79,8 @@ impl Kernel for TopKKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        shapes.inputs.first().map_or(0, |s| s.elements() as u64)
+        let ([data, ..], [values, ..]) = (shapes.inputs, shapes.outputs) else { return 0 };
+        self.sizes(data, values).map_or(0, |(_, k)| top_k_nanoseconds(data.elements(), k))
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
