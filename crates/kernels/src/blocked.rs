@@ -67,21 +67,29 @@ pub fn from_plain(
     let isa = crate::isa::detect();
     write_blocks([batch, channels, positions], input, output, |input, range, output| {
         let (input, count) = (&input[range.start * positions..range.end * positions], range.len());
-        if count < BLOCK {
+        let Some(last) = positions.checked_sub(SIDE) else {
             output.fill(0.0);
-        }
-        let whole = if count == BLOCK { positions - positions % SIDE } else { 0 };
-        for position in (0..whole).step_by(SIDE) {
+            input.chunks_exact(positions).enumerate().for_each(|(lane, line)| spread(line, output, lane));
+            return;
+        };
+        // The last positions are those of a tile that has some in common with the one before.
+        for position in (0..last).step_by(SIDE).chain([last]) {
             for channel in [0, SIDE] {
-                // SAFETY: eight channels of eight positions lie in both slices.
-                unsafe {
-                    let from = input.as_ptr().add(channel * positions + position);
-                    transpose(isa, from, positions, output.as_mut_ptr().add(position * BLOCK + channel), BLOCK);
-                }
+                let rows = count.saturating_sub(channel).min(SIDE);
+                let (place, mut tile) = (channel * positions + position, [[0.0; SIDE]; SIDE]);
+                let (from, stride) = if rows == SIDE {
+                    (input[place..].as_ptr(), positions)
+                } else {
+                    for (index, row) in tile.iter_mut().enumerate().take(rows) {
+                        row.copy_from_slice(&input[place + index * positions..][..SIDE]);
+                    }
+                    (tile.as_flattened().as_ptr(), SIDE)
+                };
+                let to = output[position * BLOCK + channel..].as_mut_ptr();
+                // SAFETY: eight channels of eight positions lie in the output, and either in the input or in the tile.
+                unsafe { transpose(isa, from, stride, to, BLOCK) };
             }
         }
-        let lines = input.chunks_exact(positions).map(|line| &line[whole..]);
-        lines.enumerate().for_each(|(lane, line)| spread(line, output, whole * BLOCK + lane));
     })
 }
 
@@ -101,19 +109,31 @@ pub fn to_plain(
         parallel_chunks_mut(output, BLOCK * positions, work, |block, output| {
             let input = &input[block * positions * BLOCK..][..positions * BLOCK];
             let count = output.len() / positions;
-            let whole = if count == BLOCK { positions - positions % SIDE } else { 0 };
-            for position in (0..whole).step_by(SIDE) {
+            let Some(last) = positions.checked_sub(SIDE) else {
+                let lines = output.chunks_exact_mut(positions).enumerate();
+                lines.for_each(|(lane, line)| collect(input, lane, line));
+                return;
+            };
+            // The last positions are those of a tile that has some in common with the one before.
+            for position in (0..last).step_by(SIDE).chain([last]) {
                 for channel in [0, SIDE] {
-                    // SAFETY: eight channels of eight positions lie in both slices.
-                    unsafe {
-                        let from = input.as_ptr().add(position * BLOCK + channel);
-                        let to = output.as_mut_ptr().add(channel * positions + position);
-                        transpose(isa, from, BLOCK, to, positions);
+                    let rows = count.saturating_sub(channel).min(SIDE);
+                    let (place, mut tile) = (channel * positions + position, [[0.0; SIDE]; SIDE]);
+                    let from = input[position * BLOCK + channel..].as_ptr();
+                    let (to, stride) = match rows {
+                        0 => continue,
+                        SIDE => (output[place..].as_mut_ptr(), positions),
+                        _ => (tile.as_flattened_mut().as_mut_ptr(), SIDE),
+                    };
+                    // SAFETY: eight channels of eight positions lie in the input, and either in the output or in the tile.
+                    unsafe { transpose(isa, from, BLOCK, to, stride) };
+                    if rows < SIDE {
+                        for (index, row) in tile.iter().enumerate().take(rows) {
+                            output[place + index * positions..][..SIDE].copy_from_slice(row);
+                        }
                     }
                 }
             }
-            let lines = output.chunks_exact_mut(positions).map(|line| &mut line[whole..]);
-            lines.enumerate().for_each(|(lane, line)| collect(input, whole * BLOCK + lane, line));
         });
     })
 }
@@ -131,10 +151,10 @@ pub fn codes_from_plain(
 ) -> Result<(), KernelError> {
     write_blocks([batch, channels, positions], input, output, |input, range, output| {
         let (input, count) = (&input[range.start * positions..range.end * positions], range.len());
+        let whole = positions - positions % BYTE_SIDE;
         if count < BLOCK {
-            output.fill(0);
+            output[whole * BLOCK..].fill(0);
         }
-        let whole = if count == BLOCK { positions - positions % BYTE_SIDE } else { 0 };
         for (index, block) in output[..whole * BLOCK].chunks_exact_mut(BYTE_SIDE * BLOCK).enumerate() {
             let mut rows = [[0; BYTE_SIDE]; BLOCK];
             for (row, line) in rows.iter_mut().zip(input.chunks_exact(positions)) {
@@ -161,7 +181,7 @@ pub fn codes_to_plain(
     read_blocks([batch, channels, positions], input, output, |input, output, _| {
         for (block, lines) in output.chunks_mut(positions * BLOCK).enumerate() {
             let input = &input[block * positions * BLOCK..][..positions * BLOCK];
-            let whole = if lines.len() == input.len() { positions - positions % BYTE_SIDE } else { 0 };
+            let whole = positions - positions % BYTE_SIDE;
             let (rows, _) = input[..whole * BLOCK].as_chunks::<BLOCK>();
             for (index, rows) in rows.as_chunks::<BYTE_SIDE>().0.iter().enumerate() {
                 for (line, column) in lines.chunks_exact_mut(positions).zip(columns(rows)) {

@@ -19,11 +19,23 @@ pub use transposed::{
 use crate::blocked::{AxisView, PlaneView};
 use crate::epilogue::{Activation, Channelwise, Epilogue, Residual};
 use crate::error::{KernelError, check_exact, check_len, product};
-use crate::gemm::{Block, Left, PackedA, Value, flops, plan_tasks};
+use crate::gemm::{Block, Left, MOST_ROWS, PackedA, Small, Value, flops, plan_tasks};
 use crate::isa::Isa;
-use crate::parallel::{SharedMut, parallel_for};
+use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
 use patches::{Axis, Patches};
 use std::ops::Range;
+
+/// The most output channels of pointwise convolutions that read positions where they lie.
+const MOST_READ_IN_PLACE: usize = 2 * MOST_ROWS;
+
+/// The least positions of planes that are read so.
+const LONG_PLANE: usize = 128;
+
+/// The most positions that are read at a time.
+const LONGEST_PIECE: usize = 1024;
+
+/// The values that are read at a time where they are read twice.
+const PIECE_VALUES: usize = 1 << 16;
 
 /// Positions that windows may cover besides four times those of the input.
 pub(crate) const MOST_PADDING: usize = 1 << 12;
@@ -138,7 +150,10 @@ impl ConvolutionGeometry {
         match (self.output_channels / self.groups) as u64 {
             0 => 0,
             1 => self.flops() / 32,
-            channels => self.flops() / channels * channels.max(FEW_CHANNELS) / 50,
+            channels => {
+                let computed = self.flops() / channels * channels.max(FEW_CHANNELS) / 50;
+                computed.max(nanoseconds_for_bytes(self.input_len().saturating_mul(size_of::<f32>())))
+            }
         }
     }
 
@@ -241,9 +256,14 @@ impl ConvolutionGeometry {
         self.groups > 1 && self.groups == self.input_channels
     }
 
+    /// Whether each position is computed from that of the same place alone.
+    fn is_pointwise(&self) -> bool {
+        self.kernel == [1; 3] && self.stride == [1; 3] && self.input == self.output && self.pad_begin == [0; 3]
+    }
+
     /// The axes of the patches; a pointwise convolution over whole planes is one long axis.
     fn axes(&self) -> [Axis; 3] {
-        if self.kernel == [1; 3] && self.stride == [1; 3] && self.input == self.output && self.pad_begin == [0; 3] {
+        if self.is_pointwise() {
             let point = Axis { input: 1, output: 1, stride: 1, taps: 1, base: 0, increment: 0 };
             return [point, point, Axis { input: volume(self.input), output: volume(self.output), ..point }];
         }
@@ -456,6 +476,10 @@ fn run_groups<'a>(
     let plane = volume(geometry.input);
     let (m, n) = (geometry.output_channels / geometry.groups, volume(geometry.output));
     let k = channels * volume(geometry.kernel);
+    if m <= MOST_READ_IN_PLACE && n >= LONG_PLANE && geometry.is_pointwise() {
+        run_in_place(isa, geometry, left, input, output, epilogue);
+        return;
+    }
     let tasks = plan_tasks(isa, m, k, n, epilogue.activation.picoseconds());
     let axes = geometry.axes();
     let shared = SharedMut::new(output);
@@ -474,6 +498,62 @@ fn run_groups<'a>(
             let block = Block { isa, k, left, right: &right, c, c_row: n, accumulate: false, epilogue: &epilogue };
             // SAFETY: lengths were checked on entry, and tasks are disjoint blocks of the output.
             unsafe { block.run(rows, columns) };
+        }
+    });
+}
+
+/// Pointwise convolutions into few channels, which the speed of reading the input bounds: positions are read where they lie, and
+/// enough of each channel at a time that memory is read in pieces of some length.
+fn run_in_place<'a>(
+    isa: Isa,
+    geometry: &ConvolutionGeometry,
+    left: impl Fn(usize) -> Left<'a> + Sync,
+    input: &[f32],
+    output: &mut [f32],
+    epilogue: &ConvolutionEpilogue<'_>,
+) {
+    let (k, n) = (geometry.input_channels / geometry.groups, volume(geometry.output));
+    let m = geometry.output_channels / geometry.groups;
+    // What several passes read stays in the second cache.
+    let piece = if m <= MOST_ROWS { LONGEST_PIECE } else { (PIECE_VALUES / k.max(1)).clamp(LONG_PLANE, LONGEST_PIECE) };
+    let pieces = n.div_ceil(piece);
+    let shared = SharedMut::new(output);
+    parallel_for(geometry.batch * geometry.groups * pieces, 1, geometry.plain_nanoseconds(), |range| {
+        for task in range {
+            let (part, first) = (task / pieces, task % pieces * piece);
+            let (group, columns) = (part % geometry.groups, piece.min(n - first));
+            let left = left(group);
+            let epilogue = epilogue.part(group * m, m, part * m * n, n);
+            let mut row = 0;
+            while row < m {
+                let (a, [a_row, a_column], rows) = left.row(k, row);
+                let rows = rows.min(MOST_ROWS);
+                let start = (part * m + row) * n + first;
+                for index in 0..rows {
+                    // SAFETY: the columns of the row lie in the output, and tasks have columns of their own.
+                    unsafe { shared.slice(start + index * n..start + index * n + columns).fill(0.0) };
+                }
+                let b = input[part * k * n + first..].as_ptr();
+                let c = shared.pointer().wrapping_add(start);
+                let small = Small { m: rows, k, n: columns, a, a_row, a_column, b, b_row: n, b_column: 1, c, c_row: n };
+                // SAFETY: the operands and the rows of the output were checked on entry.
+                unsafe { small.run(isa) };
+                row += rows;
+            }
+            for row in 0..m {
+                let start = (part * m + row) * n + first;
+                // SAFETY: as above.
+                let line = unsafe { shared.slice(start..start + columns) };
+                if let Channelwise::PerRow(bias) = epilogue.bias {
+                    line.iter_mut().for_each(|sum| *sum += bias[row]);
+                }
+                if let Some(residual) = epilogue.residual {
+                    let values = &residual.values[row * residual.row_stride + first..];
+                    line.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+                }
+            }
+            // SAFETY: as above.
+            unsafe { epilogue.pass(isa, shared.pointer().wrapping_add(part * m * n + first), n, 0, first, m, columns) };
         }
     });
 }

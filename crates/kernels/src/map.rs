@@ -301,6 +301,24 @@ pub fn convert_truths<T: From<bool> + Copy + Send>(
     each(isa, |x: u8| T::from(x != 0), source, target)
 }
 
+/// As [`truths`], of f16.
+///
+/// # Errors
+/// The slices differ in length.
+pub fn truths_of_halves(isa: Isa, source: &[f16], target: &mut [u8]) -> Result<(), KernelError> {
+    // All bits but the sign of both zeros are zero.
+    each(isa, |x: f16| u8::from(x.to_bits() << 1 != 0), source, target)
+}
+
+/// As [`convert_truths`], to f16.
+///
+/// # Errors
+/// The slices differ in length.
+pub fn convert_truths_to_halves(isa: Isa, source: &[u8], target: &mut [f16]) -> Result<(), KernelError> {
+    let one = f16::ONE.to_bits();
+    each(isa, |x: u8| f16::from_bits(if x != 0 { one } else { 0 }), source, target)
+}
+
 /// Converts f16 through f32, which is exact.
 ///
 /// # Errors
@@ -557,6 +575,12 @@ mod tests {
             let mut is = vec![9; 4];
             truths(isa, &[0.0f32, -0.0, f32::NAN, 2.0], &mut is).unwrap();
             assert_eq!(is, [0, 0, 1, 1]);
+            let halves = [f16::ZERO, f16::NEG_ZERO, f16::NAN, f16::MIN_POSITIVE_SUBNORMAL];
+            truths_of_halves(isa, &halves, &mut is).unwrap();
+            assert_eq!(is, [0, 0, 1, 1]);
+            let mut back = [f16::NAN; 4];
+            convert_truths_to_halves(isa, &[0, 1, 7, 0], &mut back).unwrap();
+            assert_eq!(back, [f16::ZERO, f16::ONE, f16::ONE, f16::ZERO]);
         }
     }
 

@@ -536,6 +536,9 @@ impl<T: Copy> Pointers<T> {
             let (from, to) = (self.from.offset(input), self.to.offset(output));
             if (inner.input, inner.output) == (1, 1) {
                 match inner.size * size_of::<T>() {
+                    4 => return copy_equal::<T, 4>(from, to, rows, count),
+                    8 => return copy_equal::<T, 8>(from, to, rows, count),
+                    12 => return copy_equal::<T, 12>(from, to, rows, count),
                     16 => return copy_equal::<T, 16>(from, to, rows, count),
                     32 => return copy_equal::<T, 32>(from, to, rows, count),
                     64 => return copy_equal::<T, 64>(from, to, rows, count),
@@ -580,6 +583,9 @@ impl<T: Copy> Pointers<T> {
             match (axis.input, axis.output) {
                 (1, 1) => match count * size_of::<T>() {
                     bytes @ 16..=SHORT => copy_short(from.cast(), to.cast(), bytes),
+                    bytes @ 8..16 => copy_ends::<u64>(from.cast(), to.cast(), bytes),
+                    bytes @ 4..8 => copy_ends::<u32>(from.cast(), to.cast(), bytes),
+                    bytes @ 2..4 => copy_ends::<u16>(from.cast(), to.cast(), bytes),
                     bytes => std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), bytes),
                 },
                 (0, 1) => {
@@ -722,6 +728,21 @@ unsafe fn copy_short(from: *const u8, to: *mut u8, bytes: usize) {
         }
         let last = bytes - 16;
         to.add(last).cast::<u128>().write_unaligned(from.add(last).cast::<u128>().read_unaligned());
+    }
+}
+
+/// Copies the bytes of one to two words without a call: the first ones and the last ones.
+///
+/// # Safety
+/// So many bytes lie at both places, which do not overlap.
+#[inline(always)]
+unsafe fn copy_ends<W: Copy>(from: *const u8, to: *mut u8, bytes: usize) {
+    let last = bytes - size_of::<W>();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ends = [from.cast::<W>().read_unaligned(), from.add(last).cast::<W>().read_unaligned()];
+        to.cast::<W>().write_unaligned(ends[0]);
+        to.add(last).cast::<W>().write_unaligned(ends[1]);
     }
 }
 

@@ -102,6 +102,7 @@ impl PoolingGeometry {
 
     /// Of so many columns of the padded input from one on: how many lie before the input, and where the others begin in it and
     /// end, if there are any.
+    #[inline(always)]
     pub(crate) fn columns(&self, first: usize, count: usize) -> (usize, Range<usize>) {
         let pad = self.pad_begin[2];
         let before = pad.saturating_sub(first).min(count);
@@ -419,7 +420,9 @@ impl Lines<'_> {
     /// Writes all lines, of `SMALL` windows directly.
     #[inline(always)]
     fn each<S: Simd, const SMALL: bool, const MAX: bool, const STRIDE: usize>(self, s: S) {
-        let Lines { kind, geometry, inside, tile, first, input, output, .. } = self;
+        let Lines { kind, tile, first, input, output, .. } = self;
+        // Copies that nobody else knows stay in registers while lines are stored.
+        let (geometry, inside) = (&self.geometry.clone(), &self.inside.clone());
         let mut joined = MaybeUninit::<[f32; WIDE + SLACK]>::uninit();
         let joined = joined.as_mut_ptr().cast::<f32>();
         let plane = geometry.input.iter().product::<usize>();

@@ -58,6 +58,12 @@ const IN_LINE_BY_TWO: usize = usize::MAX - 5;
 /// Both [`STRADDLING`] and [`SIDE_BY_SIDE`].
 const STRADDLING_BESIDE: usize = usize::MAX - 4;
 
+/// Both [`STRADDLING`] and [`IN_LINE`].
+const STRADDLING_IN_LINE: usize = usize::MAX - 6;
+
+/// Both [`STRADDLING`] and [`IN_LINE_BY_TWO`].
+const STRADDLING_BY_TWO: usize = usize::MAX - 7;
+
 /// The narrowest lines of a blocked input with which tiles end: where vectors are short, tiles of a whole line have too few sums
 /// to hide how long one takes.
 pub(super) fn narrowest(tier: Tier) -> usize {
@@ -137,6 +143,8 @@ pub(super) struct Mixture {
     groups: usize,
     /// Where the weights begin.
     weights: usize,
+    /// Whether there are two, each with half of the block: they have the same weights, those of the lanes of either.
+    is_pair: bool,
     /// For each lane, how many groups after the first one it belongs to.
     lanes: [u32; BLOCK],
 }
@@ -201,10 +209,12 @@ impl BlockedConvolution {
             let lanes = std::array::from_fn(|lane| ((first + lane).min(last) / of_group - first_group) as u32);
             let count = last_group + 1 - first_group;
             let start = values.len();
-            straddling.push(Mixture { first_group, groups: count, weights: start, lanes });
-            values.resize(start + count * taps * inputs * BLOCK, 0.0);
+            let is_pair = count == 2 && lanes.iter().filter(|group| **group == 0).count() == HALF_BLOCK;
+            straddling.push(Mixture { first_group, groups: count, weights: start, is_pair, lanes });
+            let matrices = if is_pair { 1 } else { count };
+            values.resize(start + matrices * taps * inputs * BLOCK, 0.0);
             for output in first..=last {
-                let group = output / of_group - first_group;
+                let group = if is_pair { 0 } else { output / of_group - first_group };
                 for (channel, tap) in (0..inputs).flat_map(|channel| (0..taps).map(move |tap| (channel, tap))) {
                     let place = ((group * taps + tap) * inputs + channel) * BLOCK + output % BLOCK;
                     values[start + place] = weights[(output * inputs + channel) * taps + tap].widen();
@@ -221,14 +231,17 @@ impl BlockedConvolution {
     }
 
     /// How many times as many products as needed are computed for groups of so many output channels: blocks with channels
-    /// of several groups take the products of all of these.
+    /// of several groups take the products of all of these, but where two have half of a block each.
     #[must_use]
     pub fn waste(groups: usize, outputs: usize) -> f64 {
         let total = groups.saturating_mul(outputs).max(1);
         let blocks = total.div_ceil(BLOCK);
         let touched = (0..blocks).map(|block| {
             let last = (block * BLOCK + BLOCK).min(total) - 1;
-            last / outputs.max(1) + 1 - block * BLOCK / outputs.max(1)
+            match last / outputs.max(1) + 1 - block * BLOCK / outputs.max(1) {
+                2 if (block * BLOCK + HALF_BLOCK).is_multiple_of(outputs.max(1)) => 1,
+                touched => touched,
+            }
         });
         touched.sum::<usize>() as f64 * BLOCK as f64 / total as f64
     }
@@ -467,11 +480,7 @@ pub fn blocked_convolution(
     // Groups that lie in one block, and those that straddle blocks, are one task a block.
     let groups = if shares_blocks || is_straddling { outputs.div_ceil(BLOCK) } else { groups };
     let ends_with_lines = layout == BlockedInput::Plain
-        || (taps != [1, 1]
-            && view.stride[1] <= 2
-            && view.output[1] >= narrowest(isa.tier())
-            && !shares_blocks
-            && !is_straddling);
+        || (taps != [1, 1] && view.stride[1] <= 2 && view.output[1] >= narrowest(isa.tier()) && !shares_blocks);
     // Where a vector is half a block, channels that would fill the other half alone are not computed.
     let is_halved = isa.tier() == Tier::Avx2
         && groups == 1
@@ -858,6 +867,8 @@ impl Job<'_> {
                 lanes: part.lanes,
                 channels: pass.channels,
                 first_lane: 0,
+                second: 0,
+                second_lane: 0,
                 channel_step: self.channel_step,
                 planes: pass.taps.len(),
                 plane_step: self.depth.dilation * self.plane_step,
@@ -883,6 +894,8 @@ impl Job<'_> {
             unsafe {
                 match step {
                     STRADDLING_BESIDE => run_tiles::<STRADDLING_BESIDE>(self.isa, count, blocks, call),
+                    STRADDLING_IN_LINE => run_tiles::<STRADDLING_IN_LINE>(self.isa, count, blocks, call),
+                    STRADDLING_BY_TWO => run_tiles::<STRADDLING_BY_TWO>(self.isa, count, blocks, call),
                     STRADDLING => run_tiles::<STRADDLING>(self.isa, count, blocks, call),
                     SHARED => run_tiles::<SHARED>(self.isa, count, blocks, call),
                     SIDE_BY_SIDE => run_tiles::<SIDE_BY_SIDE>(self.isa, count, blocks, call),
@@ -924,13 +937,17 @@ impl Job<'_> {
     fn step(&self, part: &Part, position: usize, count: usize) -> usize {
         match (part.mixture.is_null(), self.lies_side_by_side(position, count)) {
             (false, true) => STRADDLING_BESIDE,
-            (false, false) => STRADDLING,
             _ if self.shares_blocks => SHARED,
             (true, true) => SIDE_BY_SIDE,
-            _ if self.layout == BlockedInput::Blocked && self.ends_with_lines => match self.view.stride[1] {
-                1 => IN_LINE,
-                _ => IN_LINE_BY_TWO,
-            },
+            (is_whole, _) if self.layout == BlockedInput::Blocked && self.ends_with_lines => {
+                match (is_whole, self.view.stride[1]) {
+                    (true, 1) => IN_LINE,
+                    (true, _) => IN_LINE_BY_TWO,
+                    (false, 1) => STRADDLING_IN_LINE,
+                    (false, _) => STRADDLING_BY_TWO,
+                }
+            }
+            (false, _) => STRADDLING,
             _ if self.is_dense && matches!(self.view.stride[1], 1 | 2 | 4) => self.view.stride[1],
             _ => APART,
         }
@@ -1026,6 +1043,10 @@ pub(super) struct Call {
     pub(super) channels: usize,
     /// Where the channels begin in the first run of `lanes`.
     pub(super) first_lane: usize,
+    /// Elements from the first run of `lanes` of the first of a pair of groups to that of the second one, and where its
+    /// channels begin there.
+    pub(super) second: usize,
+    pub(super) second_lane: usize,
     /// Elements from one run of `lanes` channels to the next.
     pub(super) channel_step: usize,
     /// Planes whose products are summed, each with the weights that follow those of the plane before.
@@ -1122,14 +1143,16 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
                 let sums = match STEP {
                     APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
                     // Blocks of several groups are computed one by one.
-                    STRADDLING | STRADDLING_BESIDE if VECTORS > per_block => {
-                        debug_assert!(false, "several blocks of several groups");
-                        return;
+                    STRADDLING | STRADDLING_BESIDE | STRADDLING_IN_LINE | STRADDLING_BY_TWO => {
+                        if VECTORS > per_block {
+                            debug_assert!(false, "several blocks of several groups");
+                            return;
+                        }
+                        mixed::<S, POSITIONS, VECTORS, STEP>(s, &call)
                     }
-                    STRADDLING | STRADDLING_BESIDE => mixed::<S, POSITIONS, VECTORS, STEP>(s, &call),
-                    IN_LINE => in_line::<S, POSITIONS, VECTORS, 1>(s, &call),
-                    IN_LINE_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2>(s, &call),
-                    SIDE_BY_SIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &call, first),
+                    IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, false>(s, &call),
+                    IN_LINE_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2, false>(s, &call),
+                    SIDE_BY_SIDE => side_by_side::<S, POSITIONS, VECTORS, false>(s, &call, first),
                     _ => along_line::<S, POSITIONS, VECTORS, STEP>(s, &call),
                 };
                 finish(s, &call, sums);
@@ -1155,6 +1178,15 @@ impl Call {
             let (plane, tap) = if self.planes == 1 { (0, ky) } else { (ky / high, ky % high) };
             Some((ky, self.input.wrapping_add(plane * self.plane_step), self.view.at(0, y, tap)?))
         })
+    }
+
+    /// The tile for one of a pair of groups.
+    #[inline(always)]
+    fn of_pair(&self, group: usize) -> Self {
+        match group {
+            0 => *self,
+            _ => Self { input: self.input.wrapping_add(self.second), first_lane: self.second_lane, ..*self },
+        }
     }
 
     /// Where the first position reads by the first tap, which lies inside of a blocked input.
@@ -1205,12 +1237,12 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
 }
 
 /// The sums of a tile of a blocked input whose positions lie side by side, with every tap inside; the first one reads `line`
-/// by the first tap.
+/// by the first tap. A `PAIR` of groups is computed together.
 ///
 /// # Safety
 /// As of [`run_tiles`].
 #[inline(always)]
-unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize, const PAIR: bool>(
     s: S,
     call: &Call,
     mut line: *const f32,
@@ -1235,7 +1267,8 @@ unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
         let mut following = Some(if index == lines { next_tile } else { line });
         for _ in 0..call.taps[1] {
             // SAFETY: the weights are those of the tap, and the positions that are read lie in the input.
-            sums = unsafe { beside::<S, POSITIONS, VECTORS, 1, 0, 0>(s, call, own, place, following.take(), sums) };
+            sums =
+                unsafe { beside::<S, POSITIONS, VECTORS, 1, 0, 0, PAIR>(s, call, own, place, following.take(), sums) };
             own = next_tap(call, own);
             place = place.wrapping_add(view.dilation[1] * BLOCK);
         }
@@ -1249,7 +1282,7 @@ unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
 /// # Safety
 /// As of [`run_tiles`].
 #[inline(always)]
-unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STRIDE: usize>(
+unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STRIDE: usize, const PAIR: bool>(
     s: S,
     call: &Call,
 ) -> [[S::F; VECTORS]; POSITIONS] {
@@ -1272,8 +1305,17 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const S
     let inside = call.taps[1].checked_sub(before[0] + before[1] + after[0] + after[1]);
     // A tap of a line that is padded at both ends may miss positions at both.
     let (Some(inside), true) = (inside, !misses_more && POSITIONS > 2) else {
-        // SAFETY: the caller's promise.
-        return unsafe { in_line_at_edges::<S, POSITIONS, VECTORS, STRIDE>(s, call, y, first) };
+        let at_edges = |call: &Call| {
+            // SAFETY: the caller's promise.
+            unsafe { in_line_at_edges::<S, POSITIONS, VECTORS, STRIDE>(s, call, y, first) }
+        };
+        if PAIR {
+            let mut sums = at_edges(call);
+            // SAFETY: the call has a mixture.
+            unsafe { take_lanes(s, call, 1, &at_edges(&call.of_pair(1)), &mut sums) };
+            return sums;
+        }
+        return at_edges(call);
     };
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for (ky, input, row) in call.lines(y) {
@@ -1287,7 +1329,7 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const S
                     let after = following.take();
                     // SAFETY: the taps lie in the kernel, and the positions that are read lie in the line.
                     sums = unsafe {
-                        beside::<S, POSITIONS, VECTORS, STRIDE, $before, $after>(s, call, own, place, after, sums)
+                        beside::<S, POSITIONS, VECTORS, STRIDE, $before, $after, PAIR>(s, call, own, place, after, sums)
                     };
                     own = next_tap(call, own);
                     place = place.wrapping_offset(across * BLOCK as isize);
@@ -1340,7 +1382,7 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
             unsafe {
                 let own = (call.weights.add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
                 sums = match inside.len() == POSITIONS {
-                    true => beside::<S, POSITIONS, VECTORS, STRIDE, 0, 0>(s, call, own, first, None, sums),
+                    true => beside::<S, POSITIONS, VECTORS, STRIDE, 0, 0, false>(s, call, own, first, None, sums),
                     false => {
                         let mut pointers = [ZEROS.as_ptr(); POSITIONS];
                         let mut strides = [0usize; POSITIONS];
@@ -1359,7 +1401,8 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
 
 /// Adds the products of one tap to the sums of positions that lie `STRIDE` apart, less so many of the first and the last. The
 /// first tap of a line asks for what its taps read, as far as it comes soon: later blocks, and the first ones of the line that
-/// is `following`.
+/// is `following`. The first half of the lanes of a `PAIR` of groups takes the channels of one, the second half those of the
+/// other.
 ///
 /// # Safety
 /// The weights are those of the tap, and the positions but those lie in the input.
@@ -1371,6 +1414,7 @@ unsafe fn beside<
     const STRIDE: usize,
     const BEFORE: usize,
     const AFTER: usize,
+    const PAIR: bool,
 >(
     s: S,
     call: &Call,
@@ -1380,13 +1424,26 @@ unsafe fn beside<
     mut sums: [[S::F; VECTORS]; POSITIONS],
 ) -> [[S::F; VECTORS]; POSITIONS] {
     let (mut channel, mut lane) = (0, call.first_lane);
+    // Where the second group's channels are, and its lanes: if these were known to the compiler, it would shuffle vectors instead
+    // of reading a value into some lanes.
+    let (mut second, mut second_lane) = (first.wrapping_add(call.second), call.second_lane);
+    let groups = match PAIR {
+        // SAFETY: a pair has a mixture, which has a number for each lane.
+        true => unsafe { s.bits(s.load((*call.mixture).lanes.as_ptr().cast())) },
+        false => s.splat_i(0),
+    };
+    let is_second = s.eq_i(groups, s.splat_i(1));
     let blocks = call.channels.div_ceil(BLOCK);
     let distance = BLOCKS_AHEAD.min(blocks);
     let mut until_next = blocks - distance;
     let mut ahead = first.wrapping_add(distance * call.channel_step);
     while channel < call.channels {
-        let lanes = (call.lanes - lane).min(call.channels - channel);
-        if let Some(line) = following {
+        let mut lanes = (call.lanes - lane).min(call.channels - channel);
+        if PAIR {
+            lanes = lanes.min(call.lanes - second_lane);
+        }
+        // A pair goes on in the same block where the second group's one ends.
+        if let Some(line) = following.filter(|_| !PAIR || channel == 0 || lane == 0) {
             if until_next == 0 {
                 ahead = line;
             }
@@ -1401,8 +1458,7 @@ unsafe fn beside<
             ahead = ahead.wrapping_add(call.channel_step);
         }
         // One pointer that moves on: the others are at constant distances from it.
-        let mut place = first.wrapping_add(lane);
-        lane = 0;
+        let (mut place, mut other) = (first.wrapping_add(lane), second.wrapping_add(second_lane));
         let mut left = lanes;
         macro_rules! step {
             ($ahead:literal) => {
@@ -1413,8 +1469,16 @@ unsafe fn beside<
                     let right = load_weights::<S, VECTORS>(s, call, weights.add($ahead * BLOCK));
                     unrolled!(position < POSITIONS => {
                         if position >= BEFORE && position + AFTER < POSITIONS {
-                            let left = s.splat(*place.wrapping_add(position * STRIDE * BLOCK + $ahead));
+                            let at = position * STRIDE * BLOCK + $ahead;
+                            let mut lefts = [s.splat(*place.wrapping_add(at)); 2];
+                            if PAIR {
+                                lefts[1] = s.splat(*other.wrapping_add(at));
+                                if S::LANES == BLOCK {
+                                    lefts[0] = s.select(is_second, lefts[1], lefts[0]);
+                                }
+                            }
                             for vector in 0..VECTORS {
+                                let left = lefts[usize::from(PAIR && vector * S::LANES >= HALF_BLOCK)];
                                 sums[position][vector] = s.fma(left, right[vector], sums[position][vector]);
                             }
                         }
@@ -1431,6 +1495,7 @@ unsafe fn beside<
                 step!(3);
                 weights = weights.wrapping_add(4 * BLOCK);
                 place = place.wrapping_add(4);
+                other = other.wrapping_add(4);
                 left -= 4;
             }
         }
@@ -1438,9 +1503,20 @@ unsafe fn beside<
             step!(0);
             weights = weights.wrapping_add(BLOCK);
             place = place.wrapping_add(1);
+            other = other.wrapping_add(1);
         }
-        first = first.wrapping_add(call.channel_step);
         channel += lanes;
+        if !PAIR {
+            (lane, first) = (0, first.wrapping_add(call.channel_step));
+            continue;
+        }
+        (lane, second_lane) = (lane + lanes, second_lane + lanes);
+        if lane == call.lanes {
+            (lane, first) = (0, first.wrapping_add(call.channel_step));
+        }
+        if second_lane == call.lanes {
+            (second_lane, second) = (0, second.wrapping_add(call.channel_step));
+        }
     }
     sums
 }
@@ -1481,28 +1557,61 @@ unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STE
     // SAFETY: the call has a mixture, whose groups have their channels and weights.
     unsafe {
         let mixture = &*call.mixture;
-        for group in 0..mixture.groups {
+        let place = |group: usize| {
             let channel = (mixture.first_group + group) * call.channels;
+            (channel / BLOCK * call.channel_step, channel % BLOCK)
+        };
+        if mixture.is_pair && STEP != STRADDLING {
+            let ((first, first_lane), (second, second_lane)) = (place(0), place(1));
+            let input = call.input.add(first);
+            let pair = Call { input, first_lane, second: second - first, second_lane, ..*call };
+            return match STEP {
+                STRADDLING_BESIDE => side_by_side::<S, POSITIONS, VECTORS, true>(s, &pair, pair.first_place()),
+                STRADDLING_IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, true>(s, &pair),
+                _ => in_line::<S, POSITIONS, VECTORS, 2, true>(s, &pair),
+            };
+        }
+        for group in 0..mixture.groups {
+            let (input, first_lane) = place(group);
+            let matrix = if mixture.is_pair { 0 } else { group };
             let part = Call {
-                input: call.input.add(channel / BLOCK * call.channel_step),
-                first_lane: channel % BLOCK,
-                weights: call.weights.add(group * call.weights_block),
+                input: call.input.add(input),
+                first_lane,
+                weights: call.weights.add(matrix * call.weights_block),
                 ..*call
             };
             let own = match STEP {
-                STRADDLING_BESIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &part, part.first_place()),
+                STRADDLING_BESIDE => side_by_side::<S, POSITIONS, VECTORS, false>(s, &part, part.first_place()),
+                STRADDLING_IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, false>(s, &part),
+                STRADDLING_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2, false>(s, &part),
                 _ => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &part),
             };
-            for vector in 0..VECTORS {
-                let lanes = s.bits(s.load(mixture.lanes.as_ptr().add(vector * S::LANES).cast()));
-                let mask = s.eq_i(lanes, s.splat_i(group as i32));
-                unrolled!(position < POSITIONS => {
-                    sums[position][vector] = s.select(mask, own[position][vector], sums[position][vector]);
-                });
-            }
+            take_lanes(s, call, group, &own, &mut sums);
         }
     }
     sums
+}
+
+/// Takes the lanes of one of the groups of a block from its sums.
+///
+/// # Safety
+/// The call has a mixture.
+#[inline(always)]
+unsafe fn take_lanes<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
+    s: S,
+    call: &Call,
+    group: usize,
+    own: &[[S::F; VECTORS]; POSITIONS],
+    sums: &mut [[S::F; VECTORS]; POSITIONS],
+) {
+    for vector in 0..VECTORS {
+        // SAFETY: the mixture has a number for each lane of a block.
+        let lanes = unsafe { s.load((*call.mixture).lanes.as_ptr().add(vector * S::LANES).cast()) };
+        let mask = s.eq_i(s.bits(lanes), s.splat_i(group as i32));
+        unrolled!(position < POSITIONS => {
+            sums[position][vector] = s.select(mask, own[position][vector], sums[position][vector]);
+        });
+    }
 }
 
 /// The sums of all products.
@@ -1658,7 +1767,7 @@ unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
     steps: &[usize; POSITIONS],
     mut sums: [[S::F; VECTORS]; POSITIONS],
 ) -> [[S::F; VECTORS]; POSITIONS] {
-    let (mut channel, mut first) = (0, if STEP == STRADDLING { call.first_lane } else { 0 });
+    let (mut channel, mut first) = (0, call.first_lane);
     while channel < call.channels {
         let lanes = (call.lanes - first).min(call.channels - channel);
         if STEP == APART && channel + BLOCKS_AHEAD * BLOCK < call.channels {
@@ -1682,9 +1791,7 @@ unsafe fn channels<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
             *pointer = pointer.wrapping_add(*step);
         }
         channel += lanes;
-        if STEP == STRADDLING {
-            first = 0;
-        }
+        first = 0;
     }
     sums
 }

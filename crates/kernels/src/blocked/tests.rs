@@ -324,6 +324,9 @@ proptest! {
         check(&mut random, &geometry, Some(BlockedInput::Blocked));
         let geometry = random_geometry(&mut random, 5, 10, 10);
         check(&mut random, &geometry, Some(BlockedInput::Blocked));
+        let (groups, inputs, outputs) = (random.between(2, 4), random.between(1, 40), [24, 40][random.between(0, 1)]);
+        let geometry = random_geometry(&mut random, groups, groups * inputs, groups * outputs);
+        check(&mut random, &geometry, Some(BlockedInput::Blocked));
         let (inputs, outputs) = (random.between(1, 40), random.between(3, 40));
         let geometry = random_geometry(&mut random, groups, groups * inputs, groups * outputs);
         check(&mut random, &geometry, Some(BlockedInput::Blocked));
@@ -524,6 +527,14 @@ proptest! {
         prop_assert_eq!(&blocks, &bytes(&of_rows));
         to_rows(batch, channels, positions, &blocks, &mut back).unwrap();
         prop_assert_eq!(back, codes);
+        let mut back = vec![f32::NAN; planes.len()];
+        to_plain(batch, channels, positions, &of_planes, &mut back).unwrap();
+        prop_assert_eq!(&back, &planes);
+        let (mut blocks, mut back) = (vec![7; of_planes.len()], vec![7; planes.len()]);
+        codes_from_plain(batch, channels, positions, &bytes(&planes), &mut blocks).unwrap();
+        prop_assert_eq!(&blocks, &bytes(&of_planes));
+        codes_to_plain(batch, channels, positions, &blocks, &mut back).unwrap();
+        prop_assert_eq!(back, bytes(&planes));
     }
 }
 
@@ -593,11 +604,12 @@ fn tiles_in_lines() {
             if !covered(5, high) || !covered(wide, across) {
                 continue;
             }
-            for outputs in [16, 40] {
+            for (groups, inputs, outputs) in [(1, 20, 16), (1, 20, 40), (3, 72, 72), (2, 24, 48), (2, 30, 80)] {
                 let (size, stride) = ([1, 5, wide], [1, 1, apart]);
                 let (dilation, pad) = ([1, 1, dilation], [0, pad, pad]);
                 let kernel = [1, high, across];
-                let geometry = ConvolutionGeometry::new(1, 1, 20, outputs, size, kernel, stride, dilation, pad, pad);
+                let geometry =
+                    ConvolutionGeometry::new(1, groups, inputs, outputs, size, kernel, stride, dilation, pad, pad);
                 check(&mut random, &geometry.unwrap(), Some(BlockedInput::Blocked));
             }
         }

@@ -376,6 +376,8 @@ impl Job<'_> {
             lanes: BLOCK,
             channels: if is_reached { self.inputs } else { 0 },
             first_lane: 0,
+            second: 0,
+            second_lane: 0,
             channel_step: from_deep * self.plane * BLOCK,
             planes: 1,
             plane_step: 0,

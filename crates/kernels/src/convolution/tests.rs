@@ -163,6 +163,50 @@ proptest! {
     }
 }
 
+/// Few channels are computed from positions that are read where they lie.
+#[test]
+fn pointwise_into_few_channels() {
+    let mut random = Random::new(12);
+    for (batch, groups, inputs, outputs, size) in
+        [(1, 1, 9, 5, [1, 13, 10]), (2, 1, 130, 8, [1, 40, 30]), (1, 3, 5, 3, [2, 9, 9]), (1, 1, 70, 7, [1, 1, 2500])]
+    {
+        let (one, none) = ([1; 3], [0; 3]);
+        let (inputs, outputs) = (groups * inputs, groups * outputs);
+        let geometry =
+            ConvolutionGeometry::new(batch, groups, inputs, outputs, size, one, one, one, none, none).unwrap();
+        let (weights, input) = (random.values(geometry.weights_len()), random.values(geometry.input_len()));
+        let (bias, residual) = (random.values(outputs), random.values(geometry.output_len()));
+        let plane = volume(size);
+        let of_channel = |index: usize| f64::from(bias[index / plane % outputs]);
+        let sums = reference(&geometry, &weights, &input);
+        let sums: Vec<f64> =
+            sums.iter().enumerate().map(|(i, sum)| sum + of_channel(i) + f64::from(residual[i])).collect();
+        for isa in Isa::available() {
+            let packed = PackedConvolution::pack(isa, &geometry, &weights).unwrap();
+            let run = |activation| {
+                let epilogue = ConvolutionEpilogue {
+                    bias: Some(&bias),
+                    residual: Some(&residual),
+                    accumulates: false,
+                    activation,
+                };
+                let mut output = vec![f32::NAN; geometry.output_len()];
+                convolution(isa, &geometry, &packed, &input, &mut output, &epilogue).unwrap();
+                let mut again = vec![f32::NAN; geometry.output_len()];
+                in_pool(3, || unpacked_convolution(isa, &geometry, &weights, &input, &mut again, &epilogue)).unwrap();
+                assert_eq!(output, again);
+                output
+            };
+            let expected: Vec<f64> = sums.iter().map(|sum| sum.max(0.0)).collect();
+            assert_close(&run(Activation::Unary(UnaryOp::Relu)), &expected, 200, &format!("{isa} {geometry:?}"));
+            let slope = |(i, sum): (usize, &f64)| if *sum < 0.0 { sum * of_channel(i) } else { *sum };
+            let expected: Vec<f64> = sums.iter().enumerate().map(slope).collect();
+            let slopes = Activation::PRelu(Channelwise::PerRow(&bias));
+            assert_close(&run(slopes), &expected, 200, &format!("{isa} {geometry:?}"));
+        }
+    }
+}
+
 #[test]
 fn threads_do_not_change_bits() {
     let geometry =

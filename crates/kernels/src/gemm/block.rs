@@ -75,6 +75,19 @@ impl<'a> Left<'a> {
         Self { values, rows: m, tile: tile_rows(isa, m), row_stride: Some(row_stride) }
     }
 
+    /// Where a row begins, the elements from it to the next and from one of its columns to the next, and how many rows, itself
+    /// included, lie so; `k` is the number of columns.
+    pub(crate) fn row(&self, k: usize, row: usize) -> (*const f32, [usize; 2], usize) {
+        let (offset, strides, left) = match self.row_stride {
+            Some(stride) => (row * stride, [stride, 1], self.rows - row),
+            None => {
+                let (tile, within) = (row - row % self.tile, row % self.tile);
+                (tile * k + within, [1, self.tile], self.tile.min(self.rows - tile) - within)
+            }
+        };
+        (self.values.as_ptr().wrapping_add(offset), strides, left)
+    }
+
     /// The operand in packed form.
     pub(crate) fn packed(isa: Isa, values: &'a [f32], m: usize) -> Self {
         Self { values, rows: m, tile: tile_rows(isa, m), row_stride: None }

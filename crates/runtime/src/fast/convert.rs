@@ -98,8 +98,14 @@ fn conversion(from: ElementType, to: ElementType) -> Option<Conversion> {
         return None;
     }
     Some(match (from, to) {
-        // Through f32, f64 would be rounded twice.
-        (F16, Boolean) | (Boolean | F64, F16) => return None,
+        // Through f32, it would be rounded twice.
+        (F64, F16) => return None,
+        (F16, Boolean) => |isa, source, target| {
+            map::truths_of_halves(isa, source.slice::<f16>()?, target.slice_mut::<u8>()?).map_err(kernel_error)
+        },
+        (Boolean, F16) => |isa, source, target| {
+            map::convert_truths_to_halves(isa, source.slice::<u8>()?, target.slice_mut::<f16>()?).map_err(kernel_error)
+        },
         (Boolean, _) => by_number!(to, |T| |isa, source, target| {
             map::convert_truths(isa, source.slice::<u8>()?, target.slice_mut::<T>()?).map_err(kernel_error)
         }),
