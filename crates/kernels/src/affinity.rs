@@ -78,7 +78,8 @@ fn allowed() -> Option<libc::cpu_set_t> {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
     use pretty_assertions::assert_eq;
