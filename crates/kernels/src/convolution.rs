@@ -476,7 +476,7 @@ fn run_groups<'a>(
     let plane = volume(geometry.input);
     let (m, n) = (geometry.output_channels / geometry.groups, volume(geometry.output));
     let k = channels * volume(geometry.kernel);
-    if m <= MOST_READ_IN_PLACE && n >= LONG_PLANE && geometry.is_pointwise() {
+    if m <= MOST_READ_IN_PLACE && n >= LONG_PLANE && k > 0 && geometry.is_pointwise() {
         run_in_place(isa, geometry, left, input, output, epilogue);
         return;
     }

@@ -167,9 +167,13 @@ proptest! {
 #[test]
 fn pointwise_into_few_channels() {
     let mut random = Random::new(12);
-    for (batch, groups, inputs, outputs, size) in
-        [(1, 1, 9, 5, [1, 13, 10]), (2, 1, 130, 8, [1, 40, 30]), (1, 3, 5, 3, [2, 9, 9]), (1, 1, 70, 7, [1, 1, 2500])]
-    {
+    for (batch, groups, inputs, outputs, size) in [
+        (1, 1, 9, 5, [1, 13, 10]),
+        (1, 1, 0, 3, [1, 30, 50]),
+        (2, 1, 130, 8, [1, 40, 30]),
+        (1, 3, 5, 3, [2, 9, 9]),
+        (1, 1, 70, 7, [1, 1, 2500]),
+    ] {
         let (one, none) = ([1; 3], [0; 3]);
         let (inputs, outputs) = (groups * inputs, groups * outputs);
         let geometry =
