@@ -64,6 +64,11 @@ const STRADDLING_IN_LINE: usize = usize::MAX - 6;
 /// Both [`STRADDLING`] and [`IN_LINE_BY_TWO`].
 const STRADDLING_BY_TWO: usize = usize::MAX - 7;
 
+/// Whether tiles that read in this way belong to groups that begin and end inside of blocks.
+const fn straddles(step: usize) -> bool {
+    matches!(step, STRADDLING | STRADDLING_BESIDE | STRADDLING_IN_LINE | STRADDLING_BY_TWO)
+}
+
 /// The narrowest lines of a blocked input with which tiles end: where vectors are short, tiles of a whole line have too few sums
 /// to hide how long one takes.
 pub(super) fn narrowest(tier: Tier) -> usize {
@@ -927,10 +932,12 @@ impl Job<'_> {
     /// The positions of a tile of a part, of which a span has some.
     fn tile(&self, parts: &Parts, part: usize, span: usize) -> usize {
         let blocks = parts.of(part);
-        match self.is_half(blocks.start) {
-            true => span.div_ceil(span.div_ceil(HALF_POSITIONS)),
-            false => parts.tile(span, blocks.len()),
-        }
+        let (tile, most) = match (self.is_half(blocks.start), self.weights.straddling.is_empty()) {
+            (true, _) => (HALF_POSITIONS, HALF_POSITIONS),
+            (false, true) => return parts.tile(span, blocks.len()),
+            (false, false) => (parts.tile(span, blocks.len()), ANY_POSITIONS),
+        };
+        span.div_ceil(span.div_ceil(tile.min(most)))
     }
 
     /// How a tile at a position reads: one of the constants, or how far apart in a line of a plain input.
@@ -1128,6 +1135,11 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
         if const { POSITIONS * VECTORS > 2 * S::TILE_ROWS || VECTORS > MOST_BLOCKS * (BLOCK / S::LANES) } {
             return;
         }
+        // Blocks of several groups are computed one by one.
+        if const { straddles(STEP) && (POSITIONS > ANY_POSITIONS || VECTORS > BLOCK / S::LANES) } {
+            debug_assert!(false, "so large a tile of straddling groups");
+            return;
+        }
         // Where tiles lie side by side, so does what they read.
         let mut first = match STEP {
             SIDE_BY_SIDE => call.first_place(),
@@ -1142,12 +1154,7 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
             unsafe {
                 let sums = match STEP {
                     APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
-                    // Blocks of several groups are computed one by one.
                     STRADDLING | STRADDLING_BESIDE | STRADDLING_IN_LINE | STRADDLING_BY_TWO => {
-                        if VECTORS > per_block {
-                            debug_assert!(false, "several blocks of several groups");
-                            return;
-                        }
                         mixed::<S, POSITIONS, VECTORS, STEP>(s, &call)
                     }
                     IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, false>(s, &call),
@@ -1305,17 +1312,18 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const S
     let inside = call.taps[1].checked_sub(before[0] + before[1] + after[0] + after[1]);
     // A tap of a line that is padded at both ends may miss positions at both.
     let (Some(inside), true) = (inside, !misses_more && POSITIONS > 2) else {
-        let at_edges = |call: &Call| {
-            // SAFETY: the caller's promise.
-            unsafe { in_line_at_edges::<S, POSITIONS, VECTORS, STRIDE>(s, call, y, first) }
-        };
-        if PAIR {
-            let mut sums = at_edges(call);
-            // SAFETY: the call has a mixture.
-            unsafe { take_lanes(s, call, 1, &at_edges(&call.of_pair(1)), &mut sums) };
-            return sums;
+        let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+        for group in 0..1 + usize::from(PAIR) {
+            // SAFETY: the caller's promise; the call of a pair has a mixture.
+            unsafe {
+                let own = in_line_at_edges::<S, POSITIONS, VECTORS, STRIDE>(s, &call.of_pair(group), y, first);
+                if !PAIR {
+                    return own;
+                }
+                take_lanes(s, call, group, &own, &mut sums);
+            }
         }
-        return at_edges(call);
+        return sums;
     };
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for (ky, input, row) in call.lines(y) {
