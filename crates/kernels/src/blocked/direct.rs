@@ -58,15 +58,15 @@ const IN_LINE_BY_TWO: usize = usize::MAX - 5;
 /// Both [`STRADDLING`] and [`SIDE_BY_SIDE`].
 const STRADDLING_BESIDE: usize = usize::MAX - 4;
 
-/// Both [`STRADDLING`] and [`IN_LINE`].
-const STRADDLING_IN_LINE: usize = usize::MAX - 6;
+/// As [`IN_LINE`], of two groups that have half of a block each.
+const PAIR_IN_LINE: usize = usize::MAX - 6;
 
-/// Both [`STRADDLING`] and [`IN_LINE_BY_TWO`].
-const STRADDLING_BY_TWO: usize = usize::MAX - 7;
+/// As [`IN_LINE_BY_TWO`], of two groups that have half of a block each.
+const PAIR_BY_TWO: usize = usize::MAX - 7;
 
 /// Whether tiles that read in this way belong to groups that begin and end inside of blocks.
 const fn straddles(step: usize) -> bool {
-    matches!(step, STRADDLING | STRADDLING_BESIDE | STRADDLING_IN_LINE | STRADDLING_BY_TWO)
+    matches!(step, STRADDLING | STRADDLING_BESIDE | PAIR_IN_LINE | PAIR_BY_TWO)
 }
 
 /// The narrowest lines of a blocked input with which tiles end: where vectors are short, tiles of a whole line have too few sums
@@ -756,6 +756,8 @@ impl Job<'_> {
     ) {
         let channel = block * BLOCK;
         let mixture = self.weights.straddling.get(block);
+        // A block of one group differs from those of groups that begin with a block by where its channels begin.
+        let single = mixture.filter(|found| found.groups == 1).map_or(0, |found| found.first_group * self.inputs);
         // For each lane of a block, the first input lane of its group.
         let first_channel = channel / self.group_outputs * self.inputs;
         let mut group_lanes = [0u32; BLOCK];
@@ -767,7 +769,7 @@ impl Job<'_> {
                 });
                 (BLOCK, first_channel / BLOCK)
             }
-            BlockedInput::Blocked if mixture.is_some() => (BLOCK, 0),
+            BlockedInput::Blocked if mixture.is_some() => (BLOCK, single / BLOCK),
             BlockedInput::Blocked => (BLOCK, group * self.inputs.div_ceil(BLOCK)),
         };
         // The weights of one tap along the depth, and those of all of them.
@@ -787,7 +789,9 @@ impl Job<'_> {
             bias: bias.as_ptr(),
             slopes: slopes.as_ref().map_or(std::ptr::null(), |slopes| slopes.as_ptr()),
             group_lanes: group_lanes.as_ptr(),
-            mixture: mixture.map_or(std::ptr::null(), std::ptr::from_ref),
+            first_lane: single % BLOCK,
+            is_pair: mixture.is_some_and(|found| found.is_pair),
+            mixture: mixture.filter(|found| found.groups > 1).map_or(std::ptr::null(), std::ptr::from_ref),
         };
         let is_whole = mixture.is_none() && size_of::<f32>() * blocks * block_weights <= WEIGHTS_BYTES;
         let together = if is_whole { self.depth.taps } else { 1 };
@@ -871,7 +875,7 @@ impl Job<'_> {
                 taps: self.taps,
                 lanes: part.lanes,
                 channels: pass.channels,
-                first_lane: 0,
+                first_lane: part.first_lane,
                 second: 0,
                 second_lane: 0,
                 channel_step: self.channel_step,
@@ -899,8 +903,8 @@ impl Job<'_> {
             unsafe {
                 match step {
                     STRADDLING_BESIDE => run_tiles::<STRADDLING_BESIDE>(self.isa, count, blocks, call),
-                    STRADDLING_IN_LINE => run_tiles::<STRADDLING_IN_LINE>(self.isa, count, blocks, call),
-                    STRADDLING_BY_TWO => run_tiles::<STRADDLING_BY_TWO>(self.isa, count, blocks, call),
+                    PAIR_IN_LINE => run_tiles::<PAIR_IN_LINE>(self.isa, count, blocks, call),
+                    PAIR_BY_TWO => run_tiles::<PAIR_BY_TWO>(self.isa, count, blocks, call),
                     STRADDLING => run_tiles::<STRADDLING>(self.isa, count, blocks, call),
                     SHARED => run_tiles::<SHARED>(self.isa, count, blocks, call),
                     SIDE_BY_SIDE => run_tiles::<SIDE_BY_SIDE>(self.isa, count, blocks, call),
@@ -942,19 +946,20 @@ impl Job<'_> {
 
     /// How a tile at a position reads: one of the constants, or how far apart in a line of a plain input.
     fn step(&self, part: &Part, position: usize, count: usize) -> usize {
+        let is_in_line = self.layout == BlockedInput::Blocked && self.ends_with_lines;
         match (part.mixture.is_null(), self.lies_side_by_side(position, count)) {
+            (false, _) if part.is_pair && is_in_line => match self.view.stride[1] {
+                1 => PAIR_IN_LINE,
+                _ => PAIR_BY_TWO,
+            },
             (false, true) => STRADDLING_BESIDE,
+            (false, false) => STRADDLING,
             _ if self.shares_blocks => SHARED,
             (true, true) => SIDE_BY_SIDE,
-            (is_whole, _) if self.layout == BlockedInput::Blocked && self.ends_with_lines => {
-                match (is_whole, self.view.stride[1]) {
-                    (true, 1) => IN_LINE,
-                    (true, _) => IN_LINE_BY_TWO,
-                    (false, 1) => STRADDLING_IN_LINE,
-                    (false, _) => STRADDLING_BY_TWO,
-                }
-            }
-            (false, _) => STRADDLING,
+            _ if is_in_line => match self.view.stride[1] {
+                1 => IN_LINE,
+                _ => IN_LINE_BY_TWO,
+            },
             _ if self.is_dense && matches!(self.view.stride[1], 1 | 2 | 4) => self.view.stride[1],
             _ => APART,
         }
@@ -1021,6 +1026,11 @@ struct Part {
     bias: *const f32,
     slopes: *const f32,
     group_lanes: *const u32,
+    /// Where the channels begin in the first block of the input.
+    first_lane: usize,
+    /// Whether the mixture is of two groups with half of the block each.
+    is_pair: bool,
+    /// The groups of the block, if there are several.
     mixture: *const Mixture,
 }
 
@@ -1154,12 +1164,12 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
             unsafe {
                 let sums = match STEP {
                     APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
-                    STRADDLING | STRADDLING_BESIDE | STRADDLING_IN_LINE | STRADDLING_BY_TWO => {
-                        mixed::<S, POSITIONS, VECTORS, STEP>(s, &call)
-                    }
+                    STRADDLING | STRADDLING_BESIDE => mixed::<S, POSITIONS, VECTORS, STEP>(s, &call),
+                    PAIR_IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, true>(s, &call.of_pairs()),
+                    PAIR_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2, true>(s, &call.of_pairs()),
                     IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, false>(s, &call),
                     IN_LINE_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2, false>(s, &call),
-                    SIDE_BY_SIDE => side_by_side::<S, POSITIONS, VECTORS, false>(s, &call, first),
+                    SIDE_BY_SIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &call, first),
                     _ => along_line::<S, POSITIONS, VECTORS, STEP>(s, &call),
                 };
                 finish(s, &call, sums);
@@ -1185,6 +1195,28 @@ impl Call {
             let (plane, tap) = if self.planes == 1 { (0, ky) } else { (ky / high, ky % high) };
             Some((ky, self.input.wrapping_add(plane * self.plane_step), self.view.at(0, y, tap)?))
         })
+    }
+
+    /// Where one of the groups of a block begins: elements behind the input, and the first lane there.
+    ///
+    /// # Safety
+    /// The call has a mixture.
+    #[inline(always)]
+    unsafe fn group(&self, group: usize) -> (usize, usize) {
+        // SAFETY: the caller's promise.
+        let channel = unsafe { (*self.mixture).first_group + group } * self.channels;
+        (channel / BLOCK * self.channel_step, channel % BLOCK)
+    }
+
+    /// The tile for a pair of groups.
+    ///
+    /// # Safety
+    /// The call has a mixture of two groups.
+    #[inline(always)]
+    unsafe fn of_pairs(&self) -> Self {
+        // SAFETY: the caller's promise.
+        let ((first, first_lane), (second, second_lane)) = unsafe { (self.group(0), self.group(1)) };
+        Self { input: self.input.wrapping_add(first), first_lane, second: second - first, second_lane, ..*self }
     }
 
     /// The tile for one of a pair of groups.
@@ -1244,12 +1276,12 @@ unsafe fn along_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, cons
 }
 
 /// The sums of a tile of a blocked input whose positions lie side by side, with every tap inside; the first one reads `line`
-/// by the first tap. A `PAIR` of groups is computed together.
+/// by the first tap.
 ///
 /// # Safety
 /// As of [`run_tiles`].
 #[inline(always)]
-unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize, const PAIR: bool>(
+unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize>(
     s: S,
     call: &Call,
     mut line: *const f32,
@@ -1275,7 +1307,7 @@ unsafe fn side_by_side<S: Simd, const POSITIONS: usize, const VECTORS: usize, co
         for _ in 0..call.taps[1] {
             // SAFETY: the weights are those of the tap, and the positions that are read lie in the input.
             sums =
-                unsafe { beside::<S, POSITIONS, VECTORS, 1, 0, 0, PAIR>(s, call, own, place, following.take(), sums) };
+                unsafe { beside::<S, POSITIONS, VECTORS, 1, 0, 0, false>(s, call, own, place, following.take(), sums) };
             own = next_tap(call, own);
             place = place.wrapping_add(view.dilation[1] * BLOCK);
         }
@@ -1565,22 +1597,9 @@ unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STE
     // SAFETY: the call has a mixture, whose groups have their channels and weights.
     unsafe {
         let mixture = &*call.mixture;
-        let place = |group: usize| {
-            let channel = (mixture.first_group + group) * call.channels;
-            (channel / BLOCK * call.channel_step, channel % BLOCK)
-        };
-        if mixture.is_pair && STEP != STRADDLING {
-            let ((first, first_lane), (second, second_lane)) = (place(0), place(1));
-            let input = call.input.add(first);
-            let pair = Call { input, first_lane, second: second - first, second_lane, ..*call };
-            return match STEP {
-                STRADDLING_BESIDE => side_by_side::<S, POSITIONS, VECTORS, true>(s, &pair, pair.first_place()),
-                STRADDLING_IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, true>(s, &pair),
-                _ => in_line::<S, POSITIONS, VECTORS, 2, true>(s, &pair),
-            };
-        }
         for group in 0..mixture.groups {
-            let (input, first_lane) = place(group);
+            let (input, first_lane) = call.group(group);
+            // A pair has the weights of both in one matrix.
             let matrix = if mixture.is_pair { 0 } else { group };
             let part = Call {
                 input: call.input.add(input),
@@ -1589,9 +1608,7 @@ unsafe fn mixed<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STE
                 ..*call
             };
             let own = match STEP {
-                STRADDLING_BESIDE => side_by_side::<S, POSITIONS, VECTORS, false>(s, &part, part.first_place()),
-                STRADDLING_IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, false>(s, &part),
-                STRADDLING_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2, false>(s, &part),
+                STRADDLING_BESIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &part, part.first_place()),
                 _ => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &part),
             };
             take_lanes(s, call, group, &own, &mut sums);
@@ -1730,7 +1747,7 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
         };
         for kx in 0..across {
             let mut offset = line + kx * right;
-            let (mut channel, mut first) = (0, if STEP == STRADDLING { call.first_lane } else { 0 });
+            let (mut channel, mut first) = (0, call.first_lane);
             // The taps of a line read what the first ones have asked for.
             let asks = STEP == APART && kx < call.view.stride[1];
             while channel < channels {
@@ -1753,9 +1770,7 @@ unsafe fn interior<S: Simd, const POSITIONS: usize, const VECTORS: usize, const 
                 }
                 offset += call.channel_step;
                 channel += lanes;
-                if STEP == STRADDLING {
-                    first = 0;
-                }
+                first = 0;
             }
         }
     }
