@@ -151,7 +151,7 @@ impl ConvolutionGeometry {
             0 => 0,
             1 => self.flops() / 32,
             channels => {
-                let computed = self.flops() / channels * channels.max(FEW_CHANNELS) / 50;
+                let computed = (self.flops() / channels).saturating_mul(channels.max(FEW_CHANNELS)) / 50;
                 computed.max(nanoseconds_for_bytes(self.input_len().saturating_mul(size_of::<f32>())))
             }
         }

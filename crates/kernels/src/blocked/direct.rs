@@ -236,7 +236,8 @@ impl BlockedConvolution {
     }
 
     /// How many times as many products as needed are computed for groups of so many output channels: blocks with channels
-    /// of several groups take the products of all of these, but where two have half of a block each.
+    /// of several groups take the products of all of these, but where two have half of a block each. (Tiles that do not read in
+    /// lines, as of pointwise kernels, take those of both all the same.)
     #[must_use]
     pub fn waste(groups: usize, outputs: usize) -> f64 {
         let total = groups.saturating_mul(outputs).max(1);
