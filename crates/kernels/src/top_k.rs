@@ -6,7 +6,7 @@
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, MOST_LANES, Simd, dispatch, unrolled};
 
 /// Elements that are looked at together.
 const BLOCK: usize = 64;
@@ -16,6 +16,12 @@ const LANES: usize = 16;
 
 /// The most elements of each line that are collected with those of its neighbours.
 const FEW: usize = 16;
+
+/// The most elements of each line that stay in registers with their places while its neighbours' are looked at.
+const HELD: usize = 8;
+
+/// The longest axis whose places are exact in f32.
+const LONGEST: usize = 1 << 24;
 
 /// Elements of the axis that a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
@@ -30,6 +36,12 @@ pub trait Ranked: Copy + Send + Sync + 'static {
     fn floats(_line: &[Self]) -> Option<&[f32]> {
         None
     }
+
+    /// The places of the numbers if they are f32.
+    #[inline(always)]
+    fn floats_mut(_line: &mut [Self]) -> Option<&mut [f32]> {
+        None
+    }
 }
 
 impl Ranked for f32 {
@@ -42,6 +54,11 @@ impl Ranked for f32 {
 
     #[inline(always)]
     fn floats(line: &[f32]) -> Option<&[f32]> {
+        Some(line)
+    }
+
+    #[inline(always)]
+    fn floats_mut(line: &mut [f32]) -> Option<&mut [f32]> {
         Some(line)
     }
 }
@@ -256,7 +273,7 @@ struct FewOfLanes<'a, T, I> {
 impl<T: Ranked, I: Index> Kernel for FewOfLanes<'_, T, I> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
+    fn run<S: Simd>(self, simd: S) {
         let (k, inner) = (self.rule.k, self.inner);
         let blocks_of_lines = inner.div_ceil(LANES);
         let mut best = [[0u64; LANES]; FEW];
@@ -266,6 +283,9 @@ impl<T: Ranked, I: Index> Kernel for FewOfLanes<'_, T, I> {
             let (outer, first) = (block / blocks_of_lines, block % blocks_of_lines * LANES);
             let lines = &self.input[outer * self.axis * inner..][..self.axis * inner];
             let lanes = first..inner.min(first + LANES);
+            if self.hold(simd, block) {
+                continue;
+            }
             self.collect(lines, lanes.clone(), best);
             for (low, best) in lows.iter_mut().zip(&*best) {
                 *low = best.map(|key| key as u32);
@@ -298,6 +318,102 @@ impl<T: Ranked, I: Index> Kernel for FewOfLanes<'_, T, I> {
 }
 
 impl<T: Ranked, I: Index> FewOfLanes<'_, T, I> {
+    /// Picks the elements of a block in registers; tells whether it could, which it cannot for many elements, long axes,
+    /// other types than f32 and lines with NaN.
+    #[inline(always)]
+    fn hold<S: Simd>(&self, s: S, block: usize) -> bool {
+        const { assert!(HELD == 8, "each count that is held has its kernel") };
+        match self.rule.k {
+            2 => self.hold_some::<S, 2>(s, block),
+            3 => self.hold_some::<S, 3>(s, block),
+            4 => self.hold_some::<S, 4>(s, block),
+            5 => self.hold_some::<S, 5>(s, block),
+            6 => self.hold_some::<S, 6>(s, block),
+            7 => self.hold_some::<S, 7>(s, block),
+            8 => self.hold_some::<S, 8>(s, block),
+            _ => false,
+        }
+    }
+
+    #[inline(always)]
+    fn hold_some<S: Simd, const K: usize>(&self, s: S, block: usize) -> bool {
+        let (axis, inner) = (self.axis, self.inner);
+        let blocks_of_lines = inner.div_ceil(LANES);
+        let (outer, first) = (block / blocks_of_lines, block % blocks_of_lines * LANES);
+        let Some(floats) = T::floats(&self.input[outer * axis * inner..][..axis * inner]) else { return false };
+        if axis > LONGEST || K > axis {
+            return false;
+        }
+        let sign = s.splat(if self.rule.is_largest { 1.0 } else { -1.0 });
+        for first in (first..inner.min(first + LANES)).step_by(S::LANES) {
+            let count = S::LANES.min(inner - first);
+            // Whatever is compared with NaN is not less, so that the first elements take its places.
+            let mut best = [s.splat(f32::NAN); K];
+            let mut places = [s.splat(0.0); K];
+            let mut unordered = s.splat(0.0);
+            for (step, line) in floats.chunks_exact(inner).enumerate() {
+                // SAFETY: the line has so many values from there on.
+                let values = s.mul(unsafe { s.load_first(line[first..].as_ptr(), count) }, sign);
+                unordered = s.select(s.is_nan(values), values, unordered);
+                if K > 4 && step >= K && !s.any(s.lt(best[K - 1], values)) {
+                    continue;
+                }
+                let place = s.from_bits(s.splat_i(step as i32));
+                unrolled!(back < K => {
+                    let at = K - 1 - back;
+                    let (mut value, mut its_place) = (values, place);
+                    if at > 0 {
+                        let is_lower = s.le(values, best[at - 1]);
+                        value = s.select(is_lower, values, best[at - 1]);
+                        its_place = s.select(is_lower, place, places[at - 1]);
+                    }
+                    let stays = s.le(values, best[at]);
+                    best[at] = s.select(stays, best[at], value);
+                    places[at] = s.select(stays, places[at], its_place);
+                });
+            }
+            if s.any(s.is_nan(unordered)) {
+                return false;
+            }
+            if self.rule.keeps_order {
+                // Neighbours change places, as often as the farthest may have to.
+                unrolled!(pass < K => {
+                    unrolled!(pair < K => {
+                        if pair % 2 == pass % 2 && pair + 1 < K {
+                            let [one, other] = [pair, pair + 1].map(|at| s.from_i(s.bits(places[at])));
+                            let is_ordered = s.lt(one, other);
+                            (best[pair], best[pair + 1]) = (
+                                s.select(is_ordered, best[pair], best[pair + 1]),
+                                s.select(is_ordered, best[pair + 1], best[pair]),
+                            );
+                            (places[pair], places[pair + 1]) = (
+                                s.select(is_ordered, places[pair], places[pair + 1]),
+                                s.select(is_ordered, places[pair + 1], places[pair]),
+                            );
+                        }
+                    });
+                });
+            }
+            unrolled!(at < K => {
+                let target = (outer * K + at) * inner + first;
+                // SAFETY: each lane of each line has places of its own.
+                let (values, indices) =
+                    unsafe { (self.values.slice(target..target + count), self.indices.slice(target..target + count)) };
+                let Some(values) = T::floats_mut(values) else { return false };
+                let mut found = [0f32; MOST_LANES];
+                // SAFETY: the slice has so many values, the array as many as the widest vector.
+                unsafe {
+                    s.store_first(values.as_mut_ptr(), s.mul(best[at], sign), count);
+                    s.store(found.as_mut_ptr(), places[at]);
+                }
+                for (index, found) in indices.iter_mut().zip(&found) {
+                    *index = I::of(found.to_bits() as usize);
+                }
+            });
+        }
+        true
+    }
+
     /// The keys of the best elements of the lanes, the best first.
     #[inline(always)]
     fn collect(&self, lines: &[T], lanes: std::ops::Range<usize>, best: &mut [[u64; LANES]]) {
@@ -513,6 +629,29 @@ mod tests {
                         values[random.between(0, count - 1)] = special[random.between(0, 5)];
                     }
                     check(sizes, rule, &values);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_of_neighbouring_lines() {
+        let mut random = Random::new(5);
+        for k in 2..=HELD + 1 {
+            for (index, inner) in [8, 15, 16, 21, 40].into_iter().enumerate() {
+                let axis = [k, k + 1, 23, 70][random.between(0, 3)];
+                let levels = [3, 12, 1000][index % 3];
+                let mut values: Vec<f32> =
+                    (0..2 * axis * inner).map(|_| random.between(0, levels) as f32 - levels as f32 / 2.0).collect();
+                for (is_largest, keeps_order) in [(true, true), (true, false), (false, true), (false, false)] {
+                    check([2, axis, inner], TopKRule { k, is_largest, keeps_order }, &values);
+                }
+                for special in [f32::NEG_INFINITY, -0.0, f32::INFINITY, f32::NAN] {
+                    for _ in 0..k {
+                        values[random.between(0, axis * inner - 1)] = special;
+                    }
+                    let (is_largest, keeps_order) = (random.between(0, 1) == 0, random.between(0, 1) == 0);
+                    check([2, axis, inner], TopKRule { k, is_largest, keeps_order }, &values);
                 }
             }
         }
