@@ -405,7 +405,7 @@ pub fn convolution(
     }
     let rows = geometry.output_channels / geometry.groups;
     match &weights.form {
-        Form::Depthwise(values) if lines::fits(geometry) => {
+        Form::Depthwise(values) if lines::fits(geometry) && !depthwise::suits(geometry) => {
             lines::run(isa, geometry, values, input, output, epilogue);
         }
         Form::Depthwise(values) => depthwise::run(isa, geometry, values, input, output, epilogue),
@@ -438,7 +438,8 @@ pub fn unpacked_convolution(
     if output.is_empty() {
         return Ok(());
     }
-    if lines::suits(geometry) || geometry.is_depthwise() && lines::fits(geometry) {
+    let has_lines = lines::fits(geometry) && !depthwise::suits(geometry);
+    if lines::suits(geometry) || geometry.is_depthwise() && has_lines {
         lines::run(isa, geometry, weights, input, output, epilogue);
         return Ok(());
     }

@@ -26,11 +26,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{KernelError, check_exact, check_len, product};
+use crate::isa::detect;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_chunks_mut, parallel_for, sharers};
+use crate::simd::dispatch;
 use crate::stream::{self, STREAM_BYTES};
 use bins::{Bins, Piece, Units, by_bins};
 use number::{Leaf, Leaves, Number32, Points, Rows as RowUpdates, Width, leaf};
-use source::{Axes, Elements, IndexWord, Resolved, Rows, Signed, Source, Tuples, index_width};
+use source::{AreRows, Axes, Elements, IndexWord, Resolved, Rows, Signed, Source, Tuples, index_width};
 
 /// Updates that are looked at together.
 const TILE: usize = 512;
@@ -291,7 +293,15 @@ impl Scatter {
             let resolved = if units.count < RESOLVED { 0 } else { 4 * units.count };
             resolved.max(Bins::new(units, self.element.width(), sorted).scratch_len())
         });
-        most.max().unwrap_or(0)
+        self.firsts_len() + most.max().unwrap_or(0)
+    }
+
+    /// The bytes of one index for each row that elements may turn out to be.
+    fn firsts_len(&self) -> usize {
+        match (self.places.0, self.units()) {
+            (Kind::Elements { .. }, [_, rows]) if rows.inner > 1 => rows.count * index_width(self.index_type),
+            _ => 0,
+        }
     }
 
     /// An estimate of the time it takes on one thread, in nanoseconds. `in_place` tells that the output holds the data
@@ -404,7 +414,7 @@ impl Scatter {
     {
         match self.places.0 {
             Kind::Slices { outer, size, count, wraps, inner } => {
-                let rows = Rows { indices, step: 1, count, size: size as u32, wraps };
+                let rows = Rows { indices, count, size: size as u32, wraps };
                 if outer > 1 && self.reduction.combine == Combine::Replace {
                     check_all(&rows, count)?;
                     job.slices(&rows, [outer, size, inner, count], output);
@@ -413,16 +423,17 @@ impl Scatter {
                 job.run(&Repeated { rows, count }, output, scratch)
             }
             Kind::Broadcast { size, count, .. } => {
-                let rows = Rows { indices, step: 1, count, size: size as u32, wraps: true };
+                let rows = Rows { indices, count, size: size as u32, wraps: true };
                 job.run(&Repeated { rows, count }, output, scratch)
             }
             Kind::Tuples { sizes, depth, .. } => job.run(&Tuples { indices, sizes: &sizes[..depth] }, output, scratch),
             Kind::Elements { axes, .. } => {
                 let [_, rows] = self.units();
-                if rows.inner > 1 && are_rows(indices, rows.inner) {
+                let (firsts, scratch) = scratch.split_at_mut(self.firsts_len());
+                if rows.inner > 1 && are_rows(indices, rows.inner, firsts.as_chunks_mut().0) {
                     job.units = rows;
                     let count = axes.updates / rows.inner;
-                    let source = Rows { indices, step: rows.inner, count, size: axes.size, wraps: true };
+                    let source = Rows { indices: firsts.as_chunks().0, count, size: axes.size, wraps: true };
                     return job.run(&source, output, scratch);
                 }
                 let source = Elements { indices, axes };
@@ -841,16 +852,21 @@ fn check_all(source: &dyn Source, count: usize) -> Result<(), KernelError> {
     if misfit.into_inner() { Err(out_of_range()) } else { Ok(()) }
 }
 
-/// Whether all indices of each row of `inner` are equal.
-fn are_rows<const M: usize>(indices: &[[u8; M]], inner: usize) -> bool {
+/// Whether all indices of each row of `inner` are equal; if so, `firsts` gets that of each row.
+fn are_rows<const M: usize>(indices: &[[u8; M]], inner: usize, firsts: &mut [[u8; M]]) -> bool
+where
+    Signed: IndexWord<M>,
+{
     let differs = AtomicBool::new(false);
-    let rows = indices.len() / inner;
-    parallel_for(rows, CHECKED.div_ceil(inner), (indices.len() * M / 10) as u64, |range| {
+    let firsts = SharedMut::new(firsts);
+    parallel_for(firsts.len(), CHECKED.div_ceil(inner), (indices.len() * M / 10) as u64, |range| {
         if differs.load(Ordering::Relaxed) {
             return;
         }
-        let mut rows = indices[range.start * inner..range.end * inner].chunks_exact(inner);
-        if rows.any(|row| row[1..].iter().any(|index| *index != row[0])) {
+        let indices = &indices[range.start * inner..range.end * inner];
+        // SAFETY: parallel_for's ranges are disjoint and lie in the slice.
+        let firsts = unsafe { firsts.slice(range) };
+        if !dispatch(detect(), AreRows { indices, inner, firsts }) {
             differs.store(true, Ordering::Relaxed);
         }
     });

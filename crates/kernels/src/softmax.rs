@@ -50,7 +50,8 @@ pub fn softmax_in_place(
 /// # Safety
 /// `input` has as many values as `output`; they are equal or do not overlap.
 unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, output: &mut [f32]) {
-    let [outer, axis, inner] = sizes;
+    // Elements that are alone on their axis are neighbours, wherever they lie.
+    let [outer, axis, inner] = if sizes[1] == 1 { [1, 1, output.len()] } else { sizes };
     if output.is_empty() {
         return;
     }

@@ -171,14 +171,6 @@ pub(crate) fn prefetch_span<T>(first: *const T, len: usize) {
     prefetch_near(first.wrapping_add(len.wrapping_sub(1)));
 }
 
-/// Begins to fetch an element that will be read or written soon; does nothing where there is none.
-#[inline(always)]
-pub(crate) fn prefetch<T>(values: &[T], index: usize) {
-    if let Some(value) = values.get(index) {
-        prefetch_near(value);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

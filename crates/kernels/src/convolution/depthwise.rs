@@ -1,14 +1,23 @@
-//! Depthwise convolution of points, and of planes whose lines do not fit into the ring of `lines`: every output channel has a
-//! kernel of its own, and reads one channel, which several may share.
+//! Depthwise convolution of points and short lines, and of planes whose lines do not fit into the ring of `lines`: every output
+//! channel has a kernel of its own, and reads one channel, which several may share.
 
 use super::patches::Axis;
 use super::{ConvolutionEpilogue, ConvolutionGeometry, volume};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use std::ops::Range;
 
 /// Channels a parallel chunk covers at least this many output elements.
 const CHUNK: usize = 1 << 13;
+
+/// The fewest neighbouring columns that are computed together, tap by tap; fewer are sums of products each.
+const FEWEST_COLUMNS: usize = 3;
+
+/// Whether lines of the output are so short that their elements are sums of neighbouring products, one by one.
+pub(super) fn suits(geometry: &ConvolutionGeometry) -> bool {
+    geometry.output[2] < FEWEST_COLUMNS && geometry.dilation == [1; 3]
+}
 
 /// Convolves every plane with its kernel; lengths were checked.
 pub(super) fn run(
@@ -72,12 +81,13 @@ impl Kernel for Plane<'_> {
             let (first, last) = wide.inside(0, wide.output, tap);
             (low, end) = (low.max(first), end.min(last));
         }
-        let (low, end) = if low < end { (low, end) } else { (0, 0) };
+        let is_wide = low + FEWEST_COLUMNS <= end;
+        let (low, end) = if is_wide { (low, end) } else { (0, 0) };
         for z in 0..deep.output {
             for y in 0..high.output {
                 let line = (z * high.output + y) * wide.output;
                 for x in (0..low).chain(end..wide.output) {
-                    self.point(z, y, x, line + x);
+                    self.point(s, z, y, x, line + x);
                 }
                 let mut x = low;
                 while x < end {
@@ -126,8 +136,58 @@ impl Plane<'_> {
         sum
     }
 
-    /// One output element near the border.
-    fn point(&self, z: usize, y: usize, x: usize, index: usize) {
+    /// One output element near the border, or of few in a line.
+    #[inline(always)]
+    fn point<S: Simd>(&self, s: S, z: usize, y: usize, x: usize, index: usize) {
+        let mut sum = match self.axes.iter().all(|axis| axis.increment == 1) {
+            true => self.bias + self.neighbours(s, z, y, x),
+            false => self.single_taps(z, y, x),
+        };
+        if let Some(residual) = self.residual {
+            sum += residual[index];
+        }
+        let (low, high) = self.limits;
+        let sum = if low > sum { low } else { sum };
+        let sum = if high < sum { high } else { sum };
+        // SAFETY: the index lies in the output, which this plane alone writes.
+        unsafe { self.output.as_ptr().cast_mut().add(index).write(sum) };
+    }
+
+    /// The sum of the products of an output element whose taps read neighbouring positions.
+    #[inline(always)]
+    fn neighbours<S: Simd>(&self, s: S, z: usize, y: usize, x: usize) -> f32 {
+        let [deep, high, wide] = self.axes;
+        let ((along_z, iz), (along_y, iy), (along_x, ix)) =
+            (taps_inside(&deep, z), taps_inside(&high, y), taps_inside(&wide, x));
+        // Lines that are read whole follow each other in the input as their weights do.
+        let is_whole = along_x.len() == wide.taps && wide.taps == wide.input;
+        let (lines, length) = match is_whole {
+            true => (1, along_y.len() * wide.taps),
+            false => (along_y.len(), along_x.len()),
+        };
+        if length == 0 {
+            return 0.0;
+        }
+        let mut sums = s.splat(0.0);
+        for kz in 0..along_z.len() {
+            for ky in 0..lines {
+                let tap = ((along_z.start + kz) * high.taps + along_y.start + ky) * wide.taps + along_x.start;
+                let place = ((iz + kz) * high.input + iy + ky) * wide.input + ix;
+                let (weights, values) = (&self.weights[tap..][..length], &self.input[place..][..length]);
+                for (weights, values) in weights.chunks(S::LANES).zip(values.chunks(S::LANES)) {
+                    let count = weights.len();
+                    // SAFETY: both have so many values.
+                    let (weights, values) =
+                        unsafe { (s.load_first(weights.as_ptr(), count), s.load_first(values.as_ptr(), count)) };
+                    sums = s.fma(values, weights, sums);
+                }
+            }
+        }
+        s.reduce_add(sums)
+    }
+
+    /// The bias and the products of an output element, tap by tap.
+    fn single_taps(&self, z: usize, y: usize, x: usize) -> f32 {
         let [deep, high, wide] = self.axes;
         let mut sum = self.bias;
         for kz in 0..deep.taps {
@@ -141,15 +201,17 @@ impl Plane<'_> {
                 }
             }
         }
-        if let Some(residual) = self.residual {
-            sum += residual[index];
-        }
-        let (low, high) = self.limits;
-        let sum = if low > sum { low } else { sum };
-        let sum = if high < sum { high } else { sum };
-        // SAFETY: the index lies in the output, which this plane alone writes.
-        unsafe { self.output.as_ptr().cast_mut().add(index).write(sum) };
+        sum
     }
+}
+
+/// The taps of neighbouring positions that an output position reads inside the input, and the first of these positions.
+#[inline(always)]
+fn taps_inside(axis: &Axis, output: usize) -> (Range<usize>, usize) {
+    let start = (output * axis.stride) as isize + axis.base;
+    let low = start.min(0).unsigned_abs().min(axis.taps);
+    let room = (axis.input as isize).saturating_sub(start).max(0) as usize;
+    (low..room.min(axis.taps).max(low), start.max(0) as usize)
 }
 
 fn inside(axis: &Axis, output: usize, tap: usize) -> Option<usize> {

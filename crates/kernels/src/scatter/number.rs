@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use super::{Combine, Element};
 use crate::isa::detect;
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::stream::{prefetch, prefetch_far};
+use crate::stream::{prefetch_far, prefetch_span};
 
 /// A u32 in scratch memory.
 pub(super) type Number32 = [u8; 4];
@@ -20,6 +20,12 @@ const TILE: usize = 128;
 
 /// The rows that are fetched ahead.
 const AHEAD: usize = 8;
+
+/// The bytes of such a row that are asked for; what follows them the processor fetches by itself.
+const BYTES_AHEAD: usize = 256;
+
+/// The first updates of a tile whose places tell whether neighbours meet.
+const SAMPLED: usize = 16;
 
 /// The elements that are fetched ahead, into the second cache.
 const CELLS_AHEAD: usize = 256;
@@ -425,7 +431,11 @@ fn for_each_cell<const N: usize>(points: Points<'_, N>, mut body: impl FnMut(&mu
 
 fn replace_rows<const N: usize>(rows: Rows<'_, N>, _use_init: bool) {
     let inner = rows.inner;
-    for (place, source) in rows.places.iter().zip(rows.sources) {
+    for (at, (place, source)) in rows.places.iter().zip(rows.sources).enumerate() {
+        if let (Some(place), Some(source)) = (rows.places.get(at + AHEAD), rows.sources.get(at + AHEAD)) {
+            fetch_row(rows.target, (u32::from_ne_bytes(*place) - rows.base) as usize, inner);
+            fetch_row(rows.updates, u32::from_ne_bytes(*source) as usize, inner);
+        }
         let to = (u32::from_ne_bytes(*place) - rows.base) as usize * inner;
         let from = u32::from_ne_bytes(*source) as usize * inner;
         rows.target[to..to + inner].copy_from_slice(&rows.updates[from..from + inner]);
@@ -433,7 +443,23 @@ fn replace_rows<const N: usize>(rows: Rows<'_, N>, _use_init: bool) {
 }
 
 fn apply_points<const N: usize, S: Stored<N>, F: Function>(points: Points<'_, N>, _use_init: bool) {
+    let equal = points.places.windows(2).take(SAMPLED).filter(|pair| pair[0] == pair[1]).count();
+    if 2 * equal > SAMPLED {
+        return apply_runs::<N, S, F>(points);
+    }
     for_each_cell(points, |cell, value| *cell = S::store(F::combine(S::load(*cell), S::load(value))));
+}
+
+/// The same where neighbouring updates meet at one place, whose value does not pass through memory between them.
+fn apply_runs<const N: usize, S: Stored<N>, F: Function>(points: Points<'_, N>) {
+    let mut start = 0;
+    while start < points.places.len() {
+        let end = run_end(points.places, start);
+        let cell = &mut points.target[(u32::from_ne_bytes(points.places[start]) - points.base) as usize];
+        let sum = |sum, update: &[u8; N]| F::combine(sum, S::load(*update));
+        *cell = S::store(points.values[start..end].iter().fold(S::load(*cell), sum));
+        start = end;
+    }
 }
 
 fn apply_rows<const N: usize, S: Stored<N>, F: Function>(rows: Rows<'_, N>, _use_init: bool) {
@@ -450,8 +476,8 @@ impl<const N: usize, S: Stored<N>, F: Function> Kernel for ApplyRows<'_, N, S, F
         let Rows { target, base, inner, places, sources, updates } = self.0;
         for (at, (place, source)) in places.iter().zip(sources).enumerate() {
             if let (Some(place), Some(source)) = (places.get(at + AHEAD), sources.get(at + AHEAD)) {
-                prefetch(target, (u32::from_ne_bytes(*place) - base) as usize * inner);
-                prefetch(updates, u32::from_ne_bytes(*source) as usize * inner);
+                fetch_row(target, (u32::from_ne_bytes(*place) - base) as usize, inner);
+                fetch_row(updates, u32::from_ne_bytes(*source) as usize, inner);
             }
             let to = (u32::from_ne_bytes(*place) - base) as usize * inner;
             let from = u32::from_ne_bytes(*source) as usize * inner;
@@ -460,6 +486,12 @@ impl<const N: usize, S: Stored<N>, F: Function> Kernel for ApplyRows<'_, N, S, F
             }
         }
     }
+}
+
+/// Begins to fetch a row that will be read soon.
+#[inline(always)]
+fn fetch_row<const N: usize>(values: &[[u8; N]], row: usize, inner: usize) {
+    prefetch_span(values.as_ptr().wrapping_add(row * inner), inner.min(BYTES_AHEAD / N));
 }
 
 /// The end of the run of equal places that begins at `start`.
@@ -508,8 +540,10 @@ impl<const N: usize, S: Stored<N>, F: Function, const MEAN: bool> Kernel for Fol
         let mut start = 0;
         while start < places.len() {
             let end = run_end(places, start);
-            for source in sources.iter().take(end + AHEAD).skip(start + AHEAD) {
-                prefetch(updates, u32::from_ne_bytes(*source) as usize * inner);
+            let ahead = (start + AHEAD).min(places.len())..(end + AHEAD).min(places.len());
+            for (place, source) in places[ahead.clone()].iter().zip(&sources[ahead]) {
+                fetch_row(target, (u32::from_ne_bytes(*place) - base) as usize, inner);
+                fetch_row(updates, u32::from_ne_bytes(*source) as usize, inner);
             }
             let to = (u32::from_ne_bytes(places[start]) - base) as usize * inner;
             for (index, target) in target[to..to + inner].chunks_mut(TILE).enumerate() {

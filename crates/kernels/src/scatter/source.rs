@@ -74,12 +74,37 @@ where
     }
 }
 
+/// Whether all indices of each row of `inner` are equal; if so, `firsts` gets that of each row.
+pub(super) struct AreRows<'a, const M: usize> {
+    /// The indices.
+    pub indices: &'a [[u8; M]],
+    /// The indices of a row, of which there is one at least.
+    pub inner: usize,
+    /// One index for each row.
+    pub firsts: &'a mut [[u8; M]],
+}
+
+impl<const M: usize> Kernel for AreRows<'_, M>
+where
+    Signed: IndexWord<M>,
+{
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<V: Simd>(self, _: V) -> bool {
+        self.indices.chunks_exact(self.inner).zip(self.firsts).all(|(row, first)| {
+            *first = row[0];
+            let value = Signed::value(*first);
+            // Without an end before the end of the row, so that the loop can be vectorised.
+            row.iter().fold(0, |differences, word| differences | (Signed::value(*word) ^ value)) == 0
+        })
+    }
+}
+
 /// Every index names a row: row `(block * size + index)` for update `block * count + k`.
 pub(super) struct Rows<'a, const M: usize> {
-    /// The indices; that of update `u` is at `u * step`.
+    /// One index for each update.
     pub indices: &'a [[u8; M]],
-    /// The distance between two indices.
-    pub step: usize,
     /// The updates of one block of `size` rows.
     pub count: usize,
     /// The rows of a block.
@@ -93,18 +118,9 @@ where
     Signed: IndexWord<M>,
 {
     fn fill(&self, start: usize, places: &mut [Number32]) -> bool {
-        let Rows { indices, step, count, size, wraps } = *self;
-        let mut fit = true;
-        if step == 1 {
-            let words = &indices[start..start + places.len()];
-            fit = dispatch(detect(), Resolve { words, size, wraps, places: &mut *places });
-        } else {
-            for (place, word) in places.iter_mut().zip(indices[start * step..].iter().step_by(step)) {
-                let (row, fits) = resolve(Signed::value(*word), size, wraps);
-                fit &= fits;
-                *place = row.to_ne_bytes();
-            }
-        }
+        let Rows { indices, count, size, wraps } = *self;
+        let words = &indices[start..start + places.len()];
+        let fit = dispatch(detect(), Resolve { words, size, wraps, places: &mut *places });
         for_each_line(start, count, places, |block, _, places| add(places, block as u32 * size));
         fit
     }

@@ -59,6 +59,17 @@ fn line_flop(channels: usize, columns: usize) -> f64 {
     LINE_FLOP * (1.0 + 0.5 / channels as f64) / use_of_lanes(columns)
 }
 
+/// How many times as many positions a plain convolution of windows computes as there are: as many as a vector has at least.
+fn empty_columns(output: &PartialShape, filter: &Shape) -> f64 {
+    let Some(shape) = output.to_shape() else { return 1.0 };
+    let [_, _, plane @ ..] = &shape[..] else { return 1.0 };
+    let is_pointwise = filter.iter().rev().take(plane.len()).all(|size| *size == 1);
+    match plane.iter().product::<usize>() {
+        positions @ 1..BLOCK if !is_pointwise => BLOCK as f64 / positions as f64,
+        _ => 1.0,
+    }
+}
+
 /// The same in a blocked convolution, whose tiles have sixteen channels.
 pub(super) fn blocked_flop(taps: f64, channels: usize) -> f64 {
     BLOCKED_FLOP * (1.0 + 8.0 / taps) / use_of_lanes(channels)
@@ -347,7 +358,7 @@ fn convolution_candidate(
             };
             let plain = match plain_lines {
                 Some(geometry) => line_flop(of_group, geometry.output()[2]),
-                None => plain_flop(taps, of_group as f64),
+                None => plain_flop(taps, of_group as f64) * empty_columns(&output.shape, &filter_shape),
             };
             flops * (plain - blocked_flop(taps, output_channels) * factor)
         }
