@@ -237,6 +237,12 @@ fn large_scatters_go_through_bins_and_blocks() {
         indices: (0..1200 * 70).map(|u| picked[u] as i64 % 500).collect(),
         to: (0..1200 * 70).map(|u| u / 70 * 500 + picked[u] % 500).collect(),
     });
+    // Neighbouring updates that meet at one place.
+    made.push(Case {
+        places: Places::elements(&shape, &[1200, 70], 1).unwrap(),
+        indices: (0..1200 * 70).map(|u| picked[u / 9] as i64 % 500).collect(),
+        to: (0..1200 * 70).map(|u| u / 70 * 500 + picked[u / 9] % 500).collect(),
+    });
     for case in &made {
         for combine in [Combine::Replace, Combine::Sum, Combine::Mean, Combine::Max] {
             check(case, Reduction { combine, use_init: true }, &mut random);
