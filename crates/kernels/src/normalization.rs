@@ -10,6 +10,9 @@ use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
 
+/// Bands of so few positions have little memory, which is cleared for each of them.
+const NARROW: usize = 64;
+
 /// Lines whose values are summed before they are added to the sum of all, which keeps long sums accurate.
 const SUMMED: usize = 128;
 
@@ -58,6 +61,17 @@ impl Normalization<'_> {
         match self.epsilon_inside {
             true => 1.0 / (square + self.epsilon).sqrt(),
             false => 1.0 / (square.sqrt() + self.epsilon),
+        }
+    }
+
+    /// The same for the sums of several positions.
+    #[inline(always)]
+    fn factors<S: Simd>(&self, s: S, sums: S::F, count: usize) -> S::F {
+        let squares = if self.of_sum { sums } else { s.div(sums, s.splat(count as f32)) };
+        let (one, epsilon) = (s.splat(1.0), s.splat(self.epsilon));
+        match self.epsilon_inside {
+            true => s.div(one, s.sqrt(s.add(squares, epsilon))),
+            false => s.div(one, s.add(s.sqrt(squares), epsilon)),
         }
     }
 }
@@ -139,7 +153,14 @@ pub fn normalize(
                 // SAFETY: bands are disjoint parts of the lines of their row.
                 let target = |line| unsafe { shared.slice(start + line * inner..start + line * inner + width) };
                 let targets = (0..columns).map(target);
-                dispatch(isa, Band { normalization, row, lines, inner, width, targets });
+                match width <= NARROW {
+                    true => {
+                        dispatch(isa, Band::<_, NARROW> { normalization, row, lines, inner, width, targets });
+                    }
+                    false => {
+                        dispatch(isa, Band::<_, { band::MOST }> { normalization, row, lines, inner, width, targets });
+                    }
+                }
             }
         });
         return Ok(());
@@ -282,37 +303,41 @@ impl Row<'_> {
     }
 }
 
-/// Some positions of the innermost axis, normalised over the lines of a row that hold them.
-struct Band<'a, T> {
+/// Up to `MOST` positions of the innermost axis, normalised over the lines of a row that hold them.
+struct Band<'a, T, const MOST: usize> {
     normalization: &'a Normalization<'a>,
     row: usize,
     /// The lines of the row, from the first position of the band in the first one on.
     lines: &'a [f32],
     /// Positions from one line to the next.
     inner: usize,
-    /// Positions of the band, at most [`band::MOST`].
+    /// Positions of the band.
     width: usize,
     /// The band in each line of the output.
     targets: T,
 }
 
-impl<'a, T: ExactSizeIterator<Item = &'a mut [f32]>> Kernel for Band<'a, T> {
+impl<'a, T: ExactSizeIterator<Item = &'a mut [f32]>, const MOST: usize> Kernel for Band<'a, T, MOST> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Band { normalization, row, lines, inner, width, targets } = self;
         let Normalization { subtract_mean, divide, scale, bias, .. } = *normalization;
         let columns = targets.len();
-        let (mut means, mut factors) = ([0.0; band::MOST], [1.0; band::MOST]);
+        let (mut means, mut factors) = ([0.0; MOST], [1.0; MOST]);
         let (means, factors) = (&mut means[..width], &mut factors[..width]);
         if subtract_mean {
-            sum_lines::<S, false>(s, lines, inner, columns, &[], means);
+            sum_lines::<S, false, MOST>(s, lines, inner, columns, &[], means);
             means.iter_mut().for_each(|value| *value /= columns as f32);
         }
         if divide {
-            sum_lines::<S, true>(s, lines, inner, columns, means, factors);
-            for factor in &mut *factors {
-                *factor = normalization.factor(*factor, columns);
+            sum_lines::<S, true, MOST>(s, lines, inner, columns, means, factors);
+            for at in (0..width).step_by(S::LANES) {
+                // SAFETY: the slice has `width - at` values from there on.
+                unsafe {
+                    let sums = s.load_first(factors.as_ptr().add(at), width - at);
+                    s.store_first(factors.as_mut_ptr().add(at), normalization.factors(s, sums, columns), width - at);
+                }
             }
         }
         for (index, target) in targets.enumerate() {
@@ -337,9 +362,9 @@ impl<'a, T: ExactSizeIterator<Item = &'a mut [f32]>> Kernel for Band<'a, T> {
     }
 }
 
-/// The sum over lines of each position, or of the squares of what lies between it and its mean.
+/// The sum over lines of each of up to `MOST` positions, or of the squares of what lies between it and its mean.
 #[inline(always)]
-fn sum_lines<S: Simd, const SQUARES: bool>(
+fn sum_lines<S: Simd, const SQUARES: bool, const MOST: usize>(
     s: S,
     lines: &[f32],
     inner: usize,
@@ -347,7 +372,7 @@ fn sum_lines<S: Simd, const SQUARES: bool>(
     means: &[f32],
     sums: &mut [f32],
 ) {
-    let mut part = [0.0; band::MOST];
+    let mut part = [0.0; MOST];
     let part = &mut part[..sums.len()];
     sums.fill(0.0);
     for first in (0..columns).step_by(SUMMED) {

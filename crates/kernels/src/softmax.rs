@@ -10,6 +10,9 @@ use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
 
+/// Bands of so few columns have little memory, which is cleared for each of them.
+const NARROW: usize = 64;
+
 /// Writes the softmax of `input`, seen as `[outer, axis, inner]`, over its middle axis; with `logarithm` the natural
 /// logarithm of it.
 ///
@@ -80,7 +83,12 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
             // SAFETY: the offset lies in both slices, and bands are disjoint.
             unsafe {
                 let (input, output) = (input.add(offset), shared.pointer().add(offset));
-                dispatch(isa, Columns { logarithm, axis, inner, columns, input, output });
+                match columns <= NARROW {
+                    true => dispatch(isa, Columns::<NARROW> { logarithm, axis, inner, columns, input, output }),
+                    false => {
+                        dispatch(isa, Columns::<{ band::MOST }> { logarithm, axis, inner, columns, input, output })
+                    }
+                }
             }
         }
     });
@@ -214,8 +222,8 @@ impl Row {
     }
 }
 
-/// Up to [`band::MOST`] neighbouring columns of a strided axis.
-struct Columns {
+/// Up to `MOST` neighbouring columns of a strided axis.
+struct Columns<const MOST: usize> {
     logarithm: bool,
     axis: usize,
     inner: usize,
@@ -224,7 +232,7 @@ struct Columns {
     output: *mut f32,
 }
 
-impl Kernel for Columns {
+impl<const MOST: usize> Kernel for Columns<MOST> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -234,7 +242,7 @@ impl Kernel for Columns {
             unsafe { FewColumns { logarithm, len: axis * inner, inner, input, output }.run_in(s) };
             return;
         }
-        let (mut tops, mut sums) = ([f32::NEG_INFINITY; band::MOST], [0.0; band::MOST]);
+        let (mut tops, mut sums) = ([f32::NEG_INFINITY; MOST], [0.0; MOST]);
         let (tops, sums) = (&mut tops[..columns], &mut sums[..columns]);
         let (tops, sums) = (tops.as_mut_ptr(), sums.as_mut_ptr());
         // SAFETY: `columns` values lie in every row of the axis, and in both arrays.

@@ -2,6 +2,7 @@
 
 use ovir_kernels::adaptive::{AdaptiveGeometry, Position, adaptive_max, adaptive_mean};
 use ovir_kernels::isa::{self, Isa};
+use ovir_kernels::reduce::{ReduceOp, reduce};
 use ovir_ops::OpResult;
 use ovir_ops::pooling::{adaptive_avg_pool::AdaptiveAvgPool, adaptive_max_pool::AdaptiveMaxPool};
 use ovir_tensor::{ElementType, NativeElement, Shape, SmallVec};
@@ -68,8 +69,12 @@ impl Kernel for AdaptiveKernel {
         let ([data, ..], [output, ..]) = (io.inputs, &mut *io.outputs) else { return Ok(()) };
         let Some(geometry) = geometry(data.shape(), output.shape()) else { return Ok(()) };
         if !self.is_max {
-            let target = output.slice_mut::<f32>()?;
-            return adaptive_mean(self.isa, &geometry, data.slice::<f32>()?, target).map_err(kernel_error);
+            let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+            if geometry.output == [1; 3] {
+                let sizes = [geometry.planes, values.len() / geometry.planes.max(1), 1];
+                return reduce(self.isa, ReduceOp::Mean, sizes, values, target).map_err(kernel_error);
+            }
+            return adaptive_mean(self.isa, &geometry, values, target).map_err(kernel_error);
         }
         match self.position_type {
             ElementType::I32 => self.max::<i32>(&geometry, io),
