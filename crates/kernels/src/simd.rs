@@ -27,6 +27,9 @@ use crate::isa::Tier;
 /// The lanes of the widest vector of any tier.
 pub(crate) const MOST_LANES: usize = 16;
 
+/// The entries of the table of [`Simd::lookup`].
+const TABLE: usize = 16;
+
 /// Zeros, and minus infinities behind them.
 const LOWEST_BEHIND: [f32; 2 * MOST_LANES] = {
     let mut values = [0.0; 2 * MOST_LANES];
@@ -149,6 +152,38 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `2 * LANES - 1` values are readable; no alignment is needed.
     unsafe fn load_even(self, pointer: *const f32) -> Self::F;
+    /// Reads `LANES` values, each `stride` places behind the one before it.
+    ///
+    /// # Safety
+    /// [`Simd::span_apart`] values are readable; no alignment is needed. The stride is not zero.
+    #[inline(always)]
+    unsafe fn load_apart(self, pointer: *const f32, stride: usize) -> Self::F {
+        const COUNTED: [f32; MOST_LANES] = {
+            let mut values = [0.0; MOST_LANES];
+            let mut index = 0;
+            while index < MOST_LANES {
+                values[index] = index as f32;
+                index += 1;
+            }
+            values
+        };
+        // SAFETY: the array holds the widest vector.
+        let counted = self.to_i(unsafe { self.load(COUNTED.as_ptr()) });
+        let place = self.mul_i(counted, self.splat_i(stride as i32));
+        let table_of_place = self.shr::<4>(place);
+        let mut values = self.splat(0.0);
+        for table in 0..self.span_apart(stride) / TABLE {
+            // SAFETY: the caller's promise.
+            let entries = self.lookup(unsafe { &*pointer.add(table * TABLE).cast() }, place);
+            values = self.select(self.eq_i(table_of_place, self.splat_i(table as i32)), entries, values);
+        }
+        values
+    }
+    /// The values that [`Simd::load_apart`] reads.
+    #[inline(always)]
+    fn span_apart(self, stride: usize) -> usize {
+        (Self::LANES * stride).next_multiple_of(TABLE)
+    }
     /// Reads `LANES` bytes, widened without sign.
     ///
     /// # Safety
@@ -574,6 +609,13 @@ mod tests {
                 // SAFETY: the values from the first on are as many as twice the lanes, less one.
                 let lanes = read(unsafe { s.load_even(row[first..].as_ptr()) });
                 assert!((0..S::LANES).all(|lane| lanes[lane] == row[first + 2 * lane]));
+            }
+            let far: [f32; 7 * MOST] = std::array::from_fn(|index| index as f32);
+            for (first, stride) in (0..5).flat_map(|first| (1..=6).map(move |stride| (first, stride))) {
+                assert!(first + s.span_apart(stride) <= far.len());
+                // SAFETY: so many values lie behind the first one.
+                let lanes = read(unsafe { s.load_apart(far[first..].as_ptr(), stride) });
+                assert!((0..S::LANES).all(|lane| lanes[lane] == far[first + stride * lane]));
             }
             for offset in 0..MOST - S::LANES + 1 {
                 let from = bytes[offset..].as_ptr();

@@ -5,7 +5,7 @@
 
 use super::patches::Axis;
 use super::{ConvolutionEpilogue, ConvolutionGeometry, volume};
-use crate::epilogue::Channelwise;
+use crate::epilogue::{Channelwise, Epilogue};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
@@ -20,6 +20,9 @@ const BAND: usize = 1 << 20;
 
 /// Values that the ring of padded lines holds.
 const RING: usize = 1 << 14;
+
+/// Strides whose phases are taken apart vector by vector: each costs a few instructions for each vector that it skips.
+const APART: Range<usize> = 3..5;
 
 /// The most output channels of a group.
 const MOST_OUTPUTS: usize = 12;
@@ -67,14 +70,13 @@ pub(super) fn run(
     let shared = SharedMut::new(output);
     let grain = CHUNK.div_ceil(rows * wide * outputs * inputs);
     parallel_for(geometry.batch * groups * deep * bands, grain, geometry.plain_nanoseconds(), |range| {
-        for index in range {
+        let band = |index: usize| {
             let (part, z, band) = (index / (deep * bands), index / bands % deep, index % bands);
             let group = part % groups;
             let offset = part * outputs * to;
             let epilogue = epilogue.part(group * outputs, outputs, offset, to);
             let rows = band * rows..high.min((band + 1) * rows);
-            let (first, columns) = ((z * high + rows.start) * wide, rows.len() * wide);
-            let call = Band {
+            let band = Band {
                 axes,
                 inputs,
                 outputs,
@@ -91,16 +93,47 @@ pub(super) fn run(
                 residual: epilogue.residual.map(|residual| &residual.values[..outputs * to]),
                 limits: epilogue.limits(),
             };
-            dispatch(isa, call);
+            (band, epilogue)
+        };
+        let finish = |band: &Band<'_>, epilogue: &Epilogue<'_>| {
+            let (first, columns) = ((band.z * high + band.rows.start) * wide, band.rows.len() * wide);
+            // SAFETY: the rows of the band lie in the output, and no other task has them.
+            unsafe { epilogue.pass(isa, band.output.add(first), to, 0, first, outputs, columns) };
+        };
+        dispatch(isa, Bands { range, band, finish });
+    });
+}
+
+/// Bands of rows, one after the other in the same ring.
+struct Bands<B, F> {
+    range: Range<usize>,
+    /// Makes a band and what is done to its result.
+    band: B,
+    /// Does what the band itself does not.
+    finish: F,
+}
+
+impl<'a, B: Fn(usize) -> (Band<'a>, Epilogue<'a>), F: Fn(&Band<'a>, &Epilogue<'a>)> Kernel for Bands<B, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut ring = MaybeUninit::<[f32; RING]>::uninit();
+        let mut memory = Memory { values: ring.as_mut_ptr().cast::<f32>(), cleared: None };
+        for index in self.range {
+            let (band, epilogue) = (self.band)(index);
+            band.run(s, &mut memory);
             if epilogue.needs_pass() {
-                // SAFETY: the rows of the band lie in the output, and no other task has them.
-                unsafe {
-                    let pointer = shared.pointer().add(offset + first);
-                    epilogue.pass(isa, pointer, to, 0, first, outputs, columns);
-                }
+                (self.finish)(&band, &epilogue);
             }
         }
-    });
+    }
+}
+
+/// The memory of a ring.
+struct Memory {
+    values: *mut f32,
+    /// The layout for which what no line fills is zero.
+    cleared: Option<Layout>,
 }
 
 /// Some rows of the output channels of a group.
@@ -122,7 +155,7 @@ struct Band<'a> {
 }
 
 /// How the lines that some rows read lie in the ring.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Layout {
     /// Lines of each plane.
     lines: usize,
@@ -149,10 +182,9 @@ impl Layout {
     }
 }
 
-impl Kernel for Band<'_> {
-    type Output = ();
+impl Band<'_> {
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(&self, s: S, memory: &mut Memory) {
         let layout = |rows: usize, vectors: usize| {
             let layout = Layout::of(&self.axes, self.inputs, [rows, vectors], S::LANES);
             layout.filter(|_| self.rows.len() >= rows)
@@ -164,19 +196,19 @@ impl Kernel for Band<'_> {
             && let Some(layout) = layout(shared.rows(), if vectors == 1 { 1 } else { 2 })
         {
             match vectors == 1 {
-                true => self.all_rows::<S, SHARING, 1>(s, &layout, Some(shared)),
-                false => self.all_rows::<S, SHARING, 2>(s, &layout, Some(shared)),
+                true => self.all_rows::<S, SHARING, 1>(s, memory, &layout, Some(shared)),
+                false => self.all_rows::<S, SHARING, 2>(s, memory, &layout, Some(shared)),
             }
         } else if vectors == 1
             && let Some(layout) = layout(4, 1)
         {
-            self.all_rows::<S, 4, 1>(s, &layout, None);
+            self.all_rows::<S, 4, 1>(s, memory, &layout, None);
         } else if vectors <= 2
             && let Some(layout) = layout(2, 2)
         {
-            self.all_rows::<S, 2, 2>(s, &layout, None);
+            self.all_rows::<S, 2, 2>(s, memory, &layout, None);
         } else if let Some(layout) = layout(1, 4) {
-            self.all_rows::<S, 1, 4>(s, &layout, None);
+            self.all_rows::<S, 1, 4>(s, memory, &layout, None);
         }
     }
 }
@@ -200,20 +232,26 @@ impl Band<'_> {
     fn all_rows<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &self,
         s: S,
+        memory: &mut Memory,
         layout: &Layout,
         shared: Option<Shared>,
     ) {
         let [deep, high, wide] = self.axes;
         let planes = self.inputs * deep.taps;
-        let mut ring = MaybeUninit::<[f32; RING]>::uninit();
-        let ring = Ring { values: ring.as_mut_ptr().cast::<f32>(), layout: *layout };
+        let ring = Ring { values: memory.values, layout: *layout };
         // The sums of so many channels fit into registers beside what they are made of.
         let most = if S::LANES == MOST_LANES { 4 } else { 2 };
         let together = self.outputs.div_ceil(self.outputs.div_ceil(most));
+        let clear = |first: usize, count: usize| {
+            for place in (first * layout.line..(first + count) * layout.line).step_by(S::LANES) {
+                // SAFETY: the ring has room for the lines of all planes, which are whole vectors.
+                unsafe { s.store(ring.values.add(place), s.splat(0.0)) };
+            }
+        };
         // What lies beside the columns of the input is zero in every line, and stays so.
-        for place in (0..planes * layout.lines * layout.line).step_by(S::LANES) {
-            // SAFETY: the ring has room for the lines of all planes, which are whole vectors.
-            unsafe { s.store(ring.values.add(place), s.splat(0.0)) };
+        if memory.cleared != Some(*layout) {
+            clear(0, planes * layout.lines);
+            memory.cleared = Some(*layout);
         }
         let mut filled = isize::MIN;
         let together_rows = shared.map_or(ROWS, Shared::rows);
@@ -223,7 +261,13 @@ impl Band<'_> {
             let top = (y * high.stride) as isize + high.base;
             let end = top + layout.lines as isize;
             for plane in 0..planes {
-                let Some(source) = self.plane(plane) else { continue };
+                let Some(source) = self.plane(plane) else {
+                    // There may be lines of an earlier band.
+                    if filled == isize::MIN {
+                        clear(plane * layout.lines, layout.lines);
+                    }
+                    continue;
+                };
                 let mut place = ring.place(filled.max(top));
                 for row in filled.max(top)..end {
                     // SAFETY: the ring has this line.
@@ -317,6 +361,13 @@ impl Band<'_> {
                 }
                 while wide.stride == 2 && done < count && part + 2 * (done + S::LANES) <= readable.len() {
                     let values = s.load_even(readable.as_ptr().add(part + 2 * done));
+                    s.store_first(target.add(done), values, count - done);
+                    done += S::LANES;
+                }
+                let span = s.span_apart(wide.stride);
+                while APART.contains(&wide.stride) && done < count && part + wide.stride * done + span <= readable.len()
+                {
+                    let values = s.load_apart(readable.as_ptr().add(part + wide.stride * done), wide.stride);
                     s.store_first(target.add(done), values, count - done);
                     done += S::LANES;
                 }
