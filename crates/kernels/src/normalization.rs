@@ -153,13 +153,10 @@ pub fn normalize(
                 // SAFETY: bands are disjoint parts of the lines of their row.
                 let target = |line| unsafe { shared.slice(start + line * inner..start + line * inner + width) };
                 let targets = (0..columns).map(target);
-                match width <= NARROW {
-                    true => {
-                        dispatch(isa, Band::<_, NARROW> { normalization, row, lines, inner, width, targets });
-                    }
-                    false => {
-                        dispatch(isa, Band::<_, { band::MOST }> { normalization, row, lines, inner, width, targets });
-                    }
+                if width <= NARROW {
+                    dispatch(isa, Band::<_, NARROW> { normalization, row, lines, inner, width, targets });
+                } else {
+                    dispatch(isa, Band::<_, { band::MOST }> { normalization, row, lines, inner, width, targets });
                 }
             }
         });

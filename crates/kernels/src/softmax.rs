@@ -83,11 +83,10 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
             // SAFETY: the offset lies in both slices, and bands are disjoint.
             unsafe {
                 let (input, output) = (input.add(offset), shared.pointer().add(offset));
-                match columns <= NARROW {
-                    true => dispatch(isa, Columns::<NARROW> { logarithm, axis, inner, columns, input, output }),
-                    false => {
-                        dispatch(isa, Columns::<{ band::MOST }> { logarithm, axis, inner, columns, input, output })
-                    }
+                if columns <= NARROW {
+                    dispatch(isa, Columns::<NARROW> { logarithm, axis, inner, columns, input, output });
+                } else {
+                    dispatch(isa, Columns::<{ band::MOST }> { logarithm, axis, inner, columns, input, output });
                 }
             }
         }
