@@ -2,6 +2,7 @@
 //!
 //! An element becomes a key of 64 bits: its rank, and below it the complement of its place, so that keys are distinct and of equal
 //! elements the first has the greatest key. Keys are collected as long as they are greater than the least of the best so far.
+//! Of neighbouring lines of f32, a few elements of each stay in registers with their places instead.
 
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
