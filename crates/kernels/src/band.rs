@@ -3,6 +3,9 @@
 /// The most positions of a band. Short pieces of lines that lie far apart would share few sets of the caches.
 pub(crate) const MOST: usize = 1024;
 
+/// Bands of so few positions have little memory, which is cleared for each of them.
+pub(crate) const NARROW: usize = 64;
+
 /// The elements of all lines of a band, which pass three times and should lie in the second cache meanwhile.
 const ELEMENTS: usize = 1 << 16;
 

@@ -10,9 +10,6 @@ use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
 
-/// Bands of so few positions have little memory, which is cleared for each of them.
-const NARROW: usize = 64;
-
 /// Lines whose values are summed before they are added to the sum of all, which keeps long sums accurate.
 const SUMMED: usize = 128;
 
@@ -153,8 +150,8 @@ pub fn normalize(
                 // SAFETY: bands are disjoint parts of the lines of their row.
                 let target = |line| unsafe { shared.slice(start + line * inner..start + line * inner + width) };
                 let targets = (0..columns).map(target);
-                if width <= NARROW {
-                    dispatch(isa, Band::<_, NARROW> { normalization, row, lines, inner, width, targets });
+                if width <= band::NARROW {
+                    dispatch(isa, Band::<_, { band::NARROW }> { normalization, row, lines, inner, width, targets });
                 } else {
                     dispatch(isa, Band::<_, { band::MOST }> { normalization, row, lines, inner, width, targets });
                 }

@@ -10,9 +10,6 @@ use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 /// Elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
 
-/// Bands of so few columns have little memory, which is cleared for each of them.
-const NARROW: usize = 64;
-
 /// Writes the softmax of `input`, seen as `[outer, axis, inner]`, over its middle axis; with `logarithm` the natural
 /// logarithm of it.
 ///
@@ -83,8 +80,8 @@ unsafe fn run(isa: Isa, logarithm: bool, sizes: [usize; 3], input: *const f32, o
             // SAFETY: the offset lies in both slices, and bands are disjoint.
             unsafe {
                 let (input, output) = (input.add(offset), shared.pointer().add(offset));
-                if columns <= NARROW {
-                    dispatch(isa, Columns::<NARROW> { logarithm, axis, inner, columns, input, output });
+                if columns <= band::NARROW {
+                    dispatch(isa, Columns::<{ band::NARROW }> { logarithm, axis, inner, columns, input, output });
                 } else {
                     dispatch(isa, Columns::<{ band::MOST }> { logarithm, axis, inner, columns, input, output });
                 }

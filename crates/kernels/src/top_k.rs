@@ -18,9 +18,6 @@ const LANES: usize = 16;
 /// The most elements of each line that are collected with those of its neighbours.
 const FEW: usize = 16;
 
-/// The most elements of each line that stay in registers with their places while its neighbours' are looked at.
-const HELD: usize = 8;
-
 /// The longest axis whose places are exact in f32.
 const LONGEST: usize = 1 << 24;
 
@@ -284,7 +281,7 @@ impl<T: Ranked, I: Index> Kernel for FewOfLanes<'_, T, I> {
             let (outer, first) = (block / blocks_of_lines, block % blocks_of_lines * LANES);
             let lines = &self.input[outer * self.axis * inner..][..self.axis * inner];
             let lanes = first..inner.min(first + LANES);
-            if self.hold(simd, block) {
+            if self.hold(simd, outer, first) {
                 continue;
             }
             self.collect(lines, lanes.clone(), best);
@@ -319,30 +316,27 @@ impl<T: Ranked, I: Index> Kernel for FewOfLanes<'_, T, I> {
 }
 
 impl<T: Ranked, I: Index> FewOfLanes<'_, T, I> {
-    /// Picks the elements of a block in registers; tells whether it could, which it cannot for many elements, long axes,
-    /// other types than f32 and lines with NaN.
+    /// Picks the elements of up to [`LANES`] lines from the first on in registers; tells whether it could, which it cannot for
+    /// more than eight elements, long axes, other types than f32 and lines with NaN.
     #[inline(always)]
-    fn hold<S: Simd>(&self, s: S, block: usize) -> bool {
-        const { assert!(HELD == 8, "each count that is held has its kernel") };
+    fn hold<S: Simd>(&self, s: S, outer: usize, first: usize) -> bool {
         match self.rule.k {
-            2 => self.hold_some::<S, 2>(s, block),
-            3 => self.hold_some::<S, 3>(s, block),
-            4 => self.hold_some::<S, 4>(s, block),
-            5 => self.hold_some::<S, 5>(s, block),
-            6 => self.hold_some::<S, 6>(s, block),
-            7 => self.hold_some::<S, 7>(s, block),
-            8 => self.hold_some::<S, 8>(s, block),
+            2 => self.hold_some::<S, 2>(s, outer, first),
+            3 => self.hold_some::<S, 3>(s, outer, first),
+            4 => self.hold_some::<S, 4>(s, outer, first),
+            5 => self.hold_some::<S, 5>(s, outer, first),
+            6 => self.hold_some::<S, 6>(s, outer, first),
+            7 => self.hold_some::<S, 7>(s, outer, first),
+            8 => self.hold_some::<S, 8>(s, outer, first),
             _ => false,
         }
     }
 
     #[inline(always)]
-    fn hold_some<S: Simd, const K: usize>(&self, s: S, block: usize) -> bool {
+    fn hold_some<S: Simd, const K: usize>(&self, s: S, outer: usize, first: usize) -> bool {
         let (axis, inner) = (self.axis, self.inner);
-        let blocks_of_lines = inner.div_ceil(LANES);
-        let (outer, first) = (block / blocks_of_lines, block % blocks_of_lines * LANES);
         let Some(floats) = T::floats(&self.input[outer * axis * inner..][..axis * inner]) else { return false };
-        if axis > LONGEST || K > axis {
+        if axis > LONGEST {
             return false;
         }
         let sign = s.splat(if self.rule.is_largest { 1.0 } else { -1.0 });
@@ -638,7 +632,7 @@ mod tests {
     #[test]
     fn few_of_neighbouring_lines() {
         let mut random = Random::new(5);
-        for k in 2..=HELD + 1 {
+        for k in 2..=9 {
             for (index, inner) in [8, 15, 16, 21, 40].into_iter().enumerate() {
                 let axis = [k, k + 1, 23, 70][random.between(0, 3)];
                 let levels = [3, 12, 1000][index % 3];

@@ -1166,8 +1166,8 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
                 let sums = match STEP {
                     APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
                     STRADDLING | STRADDLING_BESIDE => mixed::<S, POSITIONS, VECTORS, STEP>(s, &call),
-                    PAIR_IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, true>(s, &call.of_pairs()),
-                    PAIR_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2, true>(s, &call.of_pairs()),
+                    PAIR_IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, true>(s, &call.for_both()),
+                    PAIR_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2, true>(s, &call.for_both()),
                     IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, false>(s, &call),
                     IN_LINE_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2, false>(s, &call),
                     SIDE_BY_SIDE => side_by_side::<S, POSITIONS, VECTORS>(s, &call, first),
@@ -1214,7 +1214,7 @@ impl Call {
     /// # Safety
     /// The call has a mixture of two groups.
     #[inline(always)]
-    unsafe fn of_pairs(&self) -> Self {
+    unsafe fn for_both(&self) -> Self {
         // SAFETY: the caller's promise.
         let ((first, first_lane), (second, second_lane)) = unsafe { (self.group(0), self.group(1)) };
         Self { input: self.input.wrapping_add(first), first_lane, second: second - first, second_lane, ..*self }
@@ -1222,7 +1222,7 @@ impl Call {
 
     /// The tile for one of a pair of groups.
     #[inline(always)]
-    fn of_pair(&self, group: usize) -> Self {
+    fn for_one(&self, group: usize) -> Self {
         match group {
             0 => *self,
             _ => Self { input: self.input.wrapping_add(self.second), first_lane: self.second_lane, ..*self },
@@ -1349,7 +1349,7 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const S
         for group in 0..1 + usize::from(PAIR) {
             // SAFETY: the caller's promise; the call of a pair has a mixture.
             unsafe {
-                let own = in_line_at_edges::<S, POSITIONS, VECTORS, STRIDE>(s, &call.of_pair(group), y, first);
+                let own = in_line_at_edges::<S, POSITIONS, VECTORS, STRIDE>(s, &call.for_one(group), y, first);
                 if !PAIR {
                     return own;
                 }
