@@ -18,7 +18,7 @@ pub(crate) struct Axis {
 
 impl Axis {
     /// The input position of an output position and tap, if inside.
-    fn at(&self, output: usize, tap: usize) -> Option<usize> {
+    pub(crate) fn at(&self, output: usize, tap: usize) -> Option<usize> {
         let position = (output * self.stride) as isize + self.base + tap as isize * self.increment;
         usize::try_from(position).ok().filter(|&position| position < self.input)
     }
@@ -70,6 +70,10 @@ impl PanelSource for Patches<'_> {
     }
 }
 
+/// Channels whose patches are laid out together, so that where a tap reads is computed once for all of them. Few enough that
+/// planes whose size is a power of two do not push each other out of the cache.
+const TOGETHER: usize = 8;
+
 impl Kernel for Fill<'_> {
     type Output = ();
     #[inline(always)]
@@ -86,73 +90,117 @@ impl Kernel for Fill<'_> {
         let runs = cut(self.column, columns, high.output, wide.output, &mut runs);
         let plane = deep.input * high.input * wide.input;
         let taps = deep.taps * high.taps * wide.taps;
-        let (mut channel, mut tap) = (self.first / taps, self.first % taps);
-        for step in 0..self.steps {
-            let source = self.patches.input[channel * plane..][..plane].as_ptr();
-            let (kz, ky, kx) = (tap / (high.taps * wide.taps), tap / wide.taps % high.taps, tap % wide.taps);
-            for run in runs {
-                // SAFETY: the run's columns lie in the step's line; a full vector written at its end reaches at most
-                // one line further, which is written later or is the spare one.
-                let target = unsafe { self.buffer.add(step * width + run.start) };
-                let (Some(z), Some(y)) = (deep.at(run.z, kz), high.at(run.y, ky)) else {
-                    // SAFETY: as above.
-                    unsafe { fill_zero(s, target, run.len) };
+        let (mut channel, behind) = (self.first / taps, self.first + self.steps);
+        while channel * taps < behind {
+            for tap in 0..taps {
+                let first = channel + usize::from(channel * taps + tap < self.first);
+                let end = (channel + TOGETHER).min(behind.saturating_sub(tap).div_ceil(taps));
+                if first >= end {
                     continue;
-                };
-                let (low, end) = wide.inside(run.x, run.len, kx);
-                let x = (run.x * wide.stride) as isize + wide.base + kx as isize * wide.increment;
-                let line = source.wrapping_add((z * high.input + y) * wide.input).wrapping_offset(x);
-                // SAFETY: as above, and `inside` bounds what is read of the line.
-                unsafe {
-                    if low > 0 || end < run.len {
-                        fill_zero(s, target, run.len);
+                }
+                let (kz, ky, kx) = (tap / (high.taps * wide.taps), tap / wide.taps % high.taps, tap % wide.taps);
+                for run in runs {
+                    // What lies behind the run in its line is written later, but for the last run.
+                    let is_last = run.start + run.len == columns;
+                    let room = if is_last { run.len } else { width - run.start };
+                    let mut line = Line { from: 0, step: wide.stride, low: 0, end: 0, len: run.len, room };
+                    if let (Some(z), Some(y)) = (deep.at(run.z, kz), high.at(run.y, ky)) {
+                        (line.low, line.end) = wide.inside(run.x, run.len, kx);
+                        let x = ((run.x + line.low) * wide.stride) as isize + wide.base + kx as isize * wide.increment;
+                        line.from = ((z * high.input + y) * wide.input).wrapping_add_signed(x);
                     }
-                    if wide.stride == 1 {
-                        copy(s, line.wrapping_add(low), target.add(low), end - low);
-                    } else {
-                        for index in low..end {
-                            target.add(index).write(*line.wrapping_add(index * wide.stride));
+                    for channel in first..end {
+                        let step = channel * taps + tap - self.first;
+                        // SAFETY: the run's columns lie in the step's line, and `inside` bounds what is read of the
+                        // channel's plane.
+                        unsafe {
+                            let target = self.buffer.add(step * width + run.start);
+                            line.copy(s, &self.patches.input[channel * plane..], target);
                         }
                     }
                 }
             }
-            tap += 1;
-            if tap == taps {
-                (channel, tap) = (channel + 1, 0);
-            }
+            channel += TOGETHER;
         }
     }
 }
 
-/// Writes at least `len` zeros, up to one vector more.
-///
-/// # Safety
-/// The places up to the next multiple of the vector length are writable.
-#[inline(always)]
-unsafe fn fill_zero<S: Simd>(s: S, target: *mut f32, len: usize) {
-    let mut index = 0;
-    while index < len {
-        // SAFETY: the caller's promise.
-        unsafe { s.store(target.add(index), s.splat(0.0)) };
-        index += S::LANES;
-    }
+/// What a tap reads for a run of columns: zeros, then values that lie evenly apart, then zeros.
+struct Line {
+    /// The first value in its plane.
+    from: usize,
+    /// Places from a value to the next.
+    step: usize,
+    /// The columns that have a value.
+    low: usize,
+    end: usize,
+    len: usize,
+    /// Columns that may be written.
+    room: usize,
 }
 
-/// Copies `len` values and writes zeros up to the next multiple of the vector length.
-///
-/// # Safety
-/// The values are readable and the places up to that multiple writable.
-#[inline(always)]
-unsafe fn copy<S: Simd>(s: S, source: *const f32, target: *mut f32, len: usize) {
-    let mut index = 0;
-    while index + S::LANES <= len {
-        // SAFETY: the caller's promise.
-        unsafe { s.store(target.add(index), s.load(source.add(index))) };
-        index += S::LANES;
-    }
-    if index < len {
-        // SAFETY: the caller's promise.
-        unsafe { s.store(target.add(index), s.load_partial(source.add(index), len - index)) };
+impl Line {
+    /// Writes the run's columns, and up to its room anything.
+    ///
+    /// # Safety
+    /// The columns' values lie in the plane, `room` places are writable, and `low <= end <= len <= room`.
+    #[inline(always)]
+    unsafe fn copy<S: Simd>(&self, s: S, plane: &[f32], target: *mut f32) {
+        let store = |column: usize, value: S::F, count: usize| {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if column + S::LANES <= self.room {
+                    s.store(target.add(column), value);
+                } else {
+                    s.store_partial(target.add(column), value, count);
+                }
+            }
+        };
+        if self.low > 0 || self.end < self.len {
+            let mut column = 0;
+            while column < self.len {
+                store(column, s.splat(0.0), self.len - column);
+                column += S::LANES;
+            }
+        }
+        if self.low == self.end {
+            return;
+        }
+        let values = &plane[self.from..];
+        let span = match self.step {
+            1 => S::LANES,
+            2 => 2 * S::LANES,
+            3 | 4 => s.span_apart(self.step),
+            _ => usize::MAX,
+        };
+        let mut column = self.low;
+        while column < self.end {
+            let (place, count) = ((column - self.low) * self.step, self.end - column);
+            // SAFETY: the caller promises the values of the columns, and the span was compared with what the plane and those
+            // behind it hold.
+            unsafe {
+                if span > values.len() - place {
+                    break;
+                }
+                let from = values.as_ptr().add(place);
+                let lanes = match self.step {
+                    1 => s.load(from),
+                    2 => s.load_even(from),
+                    _ => s.load_apart(from, self.step),
+                };
+                // Zeros that follow must stay, and so must the next run's columns where nothing is written behind.
+                if count >= S::LANES || self.end == self.len {
+                    store(column, lanes, count);
+                } else {
+                    s.store_partial(target.add(column), lanes, count);
+                }
+            }
+            column += S::LANES;
+        }
+        for column in column..self.end {
+            // SAFETY: as above.
+            unsafe { target.add(column).write(values[(column - self.low) * self.step]) };
+        }
     }
 }
 
