@@ -407,6 +407,7 @@ impl<I: Element> Kernel for Lines<'_, I> {
             (1, 2, 3, true) => tiles!(2 3: 4 6 7 8),
             (1, 2, 5, true) => tiles!(2 5: 4 6 7),
             (1, 2, 7, true) => tiles!(2 7: 4 7),
+            (1, 2, 9, true) => tiles!(2 9: 4 6),
             (1, 1, 3, false) => tiles!(1 3: 4 7 8 10 12),
             (1, 1, 5, false) => tiles!(1 5: 4 7 8 10),
             (1, 1, 7, false) => tiles!(1 7: 4 7 8),
@@ -506,21 +507,26 @@ impl<I: Element> Lines<'_, I> {
         unsafe { self.finish(s, part, [y, x], step * BLOCK, sums, if EDGE { count } else { N }) };
     }
 
-    /// Computes all positions of all lines, whatever the kernel: eight at a time where all their taps lie inside the
-    /// width, one at a time elsewhere.
+    /// Computes all positions of all lines, whatever the kernel: up to eight at a time.
     #[inline(always)]
     fn positions<S: Simd>(&self, s: S) {
         let (low, end) = interior(&self.shared.view, self.shared.taps[1]);
         for y in self.part.lines.clone() {
             let mut x = self.part.columns.start;
             while x < self.part.columns.end {
-                let count = if x >= low && x + 8 <= end.min(self.part.columns.end) { 8 } else { 1 };
+                let is_inside = x >= low && x + 8 <= end.min(self.part.columns.end);
+                let count = match self.part.columns.end - x {
+                    1 | 2 => 1,
+                    rest => rest.min(8),
+                };
                 for part in (0..BLOCK).step_by(S::LANES) {
-                    // SAFETY: the positions lie in the line, and the taps of eight of them in the width.
+                    // SAFETY: the positions lie in the line and, where they are inside, their taps in the width.
                     unsafe {
                         match count {
-                            8 => self.eight(s, part, [y, x]),
-                            _ => self.position(s, part, [y, x]),
+                            1 => self.position(s, part, [y, x]),
+                            2..=4 => self.neighbours::<S, 4, true>(s, part, [y, x], count),
+                            _ if is_inside => self.neighbours::<S, 8, false>(s, part, [y, x], count),
+                            _ => self.neighbours::<S, 8, true>(s, part, [y, x], count),
                         }
                     }
                 }
@@ -529,31 +535,42 @@ impl<I: Element> Lines<'_, I> {
         }
     }
 
-    /// Computes eight neighbouring positions.
+    /// Computes `count` of up to `N` neighbouring positions; columns outside of the input are zeros at an `EDGE`.
     ///
     /// # Safety
-    /// The positions lie in the line, and all their taps in the width of the input.
+    /// The positions lie in the line. Without `EDGE` there are `N`, and all columns that they read lie in the input.
     #[inline(always)]
-    unsafe fn eight<S: Simd>(&self, s: S, part: usize, [y, x]: [usize; 2]) {
-        let (view, mut sums, zero) = (&self.shared.view, [s.splat(0.0); 8], self.zero(s, part));
-        let first = x * view.stride[1] - view.pad[1];
-        for ky in 0..self.shared.taps[0] {
+    unsafe fn neighbours<S: Simd, const N: usize, const EDGE: bool>(
+        &self,
+        s: S,
+        part: usize,
+        [y, x]: [usize; 2],
+        count: usize,
+    ) {
+        let (view, mut sums, zero) = (&self.shared.view, [s.splat(0.0); N], self.zero(s, part));
+        let [high, wide] = self.shared.taps;
+        // Columns before the first one wrap around, and are then beyond the width.
+        let first = (x * view.stride[1]).wrapping_sub(view.pad[1]);
+        for ky in 0..high {
             let Some(row) = view.at(0, y, ky) else { continue };
-            for kx in 0..self.shared.taps[1] {
-                let place = row * view.input[1] + first + kx * view.dilation[1];
-                // SAFETY: the taps lie in the input, and there are as many blocks of weights as taps.
+            let line = self.input.as_ptr().wrapping_add(row * view.input[1] * BLOCK + part);
+            for kx in 0..wide {
+                // SAFETY: the columns lie in the row, which `at` has found inside the input, and there are as many blocks of
+                // weights as taps.
                 unsafe {
-                    let weight =
-                        s.load(self.shared.weights.as_ptr().add((ky * self.shared.taps[1] + kx) * BLOCK + part));
-                    let from = self.input.as_ptr().add(place * BLOCK + part);
+                    let weight = s.load(self.shared.weights.as_ptr().add((ky * wide + kx) * BLOCK + part));
+                    let column = first.wrapping_add(kx * view.dilation[1]);
                     for (index, sum) in sums.iter_mut().enumerate() {
-                        *sum = s.fma(I::load(s, from.add(index * view.stride[1] * BLOCK), zero), weight, *sum);
+                        let column = column.wrapping_add(index * view.stride[1]);
+                        if !EDGE || column < view.input[1] {
+                            *sum = s.fma(I::load(s, line.add(column * BLOCK), zero), weight, *sum);
+                        }
                     }
                 }
             }
         }
         // SAFETY: the positions lie in the line.
-        unsafe { self.finish(s, part, [y, x], BLOCK, sums, 8) };
+        unsafe { self.finish(s, part, [y, x], BLOCK, sums, if EDGE { count } else { N }) };
     }
 
     /// Computes one position, every other tap into a sum of its own.

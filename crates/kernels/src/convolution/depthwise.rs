@@ -119,9 +119,9 @@ impl Plane<'_> {
         let [deep, high, wide] = self.axes;
         let mut sum = s.splat(self.bias);
         for kz in 0..deep.taps {
-            let Some(iz) = inside(&deep, z, kz) else { continue };
+            let Some(iz) = deep.at(z, kz) else { continue };
             for ky in 0..high.taps {
-                let Some(iy) = inside(&high, y, ky) else { continue };
+                let Some(iy) = high.at(y, ky) else { continue };
                 let line = (iz * high.input + iy) * wide.input;
                 let weights = &self.weights[(kz * high.taps + ky) * wide.taps..][..wide.taps];
                 for (kx, &weight) in weights.iter().enumerate() {
@@ -191,11 +191,11 @@ impl Plane<'_> {
         let [deep, high, wide] = self.axes;
         let mut sum = self.bias;
         for kz in 0..deep.taps {
-            let Some(iz) = inside(&deep, z, kz) else { continue };
+            let Some(iz) = deep.at(z, kz) else { continue };
             for ky in 0..high.taps {
-                let Some(iy) = inside(&high, y, ky) else { continue };
+                let Some(iy) = high.at(y, ky) else { continue };
                 for kx in 0..wide.taps {
-                    let Some(ix) = inside(&wide, x, kx) else { continue };
+                    let Some(ix) = wide.at(x, kx) else { continue };
                     let weight = self.weights[(kz * high.taps + ky) * wide.taps + kx];
                     sum += self.input[(iz * high.input + iy) * wide.input + ix] * weight;
                 }
@@ -212,11 +212,6 @@ fn taps_inside(axis: &Axis, output: usize) -> (Range<usize>, usize) {
     let low = start.min(0).unsigned_abs().min(axis.taps);
     let room = (axis.input as isize).saturating_sub(start).max(0) as usize;
     (low..room.min(axis.taps).max(low), start.max(0) as usize)
-}
-
-fn inside(axis: &Axis, output: usize, tap: usize) -> Option<usize> {
-    let (low, high) = axis.inside(output, 1, tap);
-    (low < high).then(|| ((output * axis.stride) as isize + axis.base + tap as isize * axis.increment) as usize)
 }
 
 /// `count` values that lie `stride` apart.
