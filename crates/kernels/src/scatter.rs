@@ -40,6 +40,9 @@ const TILE: usize = 512;
 /// Random elements of so many bytes of output are found as fast without being fetched ahead.
 const NEAR_BYTES: usize = 1 << 23;
 
+/// Of larger outputs no cache holds enough that it would pay to copy the data through it.
+const CACHED_BYTES: usize = if cfg!(test) { 1 << 21 } else { 1 << 25 };
+
 /// The most parts of the output each of which looks at all updates.
 const MOST_PARTS: usize = 16;
 
@@ -58,8 +61,8 @@ const RESOLVED: usize = 1 << 12;
 /// Bytes of updates below which they are applied one after the other.
 const FEW_BYTES: usize = 1 << 17;
 
-/// The bytes of output that are copied past the caches before updates are applied to them.
-const STREAMED_BYTES: usize = 1 << 19;
+/// The bytes of output that are put together in the first cache before they are copied past the caches.
+const PIECE_BYTES: usize = 1 << 14;
 
 /// Blocks of output up to this size are copied and updated while they are in the cache.
 const BLOCK_BYTES: usize = 1 << 19;
@@ -542,10 +545,42 @@ impl<const N: usize> Job<'_, N> {
         }
     }
 
-    /// The same on this thread, for updates everywhere: what is left of the copy in the caches is there for them.
-    fn copy_near(&self, output: &mut [[u8; N]]) {
-        if let Some(data) = self.data {
-            output.copy_from_slice(data);
+    /// The same on this thread for a part of the output, for updates everywhere: what is left of the copy in the caches is there
+    /// for them, if the last of them has room for much of the output.
+    fn copy_near(&self, part: Range<usize>, output: &mut [[u8; N]]) {
+        match self.data {
+            Some(data) if data.len() * N > CACHED_BYTES => {
+                stream::past_caches(data[part].as_flattened(), output.as_flattened_mut());
+            }
+            Some(data) => output.copy_from_slice(&data[part]),
+            None => {}
+        }
+    }
+
+    /// Copies a part of the data, which begins at a block, to its place `target` in the output, and lets `update` change it: all
+    /// of it at once, or, where the output does not stay in the caches, some blocks at a time before they are stored.
+    fn pieces(
+        &self,
+        part: Range<usize>,
+        block: usize,
+        target: &mut [[u8; N]],
+        mut update: impl FnMut(Range<usize>, &mut [[u8; N]]),
+    ) {
+        let Some(data) = self.data.filter(|_| self.streams() && block * N <= PIECE_BYTES) else {
+            if let Some(data) = self.data {
+                target.copy_from_slice(&data[part.clone()]);
+            }
+            return update(part, target);
+        };
+        let mut near = [0; PIECE_BYTES];
+        let near = near.as_chunks_mut().0;
+        let length = near.len() / block * block;
+        let (parts, past_caches) = (data[part.clone()].chunks(length), stream::PastCaches::begin());
+        for (index, (data, target)) in parts.zip(target.chunks_mut(length)).enumerate() {
+            let (start, near) = (part.start + index * length, &mut near[..data.len()]);
+            stream::copy_ahead(data.as_flattened(), near.as_flattened_mut());
+            update(start..start + near.len(), near);
+            past_caches.copy(near.as_flattened(), target.as_flattened_mut());
         }
     }
 
@@ -604,7 +639,7 @@ impl<const N: usize> Job<'_, N> {
         // One thread need not keep the places of updates whose first ones are out of order.
         if parts == 1 && !begins_ascending(source, count) {
             return self.resolving(source, scratch, |source| {
-                self.copy_near(output);
+                self.copy_near(0..output.len(), output);
                 self.apply(source, 0..count, 0, output)
             });
         }
@@ -614,7 +649,7 @@ impl<const N: usize> Job<'_, N> {
         } else if parts > 1 {
             self.by_parts(places, parts, output);
         } else {
-            self.copy_near(output);
+            self.copy_near(0..output.len(), output);
             self.apply(&Resolved(places), 0..count, 0, output);
         }
         Ok(())
@@ -633,13 +668,12 @@ impl<const N: usize> Job<'_, N> {
         parallel_for(shared.len(), (BIN_BYTES / N).max(1), self.elements_nanoseconds(), |range| {
             // SAFETY: parallel_for's ranges are disjoint and lie in the output.
             let target = unsafe { shared.slice(range.clone()) };
-            if let Some(data) = self.data {
-                target.copy_from_slice(&data[range.clone()]);
-            }
             let before = |end: usize| places.partition_point(|place| (u32::from_ne_bytes(*place) as usize) < end);
-            let updates = before(range.start)..before(range.end);
-            let values = &self.updates[updates.clone()];
-            self.apply_elements(target, range.start as u32, &places[updates], values, false);
+            self.pieces(range, 1, target, |piece, target| {
+                let updates = before(piece.start)..before(piece.end);
+                let values = &self.updates[updates.clone()];
+                self.apply_elements(target, piece.start as u32, &places[updates], values, false);
+            });
         });
     }
 
@@ -651,9 +685,7 @@ impl<const N: usize> Job<'_, N> {
         parallel_for(shared.len(), rows, self.elements_nanoseconds(), |range| {
             // SAFETY: parallel_for's ranges are disjoint and lie in the output.
             let target = unsafe { shared.slice(range.clone()) };
-            if let Some(data) = self.data {
-                target.copy_from_slice(&data[range.clone()]);
-            }
+            self.copy_near(range.clone(), target);
             let (base, length) = (range.start as u32, range.len() as u32);
             let (mut kept, mut values, mut count) = ([[0; 4]; FAR_TILE], [[0; N]; FAR_TILE], 0);
             for (places, updates) in places.chunks(TILE).zip(self.updates.chunks(TILE)) {
@@ -717,25 +749,19 @@ impl<const N: usize> Job<'_, N> {
     fn blocks(&self, source: &dyn Source, axes: &Axes, output: &mut [[u8; N]]) -> bool {
         let block = axes.block.max(1);
         let moved = nanoseconds_for_bytes(2 * N * output.len()) + 2 * self.units.count as u64;
-        let streams = self.streams();
-        let grain = (if streams { STREAMED_BYTES } else { BIN_BYTES } / N).div_ceil(block);
+        let grain = (BIN_BYTES / N).div_ceil(block);
         let misfit = AtomicBool::new(false);
         let shared = SharedMut::new(output);
         parallel_for(shared.len() / block, grain, moved, |blocks| {
-            let updates = blocks.start * axes.updates..blocks.end * axes.updates;
             let range = blocks.start * block..blocks.end * block;
             // SAFETY: parallel_for's ranges of blocks are disjoint, and all blocks lie in the output.
             let target = unsafe { shared.slice(range.clone()) };
-            match self.data {
-                Some(data) if streams => {
-                    stream::past_caches(data[range.clone()].as_flattened(), target.as_flattened_mut());
+            self.pieces(range, block, target, |piece, target| {
+                let updates = piece.start / block * axes.updates..piece.end / block * axes.updates;
+                if !self.apply(source, updates, piece.start as u32, target) {
+                    misfit.store(true, Ordering::Relaxed);
                 }
-                Some(data) => target.copy_from_slice(&data[range.clone()]),
-                None => {}
-            }
-            if !self.apply(source, updates, range.start as u32, target) {
-                misfit.store(true, Ordering::Relaxed);
-            }
+            });
         });
         !misfit.into_inner()
     }

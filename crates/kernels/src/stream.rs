@@ -9,22 +9,9 @@ pub(crate) const STREAM_BYTES: usize = if cfg!(test) { 1 << 21 } else { 1 << 23 
 /// Bytes of a line of the caches.
 const LINE_BYTES: usize = 64;
 
-/// The bytes of a page.
-#[cfg(target_arch = "x86_64")]
-const PAGE_BYTES: usize = 1 << 12;
-
-/// Copies past the caches go on in so many pages in turns. Processors fetch ahead within a page, from several pages at a
-/// time, so that memory has more to do at once than one page after the other would ask of it.
-#[cfg(target_arch = "x86_64")]
-const PAGES: usize = 4;
-
-/// What is copied of a page at a time.
-#[cfg(target_arch = "x86_64")]
-const TURN_BYTES: usize = 2 * LINE_BYTES;
-
-/// How often it is a page's turn.
-#[cfg(target_arch = "x86_64")]
-const PAGE_TURNS: usize = PAGE_BYTES / TURN_BYTES;
+/// So far ahead of what is copied is asked for: a page. Processors fetch ahead by themselves within a page only, and find out anew
+/// where each one is.
+const AHEAD_BYTES: usize = 1 << 12;
 
 /// The bytes that one chunk of a parallel copy covers.
 const CHUNK: usize = 1 << 18;
@@ -51,59 +38,88 @@ pub(crate) fn copy(source: &[u8], target: &mut [u8]) {
 ///
 /// # Panics
 /// The lengths differ.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn past_caches(source: &[u8], target: &mut [u8]) {
-    assert_eq!(source.len(), target.len());
-    let head = target.as_ptr().align_offset(LINE_BYTES).min(target.len());
-    let (first, rest) = target.split_at_mut(head);
-    first.copy_from_slice(&source[..head]);
-    let (groups, rest) = rest.as_chunks_mut::<{ PAGES * PAGE_BYTES }>();
-    let (from, source) = source[head..].as_chunks::<{ PAGES * PAGE_BYTES }>();
-    for (to, from) in groups.iter_mut().zip(from) {
-        let (to, from) = (to.as_chunks_mut().0, from.as_chunks().0);
-        for turn_of_page in 0..PAGE_TURNS {
-            for index in (0..PAGES).map(|page| page * PAGE_TURNS + turn_of_page) {
-                // SAFETY: the target is aligned to lines, of which each turn has whole ones.
-                unsafe { turn(&from[index], &mut to[index]) };
-            }
-        }
-    }
-    let (turns, last) = rest.as_chunks_mut::<TURN_BYTES>();
-    let (from, source) = source.as_chunks::<TURN_BYTES>();
-    for (to, from) in turns.iter_mut().zip(from) {
-        // SAFETY: as above.
-        unsafe { turn(from, to) };
-    }
-    last.copy_from_slice(source);
-    // SAFETY: every x86-64 has the instruction. It orders these stores before all later ones, such as those by which
-    // another thread learns that the copy is done.
-    unsafe { std::arch::x86_64::_mm_sfence() };
+    PastCaches::begin().copy(source, target);
 }
 
-/// Copies a few lines past the caches.
+/// Copies that do not leave their targets in the caches, until it is dropped: all later stores come after them then, such as those
+/// by which another thread learns that they are done.
+pub(crate) struct PastCaches(());
+
+impl PastCaches {
+    pub(crate) fn begin() -> Self {
+        Self(())
+    }
+
+    /// Copies `source` to `target`, which has the same length.
+    ///
+    /// # Panics
+    /// The lengths differ.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn copy(&self, source: &[u8], target: &mut [u8]) {
+        assert_eq!(source.len(), target.len());
+        let head = target.as_ptr().align_offset(LINE_BYTES).min(target.len());
+        let (first, rest) = target.split_at_mut(head);
+        first.copy_from_slice(&source[..head]);
+        let (lines, last) = rest.as_chunks_mut();
+        let (from, source) = source[head..].as_chunks();
+        for (to, from) in lines.iter_mut().zip(from) {
+            prefetch_near(from.as_ptr().wrapping_add(AHEAD_BYTES));
+            // SAFETY: the target is aligned to lines.
+            unsafe { line(from, to) };
+        }
+        last.copy_from_slice(source);
+    }
+
+    /// Copies `source` to `target`, which has the same length. Processors of aarch64 see by themselves that whole lines are
+    /// overwritten one after the other, and stop fetching and keeping them.
+    ///
+    /// # Panics
+    /// The lengths differ.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) fn copy(&self, source: &[u8], target: &mut [u8]) {
+        target.copy_from_slice(source);
+    }
+}
+
+impl Drop for PastCaches {
+    fn drop(&mut self) {
+        // SAFETY: every x86-64 has the instruction.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
+        }
+    }
+}
+
+/// Copies `source` to `target`, which has the same length and stays in the caches, with what follows the source fetched ahead.
+///
+/// # Panics
+/// The lengths differ.
+pub(crate) fn copy_ahead(source: &[u8], target: &mut [u8]) {
+    assert_eq!(source.len(), target.len());
+    let ((from, source), (lines, last)) = (source.as_chunks::<LINE_BYTES>(), target.as_chunks_mut::<LINE_BYTES>());
+    for (to, from) in lines.iter_mut().zip(from) {
+        prefetch_near(from.as_ptr().wrapping_add(AHEAD_BYTES));
+        *to = *from;
+    }
+    last.copy_from_slice(source);
+}
+
+/// Copies a line past the caches.
 ///
 /// # Safety
 /// `to` is aligned to 16 bytes.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn turn(from: &[u8; TURN_BYTES], to: &mut [u8; TURN_BYTES]) {
+unsafe fn line(from: &[u8; LINE_BYTES], to: &mut [u8; LINE_BYTES]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
 
     let (from, to) = (from.as_ptr().cast::<__m128i>(), to.as_mut_ptr().cast::<__m128i>());
-    for part in 0..TURN_BYTES / size_of::<__m128i>() {
+    for part in 0..LINE_BYTES / size_of::<__m128i>() {
         // SAFETY: so many parts lie in both, and the caller aligned the target to a part.
         unsafe { _mm_stream_si128(to.add(part), _mm_loadu_si128(from.add(part))) };
     }
-}
-
-/// Copies `source` to `target`, which has the same length. Processors of aarch64 see by themselves that whole lines are
-/// overwritten one after the other, and stop fetching and keeping them.
-///
-/// # Panics
-/// The lengths differ.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn past_caches(source: &[u8], target: &mut [u8]) {
-    target.copy_from_slice(source);
 }
 
 /// Asks for the cache line at an address, which need not be valid, for soon.
@@ -183,6 +199,9 @@ mod tests {
             for len in [0, 1, 63, 64, 65, 127, 128, 500, 16_384, 16_447, 16_700, 65_699] {
                 let mut target = vec![0xee; 66_000];
                 past_caches(&source[3..3 + len], &mut target[offset..offset + len]);
+                assert_eq!(target[offset..offset + len], source[3..3 + len]);
+                target[offset..offset + len].fill(0xee);
+                copy_ahead(&source[3..3 + len], &mut target[offset..offset + len]);
                 assert_eq!(target[offset..offset + len], source[3..3 + len]);
                 assert!(target[..offset].iter().chain(&target[offset + len..]).all(|byte| *byte == 0xee));
             }
