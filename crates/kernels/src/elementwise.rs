@@ -3,6 +3,7 @@
 mod bytes;
 
 use std::any::TypeId;
+use std::mem::MaybeUninit;
 
 use bytes::Division;
 
@@ -1004,30 +1005,96 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
         // Its positions in input and output are those in both operands. Rows are counted on, since divisions take longer than
         // short rows.
         let outer = self.geometry.axes.map(|(size, a, b)| Axis { size, input: a as isize, output: b as isize });
-        let mut cursor = Cursor::new(&outer[..rank - 1], self.first / self.pieces);
+        let outer = &outer[..rank - 1];
+        let mut cursor = Cursor::new(outer, self.first / self.pieces);
         let (mut row, mut piece) = (self.first / self.pieces, self.first % self.pieces);
-        for _ in self.first..self.last {
+        // Short rows are computed some at a time, with operands that are not dense along them written out.
+        let around = outer.last().filter(|_| inner <= SHORT_ROW);
+        let (joined, a_step, b_step) = match around {
+            Some(axis) => (WRITTEN_OUT / size_of::<T>() / inner, axis.input as usize, axis.output as usize),
+            None => (1, 0, 0),
+        };
+        let mut a_rows = WrittenOut::new([inner, a_step, a_stride]);
+        let mut b_rows = WrittenOut::new([inner, b_step, b_stride]);
+        let mut at = self.first;
+        while at < self.last {
             let start = piece * CHUNK;
             let len = if self.pieces == 1 { inner } else { CHUNK.min(inner - start) };
-            // SAFETY: offsets stay within the operands, whose lengths were checked against the geometry.
+            let rows = match around {
+                Some(axis) => joined.min(axis.size - row % axis.size).min(self.last - at),
+                None => 1,
+            };
+            // SAFETY: offsets stay within the operands, whose lengths were checked against the geometry, and so many rows
+            // lie in the innermost axis around them.
             unsafe {
                 let (a, b) = (self.a.offset(cursor.input), self.b.offset(cursor.output));
                 let (a, b) = (a.add(start * a_stride), b.add(start * b_stride));
                 let output = self.output.add(row * inner + start);
-                match (a_stride, b_stride) {
-                    (1, 1) => line::<S, T, U, F, true, true>(s, self.function, a, b, output, len),
-                    (1, _) => line::<S, T, U, F, true, false>(s, self.function, a, b, output, len),
-                    (_, 1) => line::<S, T, U, F, false, true>(s, self.function, a, b, output, len),
-                    _ => line::<S, T, U, F, false, false>(s, self.function, a, b, output, len),
+                let (a, b, is_a_dense, is_b_dense) = match rows {
+                    1 => (a, b, a_stride == 1, b_stride == 1),
+                    _ => (a_rows.of(a, rows), b_rows.of(b, rows), true, true),
+                };
+                let len = len * rows;
+                match (is_a_dense, is_b_dense) {
+                    (true, true) => line::<S, T, U, F, true, true>(s, self.function, a, b, output, len),
+                    (true, false) => line::<S, T, U, F, true, false>(s, self.function, a, b, output, len),
+                    (false, true) => line::<S, T, U, F, false, true>(s, self.function, a, b, output, len),
+                    (false, false) => line::<S, T, U, F, false, false>(s, self.function, a, b, output, len),
                 }
             }
             piece += 1;
+            at += rows;
             if piece < self.pieces {
                 continue;
             }
-            (row, piece) = (row + 1, 0);
-            cursor.skip(1);
+            (row, piece) = (row + rows, 0);
+            cursor.skip(rows);
         }
+    }
+}
+
+/// The longest rows of which some are computed at a time, and the bytes that they have of one operand.
+const SHORT_ROW: usize = 24;
+const WRITTEN_OUT: usize = 1 << 10;
+
+/// Short rows of an operand, one after the other.
+struct WrittenOut<T> {
+    /// The elements of a row, and the places from one row and from one element to the next.
+    geometry: [usize; 3],
+    values: MaybeUninit<[u64; WRITTEN_OUT / size_of::<u64>()]>,
+    /// Where the rows are from, and how many they are.
+    written: (*const T, usize),
+}
+
+impl<T: Copy> WrittenOut<T> {
+    #[inline(always)]
+    fn new(geometry: [usize; 3]) -> Self {
+        Self { geometry, values: MaybeUninit::uninit(), written: (std::ptr::null(), 0) }
+    }
+
+    /// So many rows, the first of which begins at `from`: the operand itself where they are dense.
+    ///
+    /// # Safety
+    /// The operand has the rows, they fit into [`WRITTEN_OUT`] bytes, and nobody writes the operand between calls if its rows
+    /// are not dense.
+    #[inline(always)]
+    unsafe fn of(&mut self, from: *const T, rows: usize) -> *const T {
+        let [inner, step, stride] = self.geometry;
+        if stride == 1 && step == inner {
+            return from;
+        }
+        let values = self.values.as_mut_ptr().cast::<T>();
+        if self.written.0 == from && rows <= self.written.1 {
+            return values;
+        }
+        for row in 0..rows {
+            for column in 0..inner {
+                // SAFETY: the caller's promise; the memory is aligned for every element.
+                unsafe { values.add(row * inner + column).write(*from.add(row * step + column * stride)) };
+            }
+        }
+        self.written = (from, rows);
+        values
     }
 }
 
