@@ -3,7 +3,7 @@
 
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, MOST_LANES, Simd, TABLE, dispatch};
 use crate::tile::{SIDE, transpose};
 
 /// The most axes a copy keeps after collapsing.
@@ -22,7 +22,10 @@ const NARROW: usize = 7;
 const STRIP: usize = 1024;
 
 /// Indices up to here are resolved once where many blocks are gathered by them.
-const MOST_RESOLVED: usize = 32;
+const MOST_RESOLVED: usize = 128;
+
+/// So many elements of a short axis, or more, are looked up in vectors.
+const FEWEST_LOOKED_UP: usize = 8;
 
 /// The side of the square tiles that a transposition works in.
 const TILE: usize = 16;
@@ -969,18 +972,19 @@ fn gather_elements<I: Index, const WIDTH: usize>(
     let rows = CHUNK.div_ceil(count * WIDTH);
     let piece = if rows > 1 { rows * count } else { CHUNK / WIDTH };
     // Indices that serve many blocks are resolved once.
-    let mut resolved = [0usize; MOST_RESOLVED];
-    let is_resolved = indices.len() == count && count <= MOST_RESOLVED;
+    let mut resolved = [0u32; MOST_RESOLVED];
+    let is_resolved = indices.len() == count && count <= MOST_RESOLVED && u32::try_from(axis).is_ok();
     if is_resolved {
         for (target, index) in resolved.iter_mut().zip(indices) {
-            *target = index.position(axis).unwrap_or(0);
+            *target = index.position(axis).unwrap_or(0) as u32;
         }
     }
+    let isa = crate::isa::detect();
     crate::parallel::parallel_chunks_mut(output, piece * WIDTH, work, |chunk, output| {
         let (mut block, mut place) = (chunk * piece / count, chunk * piece % count);
         let mut rest = output.as_chunks_mut::<WIDTH>().0;
         if let (true, 3, 3) = (is_resolved, count, axis) {
-            let [red, green, blue] = [resolved[0] % 3, resolved[1] % 3, resolved[2] % 3];
+            let [red, green, blue] = [resolved[0], resolved[1], resolved[2]].map(|place| place as usize % 3);
             let rows = data[block * axis..].as_chunks::<3>().0;
             for (line, row) in rest.as_chunks_mut::<3>().0.iter_mut().zip(rows) {
                 *line = [row[red], row[green], row[blue]];
@@ -988,9 +992,18 @@ fn gather_elements<I: Index, const WIDTH: usize>(
             return;
         }
         if is_resolved && place == 0 {
-            for (line, row) in rest.chunks_exact_mut(count).zip(data[block * axis..].chunks_exact(axis)) {
+            let rows = &data[block * axis..];
+            if WIDTH == 4 && axis <= TABLE && count >= FEWEST_LOOKED_UP {
+                let (rows, output) = (rows.as_flattened().as_chunks().0, rest.as_flattened_mut().as_chunks_mut().0);
+                return dispatch(isa, LookUp { rows, axis, positions: &resolved, count, output });
+            }
+            for (line, row) in rest.chunks_exact_mut(count).zip(rows.chunks_exact(axis)) {
+                if let [value] = row {
+                    line.fill(*value);
+                    continue;
+                }
                 for (target, position) in line.iter_mut().zip(&resolved) {
-                    *target = row[*position];
+                    *target = row[*position as usize];
                 }
             }
             return;
@@ -1006,6 +1019,42 @@ fn gather_elements<I: Index, const WIDTH: usize>(
         }
     });
     Ok(())
+}
+
+/// Gathers elements of four bytes from rows that are no longer than the table of [`Simd::lookup`].
+struct LookUp<'a> {
+    /// Rows of `axis` elements, from each of which `count` are picked.
+    rows: &'a [[u8; 4]],
+    axis: usize,
+    /// Where in a row they are, and anything behind them.
+    positions: &'a [u32; MOST_RESOLVED],
+    count: usize,
+    output: &'a mut [[u8; 4]],
+}
+
+impl Kernel for LookUp<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        const { assert!(MOST_RESOLVED.is_multiple_of(MOST_LANES)) };
+        let Self { rows, axis, positions, count, output } = self;
+        let mut table = [0.0f32; TABLE];
+        for (line, row) in output.chunks_exact_mut(count).zip(rows.chunks_exact(axis)) {
+            // Vectors move bits, whatever they stand for.
+            let (row, line) = (row.as_ptr().cast::<f32>(), line.as_mut_ptr().cast::<f32>());
+            for first in (0..axis).step_by(S::LANES) {
+                // SAFETY: the row has so many elements, and the table has whole vectors for them.
+                unsafe { s.store(table[first..].as_mut_ptr(), s.load_first(row.add(first), axis - first)) };
+            }
+            for first in (0..count).step_by(S::LANES) {
+                // SAFETY: there are whole vectors of positions, and the line has so many elements.
+                unsafe {
+                    let place = s.bits(s.load(positions[first..].as_ptr().cast()));
+                    s.store_first(line.add(first), s.lookup(&table, place), count - first);
+                }
+            }
+        }
+    }
 }
 
 /// What lies outside a padded tensor.
@@ -1466,6 +1515,19 @@ mod tests {
         let mut output = [0; 4];
         gather([2, 1, 12, 2], 1, &data, &[0i32, 11, 3, -1], &mut output).unwrap();
         assert_eq!(output, [0, 11, 15, 23]);
+        for (rows, axis, count, width) in
+            [(3, 10, 100, 4), (70, 1, 9, 4), (2, 16, 128, 4), (900, 1, 33, 1), (5, 7, 8, 2)]
+        {
+            let data = bytes(rows * axis, width);
+            let indices: Vec<i64> = (0..count).map(|index| (index * 7 % (2 * axis)) as i64 - axis as i64).collect();
+            let mut output = vec![0xee; rows * count * width];
+            gather([1, rows, axis, count], width, &data, &indices, &mut output).unwrap();
+            let position =
+                |place: usize| place / count * axis + indices[place % count].rem_euclid(axis as i64) as usize;
+            let expected: Vec<u8> =
+                (0..rows * count).flat_map(|place| data[position(place) * width..][..width].to_vec()).collect();
+            assert_eq!(output, expected);
+        }
         assert!(gather([1, 1, 24, 1], 1, &data, &[24i32], &mut [0]).is_err());
         assert!(gather([1, 1, 24, 1], 1, &data, &[i64::MIN], &mut [0]).is_err());
     }

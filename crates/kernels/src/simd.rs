@@ -28,7 +28,7 @@ use crate::isa::Tier;
 pub(crate) const MOST_LANES: usize = 16;
 
 /// The entries of the table of [`Simd::lookup`].
-const TABLE: usize = 16;
+pub(crate) const TABLE: usize = 16;
 
 /// Zeros, and minus infinities behind them.
 const LOWEST_BEHIND: [f32; 2 * MOST_LANES] = {
