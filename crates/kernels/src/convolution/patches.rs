@@ -3,6 +3,7 @@
 use crate::gemm::PanelSource;
 use crate::isa::Isa;
 use crate::simd::{Kernel, Simd, dispatch};
+use std::ops::Range;
 
 /// One spatial axis: output position `o` and tap `t` read the input at `o * stride + base + t * increment`, which is
 /// zero outside.
@@ -106,17 +107,14 @@ impl Kernel for Fill<'_> {
                     let mut line = Line { from: 0, step: wide.stride, low: 0, end: 0, len: run.len, room };
                     if let (Some(z), Some(y)) = (deep.at(run.z, kz), high.at(run.y, ky)) {
                         (line.low, line.end) = wide.inside(run.x, run.len, kx);
-                        let x = ((run.x + line.low) * wide.stride) as isize + wide.base + kx as isize * wide.increment;
-                        line.from = ((z * high.input + y) * wide.input).wrapping_add_signed(x);
+                        let x = wide.at(run.x + line.low, kx).unwrap_or(0);
+                        line.from = (z * high.input + y) * wide.input + x;
                     }
-                    for channel in first..end {
-                        let step = channel * taps + tap - self.first;
-                        // SAFETY: the run's columns lie in the step's line, and `inside` bounds what is read of the
-                        // channel's plane.
-                        unsafe {
-                            let target = self.buffer.add(step * width + run.start);
-                            line.copy(s, &self.patches.input[channel * plane..], target);
-                        }
+                    // SAFETY: the run's columns lie in the lines of the steps, and `inside` bounds what is read of the planes.
+                    unsafe {
+                        let target = self.buffer.add((first * taps + tap - self.first) * width + run.start);
+                        let planes = Planes { input: self.patches.input, plane, channels: first..end };
+                        line.copy(s, planes, target, taps * width);
                     }
                 }
             }
@@ -139,67 +137,94 @@ struct Line {
     room: usize,
 }
 
+/// Channels whose lines are copied.
+struct Planes<'a> {
+    input: &'a [f32],
+    /// The values of one.
+    plane: usize,
+    channels: Range<usize>,
+}
+
 impl Line {
-    /// Writes the run's columns, and up to its room anything.
+    /// Writes the run's columns of some channels, and up to its room anything. What the channels write lies `apart`.
     ///
     /// # Safety
-    /// The columns' values lie in the plane, `room` places are writable, and `low <= end <= len <= room`.
+    /// The columns' values lie in the planes, `room` places are writable for each of the channels, and
+    /// `low <= end <= len <= room`.
     #[inline(always)]
-    unsafe fn copy<S: Simd>(&self, s: S, plane: &[f32], target: *mut f32) {
-        let store = |column: usize, value: S::F, count: usize| {
-            // SAFETY: the caller's promise.
-            unsafe {
-                if column + S::LANES <= self.room {
-                    s.store(target.add(column), value);
-                } else {
-                    s.store_partial(target.add(column), value, count);
-                }
-            }
-        };
-        if self.low > 0 || self.end < self.len {
-            let mut column = 0;
-            while column < self.len {
-                store(column, s.splat(0.0), self.len - column);
-                column += S::LANES;
+    unsafe fn copy<S: Simd>(&self, s: S, planes: Planes<'_>, target: *mut f32, apart: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.step {
+                1 => self.copy_by::<S, 1>(s, planes, target, apart),
+                2 => self.copy_by::<S, 2>(s, planes, target, apart),
+                3 | 4 => self.copy_by::<S, 3>(s, planes, target, apart),
+                _ => self.copy_by::<S, 0>(s, planes, target, apart),
             }
         }
-        if self.low == self.end {
-            return;
-        }
-        let values = &plane[self.from..];
-        let span = match self.step {
+    }
+
+    /// The same where values lie `STEP` apart; with three, by as many as the line says, and with none one by one.
+    ///
+    /// # Safety
+    /// As of [`Line::copy`].
+    #[inline(always)]
+    unsafe fn copy_by<S: Simd, const STEP: usize>(&self, s: S, planes: Planes<'_>, target: *mut f32, apart: usize) {
+        let Self { from, step, low, end, len, room } = *self;
+        let span = match STEP {
             1 => S::LANES,
             2 => 2 * S::LANES,
-            3 | 4 => s.span_apart(self.step),
+            3 => s.span_apart(step),
             _ => usize::MAX,
         };
-        let mut column = self.low;
-        while column < self.end {
-            let (place, count) = ((column - self.low) * self.step, self.end - column);
+        for (index, channel) in planes.channels.enumerate() {
+            let target = target.wrapping_add(index * apart);
+            let mut column = 0;
+            // SAFETY: the caller's promise.
+            unsafe {
+                while (low > 0 || end < len) && column < len {
+                    store(s, target, column, s.splat(0.0), room, len);
+                    column += S::LANES;
+                }
+            }
+            let mut place = channel * planes.plane + from;
+            let mut column = low;
+            // Zeros that follow must stay.
+            let room = if end == len { room } else { 0 };
             // SAFETY: the caller promises the values of the columns, and the span was compared with what the plane and those
             // behind it hold.
             unsafe {
-                if span > values.len() - place {
-                    break;
+                while column < end && span <= planes.input.len() - place {
+                    let values = planes.input.as_ptr().add(place);
+                    let lanes = match STEP {
+                        1 => s.load(values),
+                        2 => s.load_even(values),
+                        _ => s.load_apart(values, step),
+                    };
+                    store(s, target, column, lanes, room, end);
+                    (column, place) = (column + S::LANES, place + step * S::LANES);
                 }
-                let from = values.as_ptr().add(place);
-                let lanes = match self.step {
-                    1 => s.load(from),
-                    2 => s.load_even(from),
-                    _ => s.load_apart(from, self.step),
-                };
-                // Zeros that follow must stay, and so must the next run's columns where nothing is written behind.
-                if count >= S::LANES || self.end == self.len {
-                    store(column, lanes, count);
-                } else {
-                    s.store_partial(target.add(column), lanes, count);
+                while column < end {
+                    target.add(column).write(planes.input[place]);
+                    (column, place) = (column + 1, place + step);
                 }
             }
-            column += S::LANES;
         }
-        for column in column..self.end {
-            // SAFETY: as above.
-            unsafe { target.add(column).write(values[(column - self.low) * self.step]) };
+    }
+}
+
+/// Writes the lanes of columns before `end`, or all of them where there is room.
+///
+/// # Safety
+/// The first `room` columns and those before `end` are writable.
+#[inline(always)]
+unsafe fn store<S: Simd>(s: S, target: *mut f32, column: usize, lanes: S::F, room: usize, end: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if column + S::LANES <= room.max(end) {
+            s.store(target.add(column), lanes);
+        } else {
+            s.store_partial(target.add(column), lanes, end - column);
         }
     }
 }
