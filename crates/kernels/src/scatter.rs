@@ -61,8 +61,12 @@ const RESOLVED: usize = 1 << 12;
 /// Bytes of updates below which they are applied one after the other.
 const FEW_BYTES: usize = 1 << 17;
 
-/// The bytes of output that are put together in the first cache before they are copied past the caches.
-const PIECE_BYTES: usize = 1 << 14;
+/// The bytes of output that are copied past the caches before updates are applied to them.
+const STREAMED_BYTES: usize = 1 << 19;
+
+/// The bytes of output that are put together in the first cache before they are stored past the caches: little, because what
+/// comes next is fetched meanwhile.
+const PIECE_BYTES: usize = 1 << 11;
 
 /// Blocks of output up to this size are copied and updated while they are in the cache.
 const BLOCK_BYTES: usize = 1 << 19;
@@ -476,6 +480,10 @@ where
     }
 }
 
+/// A piece of the output, on lines of the cache.
+#[repr(align(64))]
+struct Near([u8; PIECE_BYTES]);
+
 /// What every way needs.
 struct Job<'a, const N: usize> {
     data: Option<&'a [[u8; N]]>,
@@ -558,7 +566,7 @@ impl<const N: usize> Job<'_, N> {
     }
 
     /// Copies a part of the data, which begins at a block, to its place `target` in the output, and lets `update` change it: all
-    /// of it at once, or, where the output does not stay in the caches, some blocks at a time before they are stored.
+    /// of it at once, or, where the output does not stay in the caches, some blocks after the other before they are stored.
     fn pieces(
         &self,
         part: Range<usize>,
@@ -566,21 +574,25 @@ impl<const N: usize> Job<'_, N> {
         target: &mut [[u8; N]],
         mut update: impl FnMut(Range<usize>, &mut [[u8; N]]),
     ) {
-        let Some(data) = self.data.filter(|_| self.streams() && block * N <= PIECE_BYTES) else {
-            if let Some(data) = self.data {
-                target.copy_from_slice(&data[part.clone()]);
-            }
+        let Some(data) = self.data else { return update(part, target) };
+        let data = &data[part.clone()];
+        if !self.streams() {
+            target.copy_from_slice(data);
             return update(part, target);
-        };
-        let mut near = [0; PIECE_BYTES];
-        let near = near.as_chunks_mut().0;
+        }
+        if block * N > PIECE_BYTES {
+            stream::past_caches(data.as_flattened(), target.as_flattened_mut());
+            return update(part, target);
+        }
+        let mut near = Near([0; PIECE_BYTES]);
+        let near = near.0.as_chunks_mut().0;
         let length = near.len() / block * block;
-        let (parts, past_caches) = (data[part.clone()].chunks(length), stream::PastCaches::begin());
-        for (index, (data, target)) in parts.zip(target.chunks_mut(length)).enumerate() {
+        let past_caches = stream::PastCaches::begin();
+        for (index, (data, target)) in data.chunks(length).zip(target.chunks_mut(length)).enumerate() {
             let (start, near) = (part.start + index * length, &mut near[..data.len()]);
-            stream::copy_ahead(data.as_flattened(), near.as_flattened_mut());
+            near.copy_from_slice(data);
             update(start..start + near.len(), near);
-            past_caches.copy(near.as_flattened(), target.as_flattened_mut());
+            past_caches.copy_while(near.as_flattened(), data.as_ptr().cast(), target.as_flattened_mut());
         }
     }
 
@@ -668,11 +680,14 @@ impl<const N: usize> Job<'_, N> {
         parallel_for(shared.len(), (BIN_BYTES / N).max(1), self.elements_nanoseconds(), |range| {
             // SAFETY: parallel_for's ranges are disjoint and lie in the output.
             let target = unsafe { shared.slice(range.clone()) };
-            let before = |end: usize| places.partition_point(|place| (u32::from_ne_bytes(*place) as usize) < end);
+            let place = |update: &Number32| u32::from_ne_bytes(*update) as usize;
+            let mut next = places.partition_point(|update| place(update) < range.start);
             self.pieces(range, 1, target, |piece, target| {
-                let updates = before(piece.start)..before(piece.end);
+                let count = places[next..].iter().take_while(|update| place(update) < piece.end).count();
+                let updates = next..next + count;
                 let values = &self.updates[updates.clone()];
                 self.apply_elements(target, piece.start as u32, &places[updates], values, false);
+                next += count;
             });
         });
     }
@@ -749,7 +764,7 @@ impl<const N: usize> Job<'_, N> {
     fn blocks(&self, source: &dyn Source, axes: &Axes, output: &mut [[u8; N]]) -> bool {
         let block = axes.block.max(1);
         let moved = nanoseconds_for_bytes(2 * N * output.len()) + 2 * self.units.count as u64;
-        let grain = (BIN_BYTES / N).div_ceil(block);
+        let grain = (if self.streams() { STREAMED_BYTES } else { BIN_BYTES } / N).div_ceil(block);
         let misfit = AtomicBool::new(false);
         let shared = SharedMut::new(output);
         parallel_for(shared.len() / block, grain, moved, |blocks| {

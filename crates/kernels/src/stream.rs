@@ -55,29 +55,37 @@ impl PastCaches {
     ///
     /// # Panics
     /// The lengths differ.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) fn copy(&self, source: &[u8], target: &mut [u8]) {
+        self.copy_while(source, source.as_ptr(), target);
+    }
+
+    /// The same while what lies a page behind an address, which need not be valid, is fetched: as much as is copied.
+    ///
+    /// # Panics
+    /// The lengths differ.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn copy_while(&self, source: &[u8], fetched: *const u8, target: &mut [u8]) {
         assert_eq!(source.len(), target.len());
         let head = target.as_ptr().align_offset(LINE_BYTES).min(target.len());
         let (first, rest) = target.split_at_mut(head);
         first.copy_from_slice(&source[..head]);
         let (lines, last) = rest.as_chunks_mut();
         let (from, source) = source[head..].as_chunks();
-        for (to, from) in lines.iter_mut().zip(from) {
-            prefetch_near(from.as_ptr().wrapping_add(AHEAD_BYTES));
+        for (index, (to, from)) in lines.iter_mut().zip(from).enumerate() {
+            prefetch_near(fetched.wrapping_add(AHEAD_BYTES + head + index * LINE_BYTES));
             // SAFETY: the target is aligned to lines.
             unsafe { line(from, to) };
         }
         last.copy_from_slice(source);
     }
 
-    /// Copies `source` to `target`, which has the same length. Processors of aarch64 see by themselves that whole lines are
-    /// overwritten one after the other, and stop fetching and keeping them.
+    /// The same. Processors of aarch64 see by themselves that whole lines are overwritten one after the other, and stop fetching and
+    /// keeping them; others may not.
     ///
     /// # Panics
     /// The lengths differ.
     #[cfg(not(target_arch = "x86_64"))]
-    pub(crate) fn copy(&self, source: &[u8], target: &mut [u8]) {
+    pub(crate) fn copy_while(&self, source: &[u8], _fetched: *const u8, target: &mut [u8]) {
         target.copy_from_slice(source);
     }
 }
@@ -90,20 +98,6 @@ impl Drop for PastCaches {
             std::arch::x86_64::_mm_sfence();
         }
     }
-}
-
-/// Copies `source` to `target`, which has the same length and stays in the caches, with what follows the source fetched ahead.
-///
-/// # Panics
-/// The lengths differ.
-pub(crate) fn copy_ahead(source: &[u8], target: &mut [u8]) {
-    assert_eq!(source.len(), target.len());
-    let ((from, source), (lines, last)) = (source.as_chunks::<LINE_BYTES>(), target.as_chunks_mut::<LINE_BYTES>());
-    for (to, from) in lines.iter_mut().zip(from) {
-        prefetch_near(from.as_ptr().wrapping_add(AHEAD_BYTES));
-        *to = *from;
-    }
-    last.copy_from_slice(source);
 }
 
 /// Copies a line past the caches.
@@ -199,9 +193,6 @@ mod tests {
             for len in [0, 1, 63, 64, 65, 127, 128, 500, 16_384, 16_447, 16_700, 65_699] {
                 let mut target = vec![0xee; 66_000];
                 past_caches(&source[3..3 + len], &mut target[offset..offset + len]);
-                assert_eq!(target[offset..offset + len], source[3..3 + len]);
-                target[offset..offset + len].fill(0xee);
-                copy_ahead(&source[3..3 + len], &mut target[offset..offset + len]);
                 assert_eq!(target[offset..offset + len], source[3..3 + len]);
                 assert!(target[..offset].iter().chain(&target[offset + len..]).all(|byte| *byte == 0xee));
             }
