@@ -1009,7 +1009,7 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
         let mut cursor = Cursor::new(outer, self.first / self.pieces);
         let (mut row, mut piece) = (self.first / self.pieces, self.first % self.pieces);
         // Short rows are computed some at a time, with operands that are not dense along them written out.
-        let around = outer.last().filter(|_| inner <= SHORT_ROW);
+        let around = outer.last().filter(|_| inner * size_of::<T>() <= SHORT_ROW);
         let (joined, a_step, b_step) = match around {
             Some(axis) => (WRITTEN_OUT / size_of::<T>() / inner, axis.input as usize, axis.output as usize),
             None => (1, 0, 0),
@@ -1053,8 +1053,8 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
     }
 }
 
-/// The longest rows of which some are computed at a time, and the bytes that they have of one operand.
-const SHORT_ROW: usize = 24;
+/// The bytes of the longest rows of which some are computed at a time, and of those together.
+const SHORT_ROW: usize = 96;
 const WRITTEN_OUT: usize = 1 << 10;
 
 /// Short rows of an operand, one after the other.
@@ -1088,9 +1088,15 @@ impl<T: Copy> WrittenOut<T> {
             return values;
         }
         for row in 0..rows {
-            for column in 0..inner {
-                // SAFETY: the caller's promise; the memory is aligned for every element.
-                unsafe { values.add(row * inner + column).write(*from.add(row * step + column * stride)) };
+            // SAFETY: the caller's promise; the memory is aligned for every element.
+            unsafe {
+                let (from, to) = (from.add(row * step), values.add(row * inner));
+                if stride == 0 {
+                    let value = *from;
+                    (0..inner).for_each(|column| to.add(column).write(value));
+                } else {
+                    std::ptr::copy_nonoverlapping(from, to, inner);
+                }
             }
         }
         self.written = (from, rows);
