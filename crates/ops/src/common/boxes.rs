@@ -93,20 +93,25 @@ pub(crate) fn overlap(a: &Corners, b: &Corners, extra: f32) -> f32 {
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
     len: usize,
-    /// Left, top, right and bottom sides. Boxes that are not there yet touch nothing.
-    groups: Vec<[[f32; GROUP]; 4]>,
+    /// Left, top, right and bottom sides, and areas. Boxes that are not there yet touch nothing.
+    groups: Vec<Group>,
 }
+
+/// Some boxes by their left, top, right and bottom sides and their areas.
+type Group = [[f32; GROUP]; 5];
+
+/// What stands for a box that is not there.
+const NOWHERE: [f32; 5] = [f32::INFINITY, f32::INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY, 1.0];
 
 impl Crowd {
     /// Adds a box; one whose corners may be anything touches all others.
     pub(crate) fn push(&mut self, corners: Corners) {
         if self.len.is_multiple_of(GROUP) {
-            self.groups
-                .push([f32::INFINITY, f32::INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY].map(|side| [side; GROUP]));
+            self.groups.push(NOWHERE.map(|value| [value; GROUP]));
         }
         if let Some(group) = self.groups.last_mut() {
-            for (sides, corner) in group.iter_mut().zip(corners) {
-                sides[self.len % GROUP] = corner;
+            for (values, value) in group.iter_mut().zip(corners.into_iter().chain([area(&corners)])) {
+                values[self.len % GROUP] = value;
             }
         }
         self.len += 1;
@@ -124,34 +129,40 @@ impl Crowd {
     /// Whether a box and one of these have an intersection over union above a threshold of at least 0. Boxes that do not
     /// touch and those without an area have none.
     pub(crate) fn any_over(&self, corners: &Corners, threshold: f32) -> bool {
-        let any = |group: &&[[f32; GROUP]; 4]| may_overlap(group, corners, threshold);
+        let any = |group: &&Group| may_overlap(group, corners, threshold);
         self.groups.iter().rev().filter(any).any(|group| overlaps(group, corners, threshold))
     }
 }
 
+/// The area of a box.
+fn area(corners: &Corners) -> f32 {
+    (corners[3] - corners[1]) * (corners[2] - corners[0])
+}
+
 /// Whether the overlap of a box and one of a group may be above a threshold of at least 0: without divisions, which take
 /// most of the time, and for a little more than what rounding may add. Where a side is NaN it may.
-fn may_overlap([left, top, right, bottom]: &[[f32; GROUP]; 4], corners: &Corners, threshold: f32) -> bool {
+fn may_overlap([left, top, right, bottom, areas]: &Group, corners: &Corners, threshold: f32) -> bool {
+    // With NaN they are the second one.
     let less = |a: f32, b: f32| if a < b { a } else { b };
     let greater = |a: f32, b: f32| if a > b { a } else { b };
-    let area = (corners[3] - corners[1]) * (corners[2] - corners[0]);
+    let own = area(corners);
     let factor = threshold * (1.0 - 1e-5);
     let mut any = false;
     for lane in 0..GROUP {
         let height = less(corners[3], bottom[lane]) - greater(corners[1], top[lane]);
         let width = less(corners[2], right[lane]) - greater(corners[0], left[lane]);
-        let other = (bottom[lane] - top[lane]) * (right[lane] - left[lane]);
-        let common = height * width;
-        // The least normal numbers are less than what is taken away.
-        let is_below = common < (area + other - common) * factor - 1e-37;
-        any |= !((height <= 0.0) | (width <= 0.0) | is_below);
+        let common = greater(0.0, height) * greater(0.0, width);
+        // That the common part is too small for a part of the joined area, solved for it. The least normal numbers are less than
+        // what is taken away.
+        let is_below = common * (1.0 + factor) < (own + areas[lane]) * factor - 1e-37;
+        any |= !is_below;
     }
     any
 }
 
 /// Whether the overlap of a box and one of a group is above a threshold of at least 0.
-fn overlaps([left, top, right, bottom]: &[[f32; GROUP]; 4], corners: &Corners, threshold: f32) -> bool {
-    let area = (corners[3] - corners[1]) * (corners[2] - corners[0]);
+fn overlaps([left, top, right, bottom, _]: &Group, corners: &Corners, threshold: f32) -> bool {
+    let area = area(corners);
     let mut any = false;
     for lane in 0..GROUP {
         // Without branches, so that it becomes a few vector instructions.
@@ -166,7 +177,7 @@ fn overlaps([left, top, right, bottom]: &[[f32; GROUP]; 4], corners: &Corners, t
 }
 
 /// Whether a box touches one of a group.
-fn touches([left, top, right, bottom]: &[[f32; GROUP]; 4], corners: &Corners) -> bool {
+fn touches([left, top, right, bottom, _]: &Group, corners: &Corners) -> bool {
     let mut any = false;
     for lane in 0..GROUP {
         // Without branches, so that it becomes a few vector instructions.
