@@ -1007,6 +1007,28 @@ fn repeated_elements() {
 }
 
 #[test]
+fn rolled_elements() {
+    const TYPES: [ElementType; 4] = [ElementType::F32, ElementType::I64, ElementType::F16, ElementType::Boolean];
+    many(49, 60, |random, round| {
+        let rank = random.between(1, 6);
+        let shape = random.shape(rank);
+        let element_type = TYPES[random.between(0, 3)];
+        let data = random.tensor(element_type, &shape);
+        let count = random.between(1, rank);
+        let shifts = if round % 5 == 0 { 1 } else { count };
+        let shifts: Vec<i64> = (0..shifts).map(|_| random.between(0, 30) as i64 - 15).collect();
+        // Some axes are named twice.
+        let axes: Vec<i64> = (0..count).map(|_| random.between(0, 2 * rank - 1) as i64 - rank as i64).collect();
+        let case = Case::new("opset7", "Roll").input(data);
+        let tensor = |values: &[i64]| Tensor::from_slice(values, [values.len()]).unwrap();
+        match round % 4 < 2 {
+            true => case.integers(&shifts).integers(&axes),
+            false => case.input(tensor(&shifts)).input(tensor(&axes)),
+        }
+    });
+}
+
+#[test]
 fn pads() {
     many(21, 48, |random, round| {
         let rank = random.between(1, 4);

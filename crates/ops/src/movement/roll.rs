@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use ovir_tensor::{ElementClass, SmallVec};
+use ovir_tensor::{ElementClass, Shape, SmallVec};
 
 use crate::common::movement::{AxisMap, Cell, dispatch_cell};
 use crate::infer::normalize_axis;
@@ -34,6 +34,25 @@ pub static ROLL: OpDef = OpDef {
 /// A Roll layer.
 #[derive(Debug)]
 pub struct Roll;
+
+impl Roll {
+    /// How far the elements of each axis are shifted altogether: less than its size, or 0 where that is 0.
+    ///
+    /// # Errors
+    /// There are neither one shift nor as many as axes, or an axis does not exist.
+    pub fn shifts(shape: &Shape, shifts: &[i64], axes: &[i64]) -> OpResult<SmallVec<[usize; 8]>> {
+        if shifts.len() != 1 && shifts.len() != axes.len() {
+            return Err(other_count(&shifts.len().to_string(), &axes.len().to_string()));
+        }
+        let mut totals: SmallVec<[i128; 8]> = SmallVec::from_elem(0, shape.rank());
+        for (i, axis) in axes.iter().enumerate() {
+            let shift = if shifts.len() == 1 { shifts[0] } else { shifts[i] };
+            totals[normalize_axis(*axis, shape.rank(), Blame::Input(2))?] += i128::from(shift);
+        }
+        let shift = |(total, size): (&i128, &usize)| total.rem_euclid((*size).max(1) as i128) as usize;
+        Ok(totals.iter().zip(shape.iter()).map(shift).collect())
+    }
+}
 
 impl Operation for Roll {
     fn infer(&self, context: &mut InferContext<'_>) -> OpResult {
@@ -58,19 +77,9 @@ impl Operation for Roll {
     fn evaluate(&self, context: &mut EvaluateContext<'_>) -> OpResult {
         let data = context.input(0)?;
         let shape = data.shape();
-        let (shifts, axes) = (context.integers(1)?, context.integers(2)?);
-        if shifts.len() != 1 && shifts.len() != axes.len() {
-            return Err(other_count(&shifts.len().to_string(), &axes.len().to_string()));
-        }
-        let mut totals: SmallVec<[i128; 8]> = SmallVec::from_elem(0, shape.rank());
-        for (i, axis) in axes.iter().enumerate() {
-            let shift = if shifts.len() == 1 { shifts[0] } else { shifts[i] };
-            totals[normalize_axis(*axis, shape.rank(), Blame::Input(2))?] += i128::from(shift);
-        }
+        let shifts = Roll::shifts(shape, &context.integers(1)?, &context.integers(2)?)?;
         let mut output = context.output(0, shape)?;
-        let source = |axis: usize, position: usize| {
-            Some((position as i128 - totals[axis]).rem_euclid(shape[axis] as i128) as usize)
-        };
+        let source = |axis: usize, position: usize| Some((position + shape[axis] - shifts[axis]) % shape[axis]);
         let map = AxisMap { shape, strides: &shape.strides(), source: &source };
         dispatch_cell!(data.element_type(), C => {
             map.copy(C::source(&data), C::target(&mut output), &C::default());

@@ -1,6 +1,6 @@
 //! Movements of elements: Transpose, Slice, StridedSlice, Broadcast, Tile, Concat, Split, VariadicSplit, Gather, Pad,
-//! DepthToSpace, SpaceToDepth, ShuffleChannels, ReorgYolo and Einsum that transposes, for every type whose elements have bytes
-//! of their own.
+//! Roll, DepthToSpace, SpaceToDepth, ShuffleChannels, ReorgYolo and Einsum that transposes, for every type whose elements have
+//! bytes of their own.
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use ovir_ops::movement::{
     depth_to_space::DepthToSpace,
     gather::{Gather, GatherGeometry, out_of_range},
     pad::{Pad, PadMode},
+    roll::Roll,
     shuffle_channels::ShuffleChannels,
     slice::Slice,
     space_to_depth::SpaceToDepth,
@@ -81,6 +82,11 @@ struct PadKernel {
     width: usize,
 }
 
+/// Roll, whose shifts and axes are read when it runs.
+struct RollKernel {
+    width: usize,
+}
+
 type Pads = SmallVec<[isize; 8]>;
 
 /// Claims movements.
@@ -123,6 +129,8 @@ fn kernel(context: &mut ClaimContext<'_>, width: usize) -> Option<Box<dyn Kernel
         Box::new(SplitKernel { axis: *integers(1)?.first()?, width })
     } else if let Some(pad) = operation.downcast_ref::<Pad>() {
         Box::new(PadKernel::of(pad, integers(1).as_deref(), integers(2).as_deref(), width)?)
+    } else if operation.downcast_ref::<Roll>().is_some() {
+        Box::new(RollKernel { width })
     } else {
         let gather = operation.downcast_ref::<Gather>()?;
         let index_type = context.inputs.get(1)?.element_type;
@@ -252,6 +260,63 @@ impl Kernel for GivenViewKernel {
             // More axes than the copy has, such as those of a Tile of eight axes.
             Err(_) => io.evaluate(&*self.operation),
         }
+    }
+}
+
+/// The most axes that are shifted by whole parts, two of each.
+const MOST_ROLLED: usize = 4;
+
+impl RollKernel {
+    /// The copies of the parts that the shifts cut the data into; `None` for more axes than a copy has.
+    fn parts(shape: &Shape, shifts: &[usize]) -> Option<SmallVec<[StridedCopy; 4]>> {
+        let (strides, elements) = (shape.strides(), shape.elements());
+        let rolled: SmallVec<[usize; 8]> = (0..shape.rank()).filter(|axis| shifts[*axis] > 0).collect();
+        (rolled.len() <= MOST_ROLLED).then_some(())?;
+        let part = |number: usize| {
+            let mut axes: SmallVec<[(usize, isize, isize); 8]> = shape
+                .iter()
+                .zip(strides.iter())
+                .map(|(size, stride)| (*size, *stride as isize, *stride as isize))
+                .collect();
+            let (mut from, mut to) = (0, 0);
+            for (bit, axis) in rolled.iter().enumerate() {
+                let (shift, rest) = (shifts[*axis], shape[*axis] - shifts[*axis]);
+                if number >> bit & 1 == 0 {
+                    axes[*axis].0 = rest;
+                    to += shift * strides[*axis];
+                } else {
+                    axes[*axis].0 = shift;
+                    from += rest * strides[*axis];
+                }
+            }
+            StridedCopy::new(&axes, from, to, elements, elements).ok()
+        };
+        (0..1 << rolled.len()).map(part).collect()
+    }
+}
+
+impl Kernel for RollKernel {
+    fn checks_values(&self, _shapes: &StepShapes<'_>) -> bool {
+        true
+    }
+
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!((shapes.inputs, shapes.outputs), ([data, _, _], [output]) if data == output)
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        output_nanoseconds(shapes, self.width)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let ([data, shifts, axes], [output]) = (io.inputs, &mut *io.outputs) else { return Err(misfit()) };
+        let integers = |view| integers_of_view(view).ok_or_else(misfit);
+        let shifts = Roll::shifts(data.shape(), &integers(*shifts)?, &integers(*axes)?)?;
+        let Some(parts) = RollKernel::parts(data.shape(), &shifts) else { return io.evaluate(&Roll) };
+        for part in parts {
+            part.run(self.width, data.bytes(), output.bytes_mut()).map_err(kernel_error)?;
+        }
+        Ok(())
     }
 }
 
