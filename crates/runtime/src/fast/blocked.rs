@@ -70,7 +70,23 @@ fn empty_columns(output: &PartialShape, filter: &Shape) -> f64 {
     }
 }
 
-/// The same in a blocked convolution, whose tiles have sixteen channels.
+/// Nanoseconds that a plain convolution of windows takes to lay out what a tap reads for a line of the output, and for each vector
+/// of it.
+const PATCH_LINE: f64 = 2.5;
+const PATCH_VECTOR: f64 = 1.0;
+
+/// Nanoseconds that laying out its patches takes, with so many taps over all channels.
+fn patches_nanoseconds(output: &PartialShape, filter: &Shape, taps: f64) -> f64 {
+    let Some(shape) = output.to_shape() else { return 0.0 };
+    let [batch, _, lines @ .., wide] = &shape[..] else { return 0.0 };
+    if filter.iter().rev().take(lines.len() + 1).all(|size| *size == 1) {
+        return 0.0;
+    }
+    let lines = (batch * lines.iter().product::<usize>()) as f64;
+    lines * taps * (PATCH_LINE + PATCH_VECTOR * wide.div_ceil(BLOCK) as f64)
+}
+
+/// Nanoseconds that an operation takes in a blocked convolution, whose tiles have sixteen channels.
 pub(super) fn blocked_flop(taps: f64, channels: usize) -> f64 {
     BLOCKED_FLOP * (1.0 + 8.0 / taps) / use_of_lanes(channels)
 }
@@ -360,7 +376,14 @@ fn convolution_candidate(
                 Some(geometry) => line_flop(of_group, geometry.output()[2]),
                 None => plain_flop(taps, of_group as f64) * empty_columns(&output.shape, &filter_shape),
             };
-            flops * (plain - blocked_flop(taps, output_channels) * factor)
+            // With more channels, products take most of the time.
+            let patches = match form {
+                Form::Plain(_) if output_channels <= BLOCK && plain_lines.is_none() => {
+                    patches_nanoseconds(&output.shape, &filter_shape, taps)
+                }
+                _ => 0.0,
+            };
+            patches + flops * (plain - blocked_flop(taps, output_channels) * factor)
         }
         // There is no other kernel.
         Way::Depthwise if coded.is_some() => super::quantized::GAIN,
@@ -379,6 +402,7 @@ fn convolution_candidate(
             let taps = taps.max(1) as f64;
             let plain = 2.0 * taps * plain_flop(taps, output_channels as f64);
             nominal_elements(&output.shape) * (plain - taps * NARROW_TAP - NARROW_SUM)
+                + patches_nanoseconds(&output.shape, &filter_shape, taps)
         }
     };
     let output = if way == Way::Narrow { Layout::Plain } else { Layout::Blocked };
