@@ -1,5 +1,7 @@
 //! Where updates go: rows of the output, read from indices of any kind.
 
+use std::ops::RangeInclusive;
+
 use super::IndexType;
 use super::number::Number32;
 use crate::isa::detect;
@@ -342,18 +344,61 @@ where
         let fit = dispatch(detect(), Resolve { words, size: axes.size, wraps: true, places: &mut *places });
         let Some(last) = axes.rank.checked_sub(1) else { return fit };
         let stride = axes.axes[axes.axis].1 as u32;
+        let length = axes.axes[last].0;
+        if axes.axis == last && stride == 1 && axes.is_blockwise && SHORT_LINES.contains(&length) {
+            let lines = ShortLines { length: length as u32, block: axes.block as u32, start, places };
+            dispatch(detect(), lines);
+            return fit;
+        }
         if axes.axis == last && stride == 1 {
-            for_each_line(start, axes.axes[last].0, places, |line, _, places| add(places, axes.base(line) as u32));
+            for_each_line(start, length, places, |line, _, places| add(places, axes.base(line) as u32));
             return fit;
         }
         let step = if axes.axis == last { 0 } else { axes.axes[last].1 as u32 };
-        for_each_line(start, axes.axes[last].0, places, |line, column, places| {
+        for_each_line(start, length, places, |line, column, places| {
             let base = axes.base(line) as u32 + column as u32 * step;
             for (place, offset) in places.iter_mut().zip(0..) {
                 *place = (base + offset * step + u32::from_ne_bytes(*place) * stride).to_ne_bytes();
             }
         });
         fit
+    }
+}
+
+/// Lines so short that places are better counted through them than line by line.
+const SHORT_LINES: RangeInclusive<usize> = 2..=32;
+
+/// The most places of short lines that are counted through at once.
+const COUNTED: usize = 1 << 12;
+
+/// Adds its block's beginning to each place in lines of updates, one of which goes to each block of the data.
+struct ShortLines<'a> {
+    length: u32,
+    block: u32,
+    /// The update of the first place.
+    start: usize,
+    places: &'a mut [Number32],
+}
+
+impl Kernel for ShortLines<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Simd>(self, _: V) {
+        // A product instead of a division: exact, since what it is too large by stays below a line's part of one up to
+        // `COUNTED` places behind the first line.
+        const BITS: u32 = 20;
+        const { assert!((COUNTED + *SHORT_LINES.end()) * *SHORT_LINES.end() < 1 << BITS) };
+        let reciprocal = (1u32 << BITS).div_ceil(self.length);
+        for (index, places) in self.places.chunks_mut(COUNTED).enumerate() {
+            let start = self.start + index * COUNTED;
+            let (line, column) = (start / self.length as usize, start % self.length as usize);
+            let base = line as u32 * self.block;
+            for (place, count) in places.iter_mut().zip(column as u32..) {
+                let line = (count * reciprocal) >> BITS;
+                *place = (u32::from_ne_bytes(*place) + base + line * self.block).to_ne_bytes();
+            }
+        }
     }
 }
 
