@@ -6,7 +6,7 @@ use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
 use crate::reduce::{ReduceOp, reduce};
-use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
+use crate::simd::{APART, Kernel, MOST_LANES, Simd, dispatch};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -611,9 +611,18 @@ impl Line<'_> {
                 }
             }
         }
-        for x in (0..count).filter(|_| STRIDE == 0) {
-            // SAFETY: as above.
-            unsafe { *target.add(x) = *joined.add(x * stride) };
+        if STRIDE == 0 {
+            let (written, mut first) = (windows_of_row.next_multiple_of(S::LANES), 0);
+            // SAFETY: as above; vectors were written up to there.
+            unsafe {
+                while APART.contains(&stride) && first < count && first * stride + s.span_apart(stride) <= written {
+                    s.store_first(target.add(first), s.load_apart(joined.add(first * stride), stride), count - first);
+                    first += S::LANES;
+                }
+                for x in first..count {
+                    *target.add(x) = *joined.add(x * stride);
+                }
+            }
         }
         for x in (0..count).step_by(S::LANES).filter(|_| STRIDE == 0 && !MAX) {
             // SAFETY: as above.

@@ -23,9 +23,13 @@ pub(crate) use portable::{I, Portable};
 use crate::isa::Isa;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::isa::Tier;
+use std::ops::Range;
 
 /// The lanes of the widest vector of any tier.
 pub(crate) const MOST_LANES: usize = 16;
+
+/// The strides of values that [`Simd::load_apart`] reads: each costs a few instructions for each vector that it skips.
+pub(crate) const APART: Range<usize> = 3..5;
 
 /// The entries of the table of [`Simd::lookup`].
 pub(crate) const TABLE: usize = 16;

@@ -8,7 +8,7 @@ use super::{ConvolutionEpilogue, ConvolutionGeometry, volume};
 use crate::epilogue::{Channelwise, Epilogue};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
-use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
+use crate::simd::{APART, Kernel, MOST_LANES, Simd, dispatch};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -20,10 +20,6 @@ const BAND: usize = 1 << 20;
 
 /// Values that the ring of padded lines holds.
 const RING: usize = 1 << 14;
-
-/// Strides whose phases are taken apart vector by vector: each costs a few instructions for each vector that it skips.
-const APART: Range<usize> = 3..5;
-
 /// The most output channels of a group.
 const MOST_OUTPUTS: usize = 12;
 

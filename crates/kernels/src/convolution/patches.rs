@@ -2,7 +2,7 @@
 
 use crate::gemm::PanelSource;
 use crate::isa::Isa;
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{APART, Kernel, Simd, dispatch};
 use std::ops::Range;
 
 /// One spatial axis: output position `o` and tap `t` read the input at `o * stride + base + t * increment`, which is
@@ -158,7 +158,7 @@ impl Line {
             match self.step {
                 1 => self.copy_by::<S, 1>(s, planes, target, apart),
                 2 => self.copy_by::<S, 2>(s, planes, target, apart),
-                3 | 4 => self.copy_by::<S, 3>(s, planes, target, apart),
+                step if APART.contains(&step) => self.copy_by::<S, 3>(s, planes, target, apart),
                 _ => self.copy_by::<S, 0>(s, planes, target, apart),
             }
         }
