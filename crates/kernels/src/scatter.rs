@@ -38,7 +38,7 @@ use source::{AreRows, Axes, Elements, IndexWord, Resolved, Rows, Signed, Source,
 const TILE: usize = 512;
 
 /// Random elements of so many bytes of output are found as fast without being fetched ahead.
-const NEAR_BYTES: usize = 1 << 23;
+const NEAR_BYTES: usize = 1 << 21;
 
 /// Of larger outputs no cache holds enough that it would pay to copy the data through it.
 const CACHED_BYTES: usize = if cfg!(test) { 1 << 21 } else { 1 << 25 };

@@ -386,17 +386,18 @@ impl<I: Element> Kernel for Lines<'_, I> {
             ($stride:literal $wide:literal: $($count:literal)*) => {
                 match best_tile(self.part.columns.len(), &[$($count),*]) {
                     $($count => self.tiles::<S, $stride, $wide, $count, false>(s),)*
-                    _ => self.positions(s),
+                    _ => false,
                 }
             };
             (dilated $wide:literal: $($count:literal)*) => {
                 match best_tile(self.part.columns.len().div_ceil(self.shared.view.dilation[1]), &[$($count),*]) {
                     $($count => self.tiles::<S, 1, $wide, $count, true>(s),)*
-                    _ => self.positions(s),
+                    _ => false,
                 }
             };
         }
-        match (self.shared.view.dilation[1], self.shared.view.stride[1], self.shared.taps[1], S::LANES == BLOCK) {
+        let tap = (self.shared.view.dilation[1], self.shared.view.stride[1], self.shared.taps[1], S::LANES == BLOCK);
+        let has_tiles = match tap {
             (1, 1, 1, true) => tiles!(1 1: 4 7 8),
             (1, 1, 2, true) => tiles!(1 2: 4 7 8),
             (1, 1, 3, true) => tiles!(1 3: 4 6 7 8 10 12),
@@ -417,7 +418,11 @@ impl<I: Element> Kernel for Lines<'_, I> {
             (2.., 1, 3, _) => tiles!(dilated 3: 2 4 8),
             (2.., 1, 5, _) => tiles!(dilated 5: 2 4 8),
             (2.., 1, 7, _) => tiles!(dilated 7: 4 8),
-            _ => self.positions(s),
+            _ => false,
+        };
+        // All other geometries share one copy of this code.
+        if !has_tiles {
+            self.positions(s);
         }
     }
 }
@@ -430,9 +435,9 @@ fn best_tile(line: usize, lengths: &[usize]) -> usize {
 
 impl<I: Element> Lines<'_, I> {
     /// Computes all lines in tiles of `N` positions: neighbouring ones, or where taps are `DILATED`, those as far apart as taps,
-    /// which read the same columns.
+    /// which read the same columns. Tells that there are tiles.
     #[inline(always)]
-    fn tiles<S: Simd, const T: usize, const K: usize, const N: usize, const DILATED: bool>(&self, s: S) {
+    fn tiles<S: Simd, const T: usize, const K: usize, const N: usize, const DILATED: bool>(&self, s: S) -> bool {
         let (pad, width) = (self.shared.view.pad[1], self.shared.view.input[1]);
         let step = self.step::<DILATED>();
         let columns = &self.part.columns;
@@ -454,6 +459,7 @@ impl<I: Element> Lines<'_, I> {
                 }
             }
         }
+        true
     }
 
     /// The positions from one of a tile to the next.
