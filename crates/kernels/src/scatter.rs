@@ -6,7 +6,8 @@
 //! * *few updates*, and single elements: the data are copied by all threads, then the updates are applied one after the
 //!   other. Elements of a large output are fetched ahead, and each thread takes from all updates those that go to its part;
 //! * *blocks*: updates and data fall apart into small blocks in the same order (a scatter along one of the last
-//!   axes); each piece of the output is copied and updated while it is in the cache;
+//!   axes); each piece of the output is copied and updated while it is in the cache, and that of a large output is stored
+//!   past the caches only then;
 //! * *bins*: the output falls apart into pieces of the size of a cache, and the updates are sorted into the pieces first
 //!   (stably, by counting), so that random rows cost no trip to memory and threads never meet at one place.
 //!

@@ -11,6 +11,7 @@ const LINE_BYTES: usize = 64;
 
 /// So far ahead of what is copied is asked for: a page. Processors fetch ahead by themselves within a page only, and find out anew
 /// where each one is.
+#[cfg(target_arch = "x86_64")]
 const AHEAD_BYTES: usize = 1 << 12;
 
 /// The bytes that one chunk of a parallel copy covers.
