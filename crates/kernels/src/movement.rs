@@ -979,7 +979,6 @@ fn gather_elements<I: Index, const WIDTH: usize>(
             *target = index.position(axis).unwrap_or(0) as u32;
         }
     }
-    let isa = crate::isa::detect();
     crate::parallel::parallel_chunks_mut(output, piece * WIDTH, work, |chunk, output| {
         let (mut block, mut place) = (chunk * piece / count, chunk * piece % count);
         let mut rest = output.as_chunks_mut::<WIDTH>().0;
@@ -995,7 +994,7 @@ fn gather_elements<I: Index, const WIDTH: usize>(
             let rows = &data[block * axis..];
             if WIDTH == 4 && axis <= TABLE && count >= FEWEST_LOOKED_UP {
                 let (rows, output) = (rows.as_flattened().as_chunks().0, rest.as_flattened_mut().as_chunks_mut().0);
-                return dispatch(isa, LookUp { rows, axis, positions: &resolved, count, output });
+                return dispatch(crate::isa::detect(), LookUp { rows, axis, positions: &resolved, count, output });
             }
             for (line, row) in rest.chunks_exact_mut(count).zip(rows.chunks_exact(axis)) {
                 if let [value] = row {

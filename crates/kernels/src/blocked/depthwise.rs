@@ -385,19 +385,25 @@ impl<I: Element> Kernel for Lines<'_, I> {
         macro_rules! tiles {
             ($stride:literal $wide:literal: $($count:literal)*) => {
                 match best_tile(self.part.columns.len(), &[$($count),*]) {
-                    $($count => self.tiles::<S, $stride, $wide, $count, false>(s),)*
+                    $($count => {
+                        self.tiles::<S, $stride, $wide, $count, false>(s);
+                        true
+                    })*
                     _ => false,
                 }
             };
             (dilated $wide:literal: $($count:literal)*) => {
                 match best_tile(self.part.columns.len().div_ceil(self.shared.view.dilation[1]), &[$($count),*]) {
-                    $($count => self.tiles::<S, 1, $wide, $count, true>(s),)*
+                    $($count => {
+                        self.tiles::<S, 1, $wide, $count, true>(s);
+                        true
+                    })*
                     _ => false,
                 }
             };
         }
-        let tap = (self.shared.view.dilation[1], self.shared.view.stride[1], self.shared.taps[1], S::LANES == BLOCK);
-        let has_tiles = match tap {
+        let kind = (self.shared.view.dilation[1], self.shared.view.stride[1], self.shared.taps[1], S::LANES == BLOCK);
+        let has_tiles = match kind {
             (1, 1, 1, true) => tiles!(1 1: 4 7 8),
             (1, 1, 2, true) => tiles!(1 2: 4 7 8),
             (1, 1, 3, true) => tiles!(1 3: 4 6 7 8 10 12),
@@ -435,9 +441,9 @@ fn best_tile(line: usize, lengths: &[usize]) -> usize {
 
 impl<I: Element> Lines<'_, I> {
     /// Computes all lines in tiles of `N` positions: neighbouring ones, or where taps are `DILATED`, those as far apart as taps,
-    /// which read the same columns. Tells that there are tiles.
+    /// which read the same columns.
     #[inline(always)]
-    fn tiles<S: Simd, const T: usize, const K: usize, const N: usize, const DILATED: bool>(&self, s: S) -> bool {
+    fn tiles<S: Simd, const T: usize, const K: usize, const N: usize, const DILATED: bool>(&self, s: S) {
         let (pad, width) = (self.shared.view.pad[1], self.shared.view.input[1]);
         let step = self.step::<DILATED>();
         let columns = &self.part.columns;
@@ -459,7 +465,6 @@ impl<I: Element> Lines<'_, I> {
                 }
             }
         }
-        true
     }
 
     /// The positions from one of a tile to the next.

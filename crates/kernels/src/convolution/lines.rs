@@ -20,6 +20,7 @@ const BAND: usize = 1 << 20;
 
 /// Values that the ring of padded lines holds.
 const RING: usize = 1 << 14;
+
 /// The most output channels of a group.
 const MOST_OUTPUTS: usize = 12;
 

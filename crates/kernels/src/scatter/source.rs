@@ -385,8 +385,8 @@ impl Kernel for ShortLines<'_> {
 
     #[inline(always)]
     fn run<V: Simd>(self, _: V) {
-        // A product instead of a division: exact, since what it is too large by stays below a line's part of one up to
-        // `COUNTED` places behind the first line.
+        // A product instead of a division. The reciprocal is too large by less than `length >> BITS` of itself, which so few
+        // places do not add up to the next line.
         const BITS: u32 = 20;
         const { assert!((COUNTED + *SHORT_LINES.end()) * *SHORT_LINES.end() < 1 << BITS) };
         let reciprocal = (1u32 << BITS).div_ceil(self.length);
@@ -438,6 +438,20 @@ mod tests {
             assert_eq!(part, places[start..]);
         }
         (places.into_iter().map(u32::from_ne_bytes).collect(), fit)
+    }
+
+    #[test]
+    fn short_lines_are_counted_through() {
+        for length in SHORT_LINES {
+            for start in [0, 1, 31, 5000] {
+                let mut places: Vec<Number32> = (0..2 * COUNTED + 77).map(|at| (at as u32 % 5).to_ne_bytes()).collect();
+                let expected: Vec<Number32> = (0..places.len())
+                    .map(|at| (at as u32 % 5 + ((start + at) / length) as u32 * 7).to_ne_bytes())
+                    .collect();
+                dispatch(detect(), ShortLines { length: length as u32, block: 7, start, places: &mut places });
+                assert!(places == expected, "{length} from {start}");
+            }
+        }
     }
 
     #[test]

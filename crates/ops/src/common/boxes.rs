@@ -152,7 +152,7 @@ fn may_overlap([left, top, right, bottom, areas]: &Group, corners: &Corners, thr
         let height = less(corners[3], bottom[lane]) - greater(corners[1], top[lane]);
         let width = less(corners[2], right[lane]) - greater(corners[0], left[lane]);
         let common = greater(0.0, height) * greater(0.0, width);
-        // That the common part is too small for a part of the joined area, solved for it. The least normal numbers are less than
+        // Below its part of the joined area, which is the sum of both less the common part. The least normal numbers are less than
         // what is taken away.
         let is_below = common * (1.0 + factor) < (own + areas[lane]) * factor - 1e-37;
         any |= !is_below;
@@ -161,14 +161,14 @@ fn may_overlap([left, top, right, bottom, areas]: &Group, corners: &Corners, thr
 }
 
 /// Whether the overlap of a box and one of a group is above a threshold of at least 0.
-fn overlaps([left, top, right, bottom, _]: &Group, corners: &Corners, threshold: f32) -> bool {
+fn overlaps([left, top, right, bottom, areas]: &Group, corners: &Corners, threshold: f32) -> bool {
     let area = area(corners);
     let mut any = false;
     for lane in 0..GROUP {
         // Without branches, so that it becomes a few vector instructions.
         let height = corners[3].min(bottom[lane]) - corners[1].max(top[lane]);
         let width = corners[2].min(right[lane]) - corners[0].max(left[lane]);
-        let other = (bottom[lane] - top[lane]) * (right[lane] - left[lane]);
+        let other = areas[lane];
         let common = height * width;
         let has_none = (height <= 0.0) | (width <= 0.0) | (area <= 0.0) | (other <= 0.0);
         any |= !has_none & (common / (area + other - common) > threshold);
