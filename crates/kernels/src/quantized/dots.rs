@@ -296,7 +296,7 @@ pub(super) mod portable {
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86 {
     use super::{DotKernel, Dots};
-    use crate::simd::{Avx2, Avx512, Simd};
+    use crate::simd::{Avx2, Avx512, Simd, align_frame};
     use std::arch::x86_64::*;
 
     #[derive(Clone, Copy)]
@@ -322,6 +322,7 @@ pub(super) mod x86 {
     /// The machine has the instructions of the AVX-512 tier and VNNI, and as of the kernel.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     pub(in crate::quantized) unsafe fn run_vnni<K: DotKernel>(kernel: K) {
+        align_frame();
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Vnni(Avx512::assume())) };
     }
@@ -330,6 +331,7 @@ pub(super) mod x86 {
     /// The machine has the instructions of the AVX2 tier and AVX-VNNI, and as of the kernel.
     #[target_feature(enable = "avxvnni,avx2,fma,f16c")]
     pub(in crate::quantized) unsafe fn run_avx_vnni<K: DotKernel>(kernel: K) {
+        align_frame();
         // SAFETY: the caller's promise.
         unsafe { kernel.run(AvxVnni(Avx2::assume())) };
     }
@@ -338,6 +340,7 @@ pub(super) mod x86 {
     /// The machine has the instructions of the AVX-512 tier and of bf16, and as of the kernel.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
     pub(in crate::quantized) unsafe fn run_bf16<K: DotKernel>(kernel: K) {
+        align_frame();
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Bf16(Avx512::assume())) };
     }
@@ -398,6 +401,7 @@ pub(super) mod x86 {
     /// The machine has the instructions of the AVX2 tier, and as of the kernel.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(in crate::quantized) unsafe fn run_avx2<K: DotKernel>(kernel: K) {
+        align_frame();
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Pairs(Avx2::assume())) };
     }
@@ -406,6 +410,7 @@ pub(super) mod x86 {
     /// The machine has the instructions of the AVX2 tier, and as of the kernel.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(in crate::quantized) unsafe fn run_words<K: DotKernel>(kernel: K) {
+        align_frame();
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Words::<false>(Avx2::assume())) };
     }
@@ -414,6 +419,7 @@ pub(super) mod x86 {
     /// The machine has the instructions of the AVX2 tier, and as of the kernel.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(in crate::quantized) unsafe fn run_fourths<K: DotKernel>(kernel: K) {
+        align_frame();
         // SAFETY: the caller's promise.
         unsafe { kernel.run(Words::<true>(Avx2::assume())) };
     }

@@ -16,6 +16,7 @@ static WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0,
 /// The machine supports them.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+    super::align_frame();
     kernel.run(Avx2(()))
 }
 

@@ -13,6 +13,7 @@ pub(crate) struct Avx512(());
 /// The machine supports them.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+    super::align_frame();
     kernel.run(Avx512(()))
 }
 
