@@ -2,8 +2,8 @@
 //!
 //! `C[m, n] = epilogue(A[m, k] * B[k, n])`. One register-blocked micro-kernel serves everything here and the
 //! convolutions: it broadcasts values of A and multiplies them with vectors of B that lie in panels of
-//! [`panel_width`] columns. Constant operands are packed into that form once; others are packed panel by panel into a
-//! buffer on the stack while they are used.
+//! [`panel_width`] columns. Constant operands are packed into that form once; of others, whole panels of contiguous rows are read
+//! where they lie, and what else there is is packed panel by panel into a buffer on the stack while it is used.
 
 mod batch;
 mod block;

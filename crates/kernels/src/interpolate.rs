@@ -4,10 +4,16 @@ use crate::blocked::BLOCK;
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, Simd, TABLE, dispatch};
 
 /// Output elements a parallel chunk covers at least.
 const CHUNK: usize = 1 << 13;
+
+/// Output positions that follow each other and whose reach is known.
+const REACH: usize = 8;
+
+/// The most tables in which a vector of positions is looked up.
+const MOST_TABLES: usize = 4;
 
 /// For each output position of one axis, the two input positions it mixes and the weight of the second:
 /// `output = (1 - weight) * input[first] + weight * input[second]`. Nearest neighbours have weight zero.
@@ -17,6 +23,8 @@ pub struct InterpolationTable {
     first: Vec<u32>,
     second: Vec<u32>,
     weight: Vec<f32>,
+    /// The lowest and the highest input position that each [`REACH`] output positions mix.
+    reaches: Vec<[u32; 2]>,
     nearest: bool,
 }
 
@@ -34,6 +42,7 @@ impl InterpolationTable {
             first: entries.iter().map(|entry| entry.0 as u32).collect(),
             second: entries.iter().map(|entry| entry.1 as u32).collect(),
             weight: entries.iter().map(|entry| entry.2).collect(),
+            reaches: entries.chunks(REACH).map(reach).collect(),
             nearest: entries.iter().all(|entry| entry.2 == 0.0),
         })
     }
@@ -69,6 +78,12 @@ impl InterpolationTable {
     pub fn output(&self) -> usize {
         self.first.len()
     }
+}
+
+/// The lowest and the highest position of some.
+fn reach(entries: &[(usize, usize, f32)]) -> [u32; 2] {
+    let positions = || entries.iter().flat_map(|entry| [entry.0 as u32, entry.1 as u32]);
+    [positions().min().unwrap_or(0), positions().max().unwrap_or(0)]
 }
 
 /// Elements of scratch that [`interpolate`] needs: one line for each chunk of the result.
@@ -124,7 +139,7 @@ pub fn interpolate(
                 dispatch(isa, Mix { first, second, weight: rows.weight[y], output: &mut *mixed });
                 &*mixed
             };
-            spread(columns, from, target);
+            dispatch(isa, Spread { table: columns, from, output: target });
         }
     });
     Ok(())
@@ -266,18 +281,83 @@ fn grain(columns: &InterpolationTable) -> usize {
     CHUNK.div_ceil(columns.output().max(1))
 }
 
-/// Reads a line at the positions of the table.
-fn spread(table: &InterpolationTable, from: &[f32], target: &mut [f32]) {
-    if table.nearest {
-        for (place, &position) in target.iter_mut().zip(&table.first) {
-            *place = from[position as usize];
+/// Reads a line at the positions of the table, some at a time by looking them up in vectors of the line.
+struct Spread<'a> {
+    table: &'a InterpolationTable,
+    from: &'a [f32],
+    output: &'a mut [f32],
+}
+
+impl Kernel for Spread<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Spread { table, from, output } = self;
+        let mut longer = [0.0; TABLE];
+        let from = match longer.get_mut(..from.len()) {
+            Some(place) => {
+                place.copy_from_slice(from);
+                &longer
+            }
+            None => from,
+        };
+        let one = s.splat(1.0);
+        for x in (0..output.len()).step_by(S::LANES) {
+            let count = S::LANES.min(output.len() - x);
+            let (mut low, mut high) = (u32::MAX, 0);
+            for reach in &table.reaches[x / REACH..(x + count).div_ceil(REACH)] {
+                (low, high) = (low.min(reach[0]), high.max(reach[1]));
+            }
+            let tables = high.saturating_sub(low) as usize / TABLE + 1;
+            if tables > MOST_TABLES || tables * TABLE > from.len() {
+                table.mix(from, x, &mut output[x..x + count]);
+                continue;
+            }
+            let low = (low as usize).min(from.len() - tables * TABLE);
+            let tables = &from[low..low + tables * TABLE];
+            // SAFETY: so many positions, weights and places follow, and all positions lie in the tables.
+            unsafe {
+                let mut values = looked_up(s, tables, low, table.first.as_ptr().add(x), count);
+                if !table.nearest {
+                    let weight = s.load_first(table.weight.as_ptr().add(x), count);
+                    let near = s.mul(values, s.sub(one, weight));
+                    let second = looked_up(s, tables, low, table.second.as_ptr().add(x), count);
+                    values = s.add(near, s.mul(second, weight));
+                }
+                s.store_first(output.as_mut_ptr().add(x), values, count);
+            }
         }
-        return;
     }
-    let pairs = table.first.iter().zip(&table.second).zip(&table.weight);
-    for (place, ((&first, &second), &weight)) in target.iter_mut().zip(pairs) {
-        let (a, b) = (from[first as usize], from[second as usize]);
-        *place = a * (1.0 - weight) + b * weight;
+}
+
+/// The elements at the first `count` positions, `low` of which is the first element of the tables.
+///
+/// # Safety
+/// So many positions are readable.
+#[inline(always)]
+unsafe fn looked_up<S: Simd>(s: S, tables: &[f32], low: usize, positions: *const u32, count: usize) -> S::F {
+    // SAFETY: the caller's promise.
+    let place = s.sub_i(s.bits(unsafe { s.load_first(positions.cast(), count) }), s.splat_i(low as i32));
+    let table_of_place = s.shr::<4>(place);
+    let mut values = s.splat(0.0);
+    for (number, table) in tables.as_chunks::<TABLE>().0.iter().enumerate() {
+        let entries = s.lookup(table, place);
+        values = match number {
+            0 => entries,
+            _ => s.select(s.eq_i(table_of_place, s.splat_i(number as i32)), entries, values),
+        };
+    }
+    values
+}
+
+impl InterpolationTable {
+    /// Reads a line at the positions from `x` on.
+    fn mix(&self, from: &[f32], x: usize, target: &mut [f32]) {
+        let pairs = self.first[x..].iter().zip(&self.second[x..]).zip(&self.weight[x..]);
+        for (place, ((&first, &second), &weight)) in target.iter_mut().zip(pairs) {
+            let (a, b) = (from[first as usize], from[second as usize]);
+            *place = if self.nearest { a } else { a * (1.0 - weight) + b * weight };
+        }
     }
 }
 
@@ -332,6 +412,28 @@ mod tests {
                     interpolate(isa, planes, &rows, &columns, &plane, &mut expected, &mut scratch).unwrap();
                     let result: Vec<f64> = output.iter().skip(lane).step_by(lanes).map(|v| f64::from(*v)).collect();
                     assert_close(&expected, &result, 4, "lanes");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_read_at_any_positions() {
+        let mut random = Random::new(5);
+        for (input, output) in
+            [(1, 5), (2, 40), (15, 16), (16, 33), (17, 9), (40, 80), (63, 21), (64, 16), (90, 17), (200, 20)]
+        {
+            let nearest: Vec<usize> = (0..output).map(|_| random.between(0, input - 1)).collect();
+            let shrinking: Vec<f32> = (0..output).map(|x| (x as f32 + 0.3) * input as f32 / output as f32).collect();
+            let line = random.values(input);
+            for table in [InterpolationTable::nearest(input, &nearest), InterpolationTable::linear(input, &shrinking)] {
+                let table = table.unwrap();
+                let mut expected = vec![f32::NAN; output];
+                table.mix(&line, 0, &mut expected);
+                for isa in Isa::available() {
+                    let mut result = vec![f32::NAN; output];
+                    dispatch(isa, Spread { table: &table, from: &line, output: &mut result });
+                    assert_eq!(result, expected, "{isa:?} {input} {output}");
                 }
             }
         }

@@ -88,7 +88,7 @@ pub(crate) fn align_frame() {
     let line = Line(std::mem::MaybeUninit::uninit());
     // SAFETY: the text is a comment. It stands for a use of the address, so that the local is not removed.
     unsafe {
-        std::arch::asm!("/* {0} */", in(reg) &raw const line.0, options(nomem, nostack, preserves_flags));
+        std::arch::asm!("/* {0} */", in(reg) (&raw const line.0).addr(), options(nomem, nostack, preserves_flags));
     }
 }
 

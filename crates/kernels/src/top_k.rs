@@ -18,6 +18,9 @@ const LANES: usize = 16;
 /// The most elements of each line that are collected with those of its neighbours.
 const FEW: usize = 16;
 
+/// The longest axis that is sorted as a whole where more elements are picked of each of some neighbouring lines.
+const MOST_SORTED: usize = 64;
+
 /// The longest axis whose places are exact in f32.
 const LONGEST: usize = 1 << 24;
 
@@ -107,7 +110,7 @@ pub struct TopKRule {
 #[must_use]
 pub fn top_k_scratch_len([outer, axis, inner]: [usize; 3], k: usize) -> usize {
     let lines = outer.saturating_mul(inner);
-    if k == 1 || is_by_lanes(inner, k) { 0 } else { lines.div_ceil(grain(axis)).saturating_mul(room(axis, k)) }
+    if k == 1 || is_by_lanes(axis, inner, k) { 0 } else { lines.div_ceil(grain(axis)).saturating_mul(room(axis, k)) }
 }
 
 /// The estimated time on one thread to pick `k` of every line of so many elements in all, in nanoseconds.
@@ -158,11 +161,16 @@ pub fn top_k<T: Ranked, I: Index>(
         });
         return Ok(());
     }
-    if is_by_lanes(inner, rule.k) {
+    if is_by_lanes(axis, inner, rule.k) {
         let blocks = inner.div_ceil(LANES);
         parallel_for(outer * blocks, CHUNK.div_ceil(axis * LANES), work, |range| {
             let (values, indices) = (&values, &indices);
-            dispatch(isa, FewOfLanes { rule, input, axis, inner, blocks: range, values, indices });
+            let lanes = FewOfLanes { rule, input, axis, inner, blocks: range, values, indices };
+            if rule.k > FEW {
+                dispatch(isa, SortedLanes(lanes));
+            } else {
+                dispatch(isa, lanes);
+            }
         });
         return Ok(());
     }
@@ -195,9 +203,9 @@ pub fn top_k<T: Ranked, I: Index>(
     Ok(())
 }
 
-/// Whether few elements are picked of lines that lie side by side.
-fn is_by_lanes(inner: usize, k: usize) -> bool {
-    inner >= LANES / 2 && (2..=FEW).contains(&k)
+/// Whether few elements are picked of lines that lie side by side, or those are short.
+fn is_by_lanes(axis: usize, inner: usize, k: usize) -> bool {
+    inner >= LANES / 2 && k > 1 && (k <= FEW || axis <= MOST_SORTED)
 }
 
 /// Lines that a parallel chunk covers.
@@ -301,17 +309,66 @@ impl<T: Ranked, I: Index> Kernel for FewOfLanes<'_, T, I> {
                     }
                 }
             }
-            for (place, lows) in lows.iter().enumerate() {
-                let target = (outer * k + place) * inner;
-                let target = target + lanes.start..target + lanes.end;
-                // SAFETY: each lane of each line has places of its own.
-                let (values, indices) = unsafe { (self.values.slice(target.clone()), self.indices.slice(target)) };
-                for (lane, (value, index)) in values.iter_mut().zip(indices).enumerate() {
-                    let found = place_of(u64::from(lows[lane]));
-                    (*value, *index) = (lines[found * inner + first + lane], I::of(found));
+            self.put(block, lows);
+        }
+    }
+}
+
+/// The same of lines that are sorted as a whole, of at most [`MOST_SORTED`] elements.
+struct SortedLanes<'a, T, I>(FewOfLanes<'a, T, I>);
+
+impl<T: Ranked, I: Index> Kernel for SortedLanes<'_, T, I> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) {
+        let FewOfLanes { rule, input, axis, inner, ref blocks, .. } = self.0;
+        let blocks_of_lines = inner.div_ceil(LANES);
+        let (mut keys, mut lows) = ([[0u64; LANES]; MOST_SORTED], [[0u32; LANES]; MOST_SORTED]);
+        let (keys, lows) = (&mut keys[..axis], &mut lows[..rule.k]);
+        for block in blocks.clone() {
+            let (outer, first) = (block / blocks_of_lines, block % blocks_of_lines * LANES);
+            let lines = input[outer * axis * inner..][..axis * inner].chunks_exact(inner);
+            for (step, (keys, line)) in keys.iter_mut().zip(lines).enumerate() {
+                for (key, value) in keys.iter_mut().zip(&line[first..inner.min(first + LANES)]) {
+                    *key = key_of(rank_of(*value, rule.is_largest), step);
                 }
             }
+            sort(keys);
+            for (low, keys) in lows.iter_mut().zip(&*keys) {
+                *low = keys.map(|key| key as u32);
+            }
+            if rule.keeps_order {
+                // The greatest are the first places of the line.
+                sort(lows);
+            }
+            self.0.put(block, lows);
         }
+    }
+}
+
+/// Sorts every lane, the greatest first, by Batcher's odd-even merges.
+#[inline(always)]
+fn sort<K: Copy + Ord>(rows: &mut [[K; LANES]]) {
+    let len = rows.len();
+    let mut sorted = 1;
+    while sorted < len {
+        let mut apart = sorted;
+        while apart > 0 {
+            for start in (apart % sorted..len.saturating_sub(apart)).step_by(2 * apart) {
+                for at in start..(start + apart).min(len - apart) {
+                    if at / (2 * sorted) != (at + apart) / (2 * sorted) {
+                        continue;
+                    }
+                    let [one, other] = [rows[at], rows[at + apart]];
+                    for lane in 0..LANES {
+                        rows[at][lane] = one[lane].max(other[lane]);
+                        rows[at + apart][lane] = one[lane].min(other[lane]);
+                    }
+                }
+            }
+            apart /= 2;
+        }
+        sorted *= 2;
     }
 }
 
@@ -407,6 +464,26 @@ impl<T: Ranked, I: Index> FewOfLanes<'_, T, I> {
             });
         }
         true
+    }
+
+    /// Writes the elements of a block of lines whose complements of places are given.
+    #[inline(always)]
+    fn put(&self, block: usize, lows: &[[u32; LANES]]) {
+        let (k, inner) = (self.rule.k, self.inner);
+        let blocks_of_lines = inner.div_ceil(LANES);
+        let (outer, first) = (block / blocks_of_lines, block % blocks_of_lines * LANES);
+        let lines = &self.input[outer * self.axis * inner..][..self.axis * inner];
+        let count = LANES.min(inner - first);
+        for (place, lows) in lows.iter().enumerate() {
+            let target = (outer * k + place) * inner + first;
+            let target = target..target + count;
+            // SAFETY: each lane of each line has places of its own.
+            let (values, indices) = unsafe { (self.values.slice(target.clone()), self.indices.slice(target)) };
+            for (lane, (value, index)) in values.iter_mut().zip(indices).enumerate() {
+                let found = place_of(u64::from(lows[lane]));
+                (*value, *index) = (lines[found * inner + first + lane], I::of(found));
+            }
+        }
     }
 
     /// The keys of the best elements of the lanes, the best first.
@@ -648,6 +725,25 @@ mod tests {
                     let (is_largest, keeps_order) = (random.between(0, 1) == 0, random.between(0, 1) == 0);
                     check([2, axis, inner], TopKRule { k, is_largest, keeps_order }, &values);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn many_of_short_neighbouring_lines() {
+        let mut random = Random::new(6);
+        for axis in [17, 18, 30, 31, 32, 33, 49, 63, 64] {
+            for (inner, k) in [(8, 17), (21, axis), (32, random.between(17, axis))] {
+                let count = 2 * axis * inner;
+                let mut values: Vec<f32> = (0..count).map(|_| random.between(0, 40) as f32 - 20.0).collect();
+                for _ in 0..axis {
+                    values[random.between(0, count - 1)] = [f32::NAN, -0.0, f32::INFINITY][random.between(0, 2)];
+                }
+                for (is_largest, keeps_order) in [(true, true), (true, false), (false, true), (false, false)] {
+                    check([2, axis, inner], TopKRule { k, is_largest, keeps_order }, &values);
+                }
+                let bytes: Vec<u8> = (0..count).map(|_| random.between(0, 9) as u8).collect();
+                check([2, axis, inner], TopKRule { k, is_largest: true, keeps_order: false }, &bytes);
             }
         }
     }

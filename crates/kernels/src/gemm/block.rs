@@ -13,8 +13,15 @@ use std::ops::Range;
 /// follow, and so many steps leave room there for the rows that are multiplied with it.
 const STEP: usize = 1024;
 
+/// Bytes of an operand up to which short products read its panels where they lie even if those do not begin at lines of the
+/// cache: such a panel has three lines for each step, and a tile asks for one of them ahead.
+const STRADDLED_BYTES: usize = if cfg!(test) { 1 << 18 } else { 12 << 20 };
+
 /// Lines that a set of the first cache of an x86 processor holds at least.
 const WAYS: usize = 8;
+
+/// Elements of a line of the cache.
+const LINE: usize = 16;
 
 /// Columns of the widest panel.
 const WIDEST: usize = 32;
@@ -32,6 +39,12 @@ pub(crate) trait PanelSource: Sync {
     /// Where the panel that begins at `column` and the step `first` lies in the operand as it is stored, if there is one, and
     /// the elements of four bytes from one of its steps to the next.
     fn place(&self, _first: usize, _column: usize) -> Option<(*const f32, usize)> {
+        None
+    }
+
+    /// Where the panel that begins at `column` and the step `first`, of `k`, is best read as it lies by so many tiles one below
+    /// the other, if it is: its place and the elements from one of its steps to the next.
+    fn in_place(&self, _isa: Isa, _steps: [usize; 2], _column: usize, _tiles: usize) -> Option<(*const f32, usize)> {
         None
     }
 }
@@ -201,6 +214,14 @@ impl PanelSource for Unpacked<'_> {
         unsafe { self.pack(isa, first, steps, column, buffer) };
         buffer
     }
+
+    fn in_place(&self, isa: Isa, [first, k]: [usize; 2], column: usize, tiles: usize) -> Option<(*const f32, usize)> {
+        let is_whole = self.column_stride == 1 && k > 0 && column + panel_width(isa) <= self.columns;
+        let straddles = !(self.row_stride.is_multiple_of(LINE) && self.values.as_ptr().addr().is_multiple_of(4 * LINE));
+        let is_small = k.saturating_mul(4 * self.row_stride) <= STRADDLED_BYTES;
+        let is_read = is_whole && (!straddles || tiles > 2 || is_small);
+        is_read.then(|| (self.values.as_ptr().wrapping_add(first * self.row_stride + column), self.row_stride))
+    }
 }
 
 /// A product whose operands are ready; `run` computes a block of it.
@@ -223,6 +244,32 @@ pub(crate) struct Block<'a, P> {
     pub(crate) epilogue: &'a Epilogue<'a>,
 }
 
+/// What the tiles of a panel ask for while they are computed: a line for each step.
+#[derive(Clone, Copy)]
+struct Asked {
+    place: *const f32,
+    /// Elements from one step to the next.
+    step: usize,
+    /// Elements from one tile to the next.
+    tile: usize,
+    /// The tiles that ask.
+    tiles: usize,
+}
+
+impl Asked {
+    /// The panel that follows in packed form, whose lines the tiles share, if there is one.
+    fn packed(panel: *const f32, next: Option<(*const f32, usize)>, steps: usize, tiles: usize) -> Self {
+        let (place, step) = next.map_or((panel, 0), |(place, step)| (place, step.div_ceil(tiles)));
+        Self { place, step, tile: steps * step, tiles: usize::MAX }
+    }
+
+    /// The panel that follows as it lies: each tile asks for a line of every step, until there are no more.
+    fn in_place(panel: (*const f32, usize), next: Option<(*const f32, usize)>) -> Self {
+        let Some((place, step)) = next else { return Self { place: panel.0, step: 0, tile: 0, tiles: 0 } };
+        Self { place, step, tile: LINE, tiles: WIDEST / LINE + 1 }
+    }
+}
+
 /// A buffer for one panel, aligned to a cache line.
 #[repr(align(64))]
 struct Panel(MaybeUninit<[f32; (STEP + 1) * WIDEST]>);
@@ -238,23 +285,30 @@ impl<P: PanelSource> Block<'_, P> {
         let buffer = buffer.0.as_mut_ptr().cast::<f32>();
         let parts = self.k.div_ceil(STEP).max(1);
         let part = self.k.div_ceil(parts);
+        let tiles = rows.len().div_ceil(self.left.tile);
         let mut column = columns.start;
         while column < columns.end {
             for index in 0..parts {
                 let first = index * part;
                 let steps = part.min(self.k - first);
+                let (following, at) = if index + 1 < parts { (first + steps, column) } else { (0, column + width) };
                 // SAFETY: the panel begins inside the operand and the buffer holds the largest panel.
                 unsafe {
-                    let panel = if steps == 0 {
-                        buffer
-                    } else {
-                        self.right.panel(self.isa, first, steps, column, buffer).cast_mut()
+                    let (panel, asked) = match self.right.in_place(self.isa, [first, self.k], column, tiles) {
+                        Some(panel) => {
+                            let next = self.right.in_place(self.isa, [following, self.k], at, tiles);
+                            (panel, Asked::in_place(panel, next))
+                        }
+                        None => {
+                            let panel = match steps {
+                                0 => buffer,
+                                _ => self.right.panel(self.isa, first, steps, column, buffer).cast_mut(),
+                            };
+                            let next = self.right.place(following, at);
+                            ((panel.cast_const(), width), Asked::packed(panel, next, steps, tiles))
+                        }
                     };
-                    let next = match index + 1 < parts {
-                        true => self.right.place(first + steps, column),
-                        false => self.right.place(0, column + width),
-                    };
-                    self.column(&rows, column, (columns.end - column).min(width), first, steps, panel, next);
+                    self.column(&rows, column, (columns.end - column).min(width), first, steps, panel, asked);
                 }
             }
             column += width;
@@ -279,7 +333,7 @@ impl<P: PanelSource> Block<'_, P> {
     /// no near cache.
     ///
     /// # Safety
-    /// As of [`Block::run`], and the panel has the steps.
+    /// As of [`Block::run`], and the panel, of which the elements from one step to the next are told, has the steps.
     unsafe fn column(
         &self,
         rows: &Range<usize>,
@@ -287,8 +341,8 @@ impl<P: PanelSource> Block<'_, P> {
         columns: usize,
         first: usize,
         steps: usize,
-        panel: *const f32,
-        next: Option<(*const f32, usize)>,
+        (panel, b_step): (*const f32, usize),
+        mut asked: Asked,
     ) {
         let last = first + steps == self.k;
         let (row_bias, column_bias) = match last {
@@ -296,10 +350,6 @@ impl<P: PanelSource> Block<'_, P> {
             false => (std::ptr::null(), std::ptr::null()),
         };
         let limits = if last { self.epilogue.limits() } else { (f32::NEG_INFINITY, f32::INFINITY) };
-        let (mut next, next_step) = match next {
-            Some((next, step)) => (next, step.div_ceil(rows.len().div_ceil(self.left.tile))),
-            None => (panel, 0),
-        };
         let mut row = rows.start;
         while row < rows.end {
             let height = self.left.tile.min(rows.end - row);
@@ -323,6 +373,7 @@ impl<P: PanelSource> Block<'_, P> {
                 tiles,
                 a_tile,
                 b: panel,
+                b_step,
                 b_panel: 0,
                 c: self.c.wrapping_add(row * self.c_row + column),
                 c_row: self.c_row,
@@ -333,10 +384,13 @@ impl<P: PanelSource> Block<'_, P> {
                 residual,
                 residual_row,
                 limits,
-                next,
-                next_step,
+                next: asked.place,
+                next_step: asked.step,
+                next_tile: asked.tile,
+                asking: asked.tiles,
             };
-            next = next.wrapping_add(tiles * steps * next_step);
+            asked.place = asked.place.wrapping_add(tiles * asked.tile);
+            asked.tiles = asked.tiles.saturating_sub(tiles);
             // SAFETY: the tiles lie inside the operands and the result by the caller's promise.
             unsafe { micro::run(self.isa, height, tile) };
             row += tiles * height;

@@ -54,6 +54,8 @@ pub(crate) struct Tile {
     pub(crate) a_tile: usize,
     /// A panel of B: `panel_width` values for each step, also beyond `columns`.
     pub(crate) b: *const f32,
+    /// Elements from one step of B to the next; `panel_width` in packed form.
+    pub(crate) b_step: usize,
     /// Elements from one panel of B to the next.
     pub(crate) b_panel: usize,
     /// The tile of C.
@@ -78,10 +80,15 @@ pub(crate) struct Tile {
     pub(crate) next: *const f32,
     /// Elements from what one step asks for to what the next one does.
     pub(crate) next_step: usize,
+    /// Elements from what one tile asks for to what the next one does.
+    pub(crate) next_tile: usize,
+    /// The tiles that ask; those behind them have nothing more to ask for.
+    pub(crate) asking: usize,
 }
 
-/// A tile with its number of rows and vectors known to the compiler.
-struct Fixed<const ROWS: usize, const VECTORS: usize, const PACKED: bool>(Tile);
+/// A tile with its number of rows and vectors known to the compiler, whether A is packed, and whether B is not: a distance between
+/// its steps that is no constant takes a register and instructions.
+struct Fixed<const ROWS: usize, const VECTORS: usize, const PACKED: bool, const STRIDED: bool>(Tile);
 
 /// Computes tiles of `rows` rows.
 ///
@@ -109,13 +116,16 @@ pub(crate) unsafe fn run(isa: Isa, rows: usize, tile: Tile) {
     }
     let packed = tile.a_row == 1 && tile.a_step != 1;
     let narrow = tile.columns <= isa.lanes();
+    let strided = tile.b_step != width;
     macro_rules! call {
         ($($rows:literal)*) => {
-            match (rows, narrow, packed) {
-                $(($rows, true, true) => dispatch(isa, Fixed::<$rows, 1, true>(tile)),
-                ($rows, true, false) => dispatch(isa, Fixed::<$rows, 1, false>(tile)),
-                ($rows, false, true) => dispatch(isa, Fixed::<$rows, 2, true>(tile)),
-                ($rows, false, false) => dispatch(isa, Fixed::<$rows, 2, false>(tile)),)*
+            match (rows, narrow, packed, strided) {
+                $(($rows, true, true, false) => dispatch(isa, Fixed::<$rows, 1, true, false>(tile)),
+                ($rows, true, false, false) => dispatch(isa, Fixed::<$rows, 1, false, false>(tile)),
+                ($rows, false, true, false) => dispatch(isa, Fixed::<$rows, 2, true, false>(tile)),
+                ($rows, false, false, false) => dispatch(isa, Fixed::<$rows, 2, false, false>(tile)),
+                ($rows, _, true, true) => dispatch(isa, Fixed::<$rows, 2, true, true>(tile)),
+                ($rows, _, false, true) => dispatch(isa, Fixed::<$rows, 2, false, true>(tile)),)*
                 _ => debug_assert!(false, "no tile of {rows} rows"),
             }
         };
@@ -131,7 +141,9 @@ pub(crate) unsafe fn run(isa: Isa, rows: usize, tile: Tile) {
     }
 }
 
-impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool> Kernel for Fixed<ROWS, VECTORS, PACKED> {
+impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool, const STRIDED: bool> Kernel
+    for Fixed<ROWS, VECTORS, PACKED, STRIDED>
+{
     type Output = ();
 
     #[inline(always)]
@@ -141,7 +153,10 @@ impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool> Kernel for Fix
         }
         let width = 2 * S::LANES;
         let mut row = self.0;
-        for _ in 0..row.tiles {
+        for index in 0..row.tiles {
+            if index == row.asking {
+                (row.next, row.next_step) = (row.a, 0);
+            }
             let (mut tile, mut left) = (row, row.columns);
             while left > 0 {
                 tile.columns = left.min(width);
@@ -152,7 +167,7 @@ impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool> Kernel for Fix
                     prefetch_tile::<_, ROWS>(tile.c, tile.c_row, VECTORS + 1, line);
                     prefetch_tile::<_, ROWS>(tile.residual, tile.residual_row, VECTORS + 1, line);
                     let sums = start::<S, ROWS, VECTORS>(s, &tile);
-                    let sums = multiply::<S, ROWS, VECTORS, PACKED>(s, &tile, sums);
+                    let sums = multiply::<S, ROWS, VECTORS, PACKED, STRIDED>(s, &tile, sums);
                     finish::<S, ROWS, VECTORS>(s, &tile, sums);
                 }
                 left -= tile.columns;
@@ -165,7 +180,7 @@ impl<const ROWS: usize, const VECTORS: usize, const PACKED: bool> Kernel for Fix
             row.c = row.c.wrapping_add(ROWS * row.c_row);
             row.row_bias = moved(row.row_bias, ROWS);
             row.residual = moved(row.residual, ROWS * row.residual_row);
-            row.next = row.next.wrapping_add(row.k * row.next_step);
+            row.next = row.next.wrapping_add(row.next_tile);
         }
     }
 }
@@ -202,12 +217,12 @@ unsafe fn start<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, tile: &T
 /// # Safety
 /// As of [`run`].
 #[inline(always)]
-unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKED: bool>(
+unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKED: bool, const STRIDED: bool>(
     s: S,
     tile: &Tile,
     mut sums: [[S::F; VECTORS]; ROWS],
 ) -> [[S::F; VECTORS]; ROWS] {
-    let width = 2 * S::LANES;
+    let b_step = if STRIDED { tile.b_step } else { 2 * S::LANES };
     let (mut b, mut next) = (tile.b, tile.next);
     if PACKED {
         let mut a = tile.a;
@@ -227,7 +242,7 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
                     }
                 }
                 a = a.add(tile.a_step);
-                b = b.add(width);
+                b = b.wrapping_add(b_step);
             }
         }
         return sums;
@@ -260,8 +275,12 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
             // SAFETY: the panel has `width` values and each row of A one value for each step.
             unsafe {
                 let mut right = [s.splat(0.0); VECTORS];
+                let line = if STRIDED { b } else { b.add($offset * b_step) };
                 for vector in 0..VECTORS {
-                    right[vector] = s.load(b.add($offset * width + vector * S::LANES));
+                    right[vector] = s.load(line.add(vector * S::LANES));
+                }
+                if STRIDED {
+                    b = b.wrapping_add(b_step);
                 }
                 // In two parts, each of which the compiler unrolls.
                 rows!(0, ROWS.min(MOST_TILE_ROWS / 2), right, $offset);
@@ -274,7 +293,9 @@ unsafe fn multiply<S: Simd, const ROWS: usize, const VECTORS: usize, const PACKE
         step!(1);
         step!(2);
         step!(3);
-        b = b.wrapping_add(STEPS * width);
+        if !STRIDED {
+            b = b.wrapping_add(STEPS * b_step);
+        }
         (line0, line1) = (opaque(line0.wrapping_add(STEPS)), opaque(line1.wrapping_add(STEPS)));
         (line2, line3) = (opaque(line2.wrapping_add(STEPS)), opaque(line3.wrapping_add(STEPS)));
         line4 = opaque(line4.wrapping_add(STEPS));

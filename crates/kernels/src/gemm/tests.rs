@@ -178,6 +178,25 @@ fn every_part_of_the_epilogue_of(m: usize, k: usize, n: usize) {
 }
 
 #[test]
+fn panels_that_are_read_where_they_lie_give_the_bits_of_packed_ones() {
+    let mut random = Random::new(8);
+    for (m, k, n) in [(5, 1100, 100), (5, 300, 64), (14, 1, 37), (23, 700, 100), (29, 1100, 96), (33, 2100, 70)] {
+        let (a, b) = (random.values(m * k), random.values(k * n));
+        let turned: Vec<f32> = (0..n * k).map(|place| b[place % k * n + place / k]).collect();
+        for (isa, transpose_a) in Isa::available().flat_map(|isa| [(isa, false), (isa, true)]) {
+            let [plain, packed] = [(false, &b), (true, &turned)].map(|(transpose_b, b)| {
+                let geometry = MatMulGeometry::dense(1, m, k, n, transpose_a, transpose_b, true, true);
+                let mut c = vec![f32::NAN; m * n];
+                let mut scratch = vec![f32::NAN; matmul_scratch_len(isa, &geometry)];
+                matmul(isa, &geometry, &a, b, &mut c, &Epilogue::default(), &mut scratch).unwrap();
+                c
+            });
+            assert!(plain == packed && !plain[0].is_nan(), "{isa:?} {m} {k} {n} {transpose_a}");
+        }
+    }
+}
+
+#[test]
 fn narrow_sources_widen_exactly() {
     let values: Vec<f32> = (0..12).map(|i| i as f32 * 0.25 - 1.0).collect();
     let halves: Vec<f16> = values.iter().map(|&v| f16::from_f32(v)).collect();

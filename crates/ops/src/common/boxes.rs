@@ -145,16 +145,17 @@ fn may_overlap([left, top, right, bottom, areas]: &Group, corners: &Corners, thr
     // With NaN they are the second one.
     let less = |a: f32, b: f32| if a < b { a } else { b };
     let greater = |a: f32, b: f32| if a > b { a } else { b };
-    let own = area(corners);
+    // A common part is below its part of the joined area, which is the sum of both less the common part, if it is below so much of
+    // the sum. The least normal numbers are less than what is taken away.
     let factor = threshold * (1.0 - 1e-5);
+    let of_sum = factor / (1.0 + factor);
+    let own = area(corners) * of_sum - 1e-37;
     let mut any = false;
     for lane in 0..GROUP {
         let height = less(corners[3], bottom[lane]) - greater(corners[1], top[lane]);
         let width = less(corners[2], right[lane]) - greater(corners[0], left[lane]);
-        let common = greater(0.0, height) * greater(0.0, width);
-        // Below its part of the joined area, which is the sum of both less the common part. The least normal numbers are less than
-        // what is taken away.
-        let is_below = common * (1.0 + factor) < (own + areas[lane]) * factor - 1e-37;
+        // Where one of them is at least 0, boxes that do not touch have no common part above 0.
+        let is_below = greater(0.0, height) * width < areas[lane] * of_sum + own;
         any |= !is_below;
     }
     any
