@@ -123,24 +123,10 @@ pub fn interpolate(
     let (shared, spare) = (SharedMut::new(output), SharedMut::new(scratch));
     parallel_for(planes * lines, grain, work, |range| {
         let chunk = range.start / grain;
-        for index in range {
-            let (plane, y) = (index / lines, index % lines);
-            let source = |row: u32| &input[(plane * rows.input + row as usize) * columns.input..][..columns.input];
-            // SAFETY: lines are disjoint, and so are the chunks' parts of the scratch.
-            let (target, mixed) = unsafe {
-                let part = if rows.nearest { 0..0 } else { chunk * columns.input..(chunk + 1) * columns.input };
-                (shared.slice(index * line..(index + 1) * line), spare.slice(part))
-            };
-            let first = source(rows.first[y]);
-            let from = if rows.weight[y] == 0.0 {
-                first
-            } else {
-                let second = source(rows.second[y]);
-                dispatch(isa, Mix { first, second, weight: rows.weight[y], output: &mut *mixed });
-                &*mixed
-            };
-            dispatch(isa, Spread { table: columns, from, output: target });
-        }
+        let part = if rows.nearest { 0..0 } else { chunk * columns.input..(chunk + 1) * columns.input };
+        // SAFETY: lines are disjoint, and so are the chunks' parts of the scratch.
+        let (output, mixed) = unsafe { (shared.slice(range.start * line..range.end * line), spare.slice(part)) };
+        dispatch(isa, PlaneLines { rows, columns, input, first: range.start, output, mixed });
     });
     Ok(())
 }
@@ -279,6 +265,43 @@ impl Kernel for LanesLine<'_> {
 
 fn grain(columns: &InterpolationTable) -> usize {
     CHUNK.div_ceil(columns.output().max(1))
+}
+
+/// Lines of the result, which follow each other.
+struct PlaneLines<'a> {
+    rows: &'a InterpolationTable,
+    columns: &'a InterpolationTable,
+    input: &'a [f32],
+    /// The number of the first line.
+    first: usize,
+    output: &'a mut [f32],
+    /// Room for a line of the input.
+    mixed: &'a mut [f32],
+}
+
+impl Kernel for PlaneLines<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { rows, columns, input, first, output, mixed } = self;
+        let lines = rows.output();
+        let (mut plane, mut y) = (first / lines, first % lines);
+        for target in output.chunks_exact_mut(columns.output()) {
+            let source = |row: u32| (plane * rows.input + row as usize) * columns.input;
+            let from = &input[source(rows.first[y])..][..columns.input];
+            if rows.weight[y] == 0.0 {
+                Spread { table: columns, from, output: target }.run(s);
+            } else {
+                let second = &input[source(rows.second[y])..][..columns.input];
+                Mix { first: from, second, weight: rows.weight[y], output: &mut *mixed }.run(s);
+                Spread { table: columns, from: &*mixed, output: target }.run(s);
+            }
+            y += 1;
+            if y == lines {
+                (plane, y) = (plane + 1, 0);
+            }
+        }
+    }
 }
 
 /// Reads a line at the positions of the table, some at a time by looking them up in vectors of the line.

@@ -79,16 +79,20 @@ pub(crate) trait Kernel {
 
 /// Makes the function that this is compiled into begin its frame at a multiple of the widest vector. The compiler decides
 /// whether it aligns a frame before it knows that vectors spill; where it did not, spills straddle cache lines or do not, by
-/// where the stack of the process begins, and a kernel of many sums takes up to two and a half times as long.
+/// where the stack of the process begins, and a kernel of many sums takes up to two and a half times as long. Where assertions
+/// are compiled, speed is no matter.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn align_frame() {
-    #[repr(align(64))]
-    struct Line(std::mem::MaybeUninit<u8>);
-    let line = Line(std::mem::MaybeUninit::uninit());
-    // SAFETY: the text is a comment. It stands for a use of the address, so that the local is not removed.
-    unsafe {
-        std::arch::asm!("/* {0} */", in(reg) (&raw const line.0).addr(), options(nomem, nostack, preserves_flags));
+    #[cfg(not(debug_assertions))]
+    {
+        #[repr(align(64))]
+        struct Line(std::mem::MaybeUninit<u8>);
+        let line = Line(std::mem::MaybeUninit::uninit());
+        // SAFETY: the text is a comment. It stands for a use of the address, so that the local is not removed.
+        unsafe {
+            std::arch::asm!("/* {0} */", in(reg) (&raw const line.0).addr(), options(nomem, nostack, preserves_flags));
+        }
     }
 }
 

@@ -20,6 +20,13 @@ const STRADDLED_BYTES: usize = if cfg!(test) { 1 << 18 } else { 12 << 20 };
 /// Lines that a set of the first cache of an x86 processor holds at least.
 const WAYS: usize = 8;
 
+/// From more tiles one below the other on, packing a panel takes less than reading it from lines that share sets of the first cache
+/// or where vectors lie in two of them.
+const MOST_TILES: usize = 16;
+
+/// Panels of more steps do not stay in the first cache in packed form either.
+const NEAR_STEPS: usize = 256;
+
 /// Elements of a line of the cache.
 const LINE: usize = 16;
 
@@ -219,8 +226,12 @@ impl PanelSource for Unpacked<'_> {
         let is_whole = self.column_stride == 1 && k > 0 && column + panel_width(isa) <= self.columns;
         let straddles = !(self.row_stride.is_multiple_of(LINE) && self.values.as_ptr().addr().is_multiple_of(4 * LINE));
         let is_small = k.saturating_mul(4 * self.row_stride) <= STRADDLED_BYTES;
-        let is_read = is_whole && (!straddles || tiles > 2 || is_small);
-        is_read.then(|| (self.values.as_ptr().wrapping_add(first * self.row_stride + column), self.row_stride))
+        let pays = match straddles {
+            true => tiles <= MOST_TILES && (tiles > 2 || is_small),
+            false => tiles <= MOST_TILES || k > NEAR_STEPS,
+        };
+        (is_whole && pays)
+            .then(|| (self.values.as_ptr().wrapping_add(first * self.row_stride + column), self.row_stride))
     }
 }
 

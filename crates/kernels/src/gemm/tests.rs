@@ -180,7 +180,9 @@ fn every_part_of_the_epilogue_of(m: usize, k: usize, n: usize) {
 #[test]
 fn panels_that_are_read_where_they_lie_give_the_bits_of_packed_ones() {
     let mut random = Random::new(8);
-    for (m, k, n) in [(5, 1100, 100), (5, 300, 64), (14, 1, 37), (23, 700, 100), (29, 1100, 96), (33, 2100, 70)] {
+    for (m, k, n) in
+        [(5, 1100, 100), (5, 300, 64), (14, 1, 37), (23, 700, 100), (29, 1100, 96), (33, 2100, 70), (240, 40, 64)]
+    {
         let (a, b) = (random.values(m * k), random.values(k * n));
         let turned: Vec<f32> = (0..n * k).map(|place| b[place % k * n + place / k]).collect();
         for (isa, transpose_a) in Isa::available().flat_map(|isa| [(isa, false), (isa, true)]) {
