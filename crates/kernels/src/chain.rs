@@ -375,8 +375,7 @@ pub fn run_chain(
     let mut spread: Spreads = [None; MOST_SPREAD];
     let found = (0..geometry.inputs).filter(|input| geometry.is_spread[*input]);
     for (slot, input) in spread.iter_mut().zip(found) {
-        let places = geometry.places(input);
-        *slot = Some(Spread { input, places, run: run_of(&places[..geometry.unit]) });
+        *slot = Some(Spread { input, places: geometry.places(input) });
     }
     let coded = inputs.iter().filter(|input| matches!(input, ChainInput::Codes(..))).count();
     let used = chain.inner_tiles + coded + spread.iter().flatten().count() + 1;
@@ -449,16 +448,6 @@ struct Spread {
     input: usize,
     /// Where it has the elements of the joined axes.
     places: [u32; SHORT_LINE],
-    /// The elements that lie behind one another there, again and again.
-    run: usize,
-}
-
-/// The length of the runs of elements that lie behind one another at some places: those begin at multiples of it.
-fn run_of(places: &[u32]) -> usize {
-    let follows = |at: usize| places[at] == places[at - 1] + 1;
-    let run = (1..places.len()).find(|at| !follows(*at)).unwrap_or(places.len());
-    let holds = places.len().is_multiple_of(run) && (1..places.len()).all(|at| at % run == 0 || follows(at));
-    if holds { run } else { 1 }
 }
 
 // SAFETY: inputs are only read, and one that is the output is read only where the same piece is written afterwards.
@@ -581,7 +570,8 @@ impl Job<'_> {
     /// # Safety
     /// The tile has so many elements, whole units, and the input has their places.
     unsafe fn spread(&self, spread: &Spread, offset: usize, stride: usize, count: usize, tile: *mut f32) {
-        let places = (&spread.places[..self.geometry.unit], spread.run);
+        let unit = self.geometry.unit;
+        let places = &spread.places[..unit];
         // SAFETY: the caller's promise.
         unsafe {
             match &self.sources[spread.input] {
@@ -594,12 +584,12 @@ impl Job<'_> {
     }
 }
 
-/// Brings `count` elements into a tile: those at the places, which are runs of so many, `stride` further for each unit of them.
+/// Brings `count` elements into a tile: those at the places, `stride` further for each unit of them.
 ///
 /// # Safety
 /// The tile has so many elements, whole units, and there are elements at the places.
 unsafe fn spread_over<T: Copy>(
-    (places, run): (&[u32], usize),
+    places: &[u32],
     from: *const T,
     stride: usize,
     count: usize,
@@ -641,22 +631,10 @@ unsafe fn spread_over<T: Copy>(
         }
         return;
     }
-    if run == 1 {
-        for block in 0..count / unit {
-            for (index, place) in places.iter().enumerate() {
-                // SAFETY: the caller's promise.
-                unsafe { *tile.add(block * unit + index) = value(*from.add(block * stride + *place as usize)) };
-            }
-        }
-        return;
-    }
     for block in 0..count / unit {
-        for first in (0..unit).step_by(run) {
-            let from = from.wrapping_add(block * stride + places[first] as usize);
-            for index in 0..run {
-                // SAFETY: the caller's promise.
-                unsafe { *tile.add(block * unit + first + index) = value(*from.add(index)) };
-            }
+        for (index, place) in places.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { *tile.add(block * unit + index) = value(*from.add(block * stride + *place as usize)) };
         }
     }
 }

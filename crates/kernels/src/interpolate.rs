@@ -361,16 +361,7 @@ impl Kernel for Spread<'_> {
 unsafe fn looked_up<S: Simd>(s: S, tables: &[f32], low: usize, positions: *const u32, count: usize) -> S::F {
     // SAFETY: the caller's promise.
     let place = s.sub_i(s.bits(unsafe { s.load_first(positions.cast(), count) }), s.splat_i(low as i32));
-    let table_of_place = s.shr::<4>(place);
-    let mut values = s.splat(0.0);
-    for (number, table) in tables.as_chunks::<TABLE>().0.iter().enumerate() {
-        let entries = s.lookup(table, place);
-        values = match number {
-            0 => entries,
-            _ => s.select(s.eq_i(table_of_place, s.splat_i(number as i32)), entries, values),
-        };
-    }
-    values
+    s.lookup_in(tables.as_chunks().0, place)
 }
 
 impl InterpolationTable {

@@ -275,8 +275,8 @@ impl Asked {
     }
 
     /// The panel that follows as it lies: each tile asks for a line of every step, until there are no more.
-    fn in_place(panel: (*const f32, usize), next: Option<(*const f32, usize)>) -> Self {
-        let Some((place, step)) = next else { return Self { place: panel.0, step: 0, tile: 0, tiles: 0 } };
+    fn in_place(panel: *const f32, next: Option<(*const f32, usize)>) -> Self {
+        let Some((place, step)) = next else { return Self { place: panel, step: 0, tile: 0, tiles: 0 } };
         Self { place, step, tile: LINE, tiles: WIDEST / LINE + 1 }
     }
 }
@@ -308,7 +308,7 @@ impl<P: PanelSource> Block<'_, P> {
                     let (panel, asked) = match self.right.in_place(self.isa, [first, self.k], column, tiles) {
                         Some(panel) => {
                             let next = self.right.in_place(self.isa, [following, self.k], at, tiles);
-                            (panel, Asked::in_place(panel, next))
+                            (panel, Asked::in_place(panel.0, next))
                         }
                         None => {
                             let panel = match steps {
