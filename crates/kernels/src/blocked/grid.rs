@@ -10,8 +10,11 @@ use crate::tile::{SIDE, transpose};
 /// Points whose places are found at a time.
 const TILE: usize = 64;
 
-/// The longest axis all of whose places are numbers of f32.
-const EXACT: usize = 1 << 24;
+/// The most elements of an axis that a point takes.
+const MOST_TAPS: usize = 4;
+
+/// Places below this, on axes that are no longer, are found in vectors: there f32 counts without rounding.
+const NEAR: usize = 1 << 22;
 
 /// How values between elements are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,26 +67,27 @@ pub fn blocked_grid_sample(
     let plane = product("input", &[height, width, BLOCK])?;
     check_exact("input", input.len(), blocked_len(batch, channels, plane / BLOCK))?;
     let blocks = channels.div_ceil(BLOCK);
-    if rule.is_nearest(height, width) {
+    // The values of a tile's points in a block become lines of the plain result.
+    let store_block = |image: usize, block: usize, first: usize, count: usize, found: &Found, output: &Output<'_>| {
+        let lanes = BLOCK.min(channels - block * BLOCK);
+        let target = (image * channels + block * BLOCK) * points + first;
+        // SAFETY: these points of these channels are no other task's.
+        unsafe { store(isa, found, count, lanes, output.pointer().add(target), points) };
+    };
+    if rule.mode == GridMode::Nearest {
         return each_tile_of_nearest(isa, rule, shape, points, grid, output, |image, first, nearest, found, output| {
             for block in 0..blocks {
                 let values = &input[(image * blocks + block) * plane..][..plane];
                 dispatch(isa, SampleNearest { values, nearest, found });
-                let lanes = BLOCK.min(channels - block * BLOCK);
-                let target = (image * channels + block * BLOCK) * points + first;
-                // SAFETY: these points of these channels are no other task's.
-                unsafe { store(isa, found, nearest.places.len(), lanes, output.pointer().add(target), points) };
+                store_block(image, block, first, nearest.places.len(), found, output);
             }
         });
     }
-    each_tile(rule, shape, points, grid, output, |image, first, places, found, output| {
+    each_tile(isa, rule, shape, points, grid, output, |image, first, count, lines, found, output| {
         for block in 0..blocks {
             let values = &input[(image * blocks + block) * plane..][..plane];
-            dispatch(isa, Sample { values, width, places, found });
-            let lanes = BLOCK.min(channels - block * BLOCK);
-            let target = (image * channels + block * BLOCK) * points + first;
-            // SAFETY: these points of these channels are no other task's.
-            unsafe { store(isa, found, places.len(), lanes, output.pointer().add(target), points) };
+            dispatch(isa, Sample { values, width, lines, count, found });
+            store_block(image, block, first, count, found, output);
         }
     })
 }
@@ -103,7 +107,7 @@ pub fn grid_sample(
 ) -> Result<(), KernelError> {
     let [_, channels, height, width] = shape;
     check_exact("input", input.len(), product("input", &shape)?)?;
-    if rule.is_nearest(height, width) {
+    if rule.mode == GridMode::Nearest {
         return each_tile_of_nearest(isa, rule, shape, points, grid, output, |image, first, nearest, _, output| {
             for plane in image * channels..(image + 1) * channels {
                 let start = plane * points + first;
@@ -113,60 +117,27 @@ pub fn grid_sample(
             }
         });
     }
-    let is_exact = height.max(width) <= EXACT;
-    if rule.mode == GridMode::Bilinear && rule.padding != GridPadding::Reflection && is_exact {
-        return bilinear(isa, rule, shape, points, input, grid, output);
-    }
-    each_tile(rule, shape, points, grid, output, |image, first, places, _, output| {
+    each_tile(isa, rule, shape, points, grid, output, |image, first, count, lines, _, output| {
         for plane in image * channels..(image + 1) * channels {
             let values = &input[plane * height * width..][..height * width];
             let start = plane * points + first;
             // SAFETY: these points of this channel are no other task's.
-            let output = unsafe { output.slice(start..start + places.len()) };
-            for (target, place) in output.iter_mut().zip(places) {
-                *target = place.sample(values, width);
+            let output = unsafe { output.slice(start..start + count) };
+            match (lines.taps, lines.has_outside) {
+                (2, false) => lines.sample::<2, false>(values, width, output),
+                (2, true) => lines.sample::<2, true>(values, width, output),
+                (_, false) => lines.sample::<4, false>(values, width, output),
+                (_, true) => lines.sample::<4, true>(values, width, output),
             }
         }
     })
 }
 
-/// Bilinear samples of a plain input, where what lies outside is zero or the outermost element.
-fn bilinear(
-    isa: Isa,
-    rule: GridRule,
-    shape: [usize; 4],
-    points: usize,
-    input: &[f32],
-    grid: &[f32],
-    output: &mut [f32],
-) -> Result<(), KernelError> {
-    let [batch, channels, height, width] = shape;
-    check_points(shape, points, grid, output)?;
-    if output.is_empty() {
-        return Ok(());
-    }
-    let plane = height * width;
-    let tiles = points.div_ceil(TILE);
-    let work = (output.len() as u64).max(4 * (batch * points) as u64);
-    let shared = SharedMut::new(output);
-    parallel_for(batch * tiles, 4, work, |range| {
-        let mut lines = Lines::default();
-        for index in range {
-            let (image, first) = (index / tiles, index % tiles * TILE);
-            let count = TILE.min(points - first);
-            let grid = &grid[(image * points + first) * 2..][..count * 2];
-            dispatch(isa, FindLines { rule, sizes: [width, height], grid, lines: &mut lines });
-            for channel in image * channels..(image + 1) * channels {
-                let values = &input[channel * plane..][..plane];
-                let start = channel * points + first;
-                // SAFETY: these points of this channel are no other task's.
-                let target = unsafe { shared.slice(start..start + count) };
-                lines.sample(values, width, target);
-            }
-        }
-    });
-    Ok(())
-}
+/// The values of a tile's points in a block of channels.
+type Found = [f32; TILE * BLOCK];
+
+/// The result, parts of which are one task's.
+type Output<'a> = SharedMut<'a, f32>;
 
 /// An error if the slices of points have the wrong length, or there are points but no elements, or too many of these.
 fn check_points(
@@ -184,43 +155,50 @@ fn check_points(
     Ok(())
 }
 
-/// The two elements along each axis, columns and then rows, between which each point of a tile lies. Those outside of the image
-/// have a place inside, and a mask without bits if they count as zero.
+/// The elements along each axis, columns and then rows, that each point of a tile takes. Those outside of the image have a place
+/// inside, and a mask without bits if they count as zero.
 struct Lines {
-    places: [[[i32; TILE]; 2]; 2],
-    masks: [[[u32; TILE]; 2]; 2],
-    weights: [[[f32; TILE]; 2]; 2],
-}
-
-impl Default for Lines {
-    fn default() -> Self {
-        let (places, weights) = ([[[0; TILE]; 2]; 2], [[[0.0; TILE]; 2]; 2]);
-        Self { places, masks: [[[0; TILE]; 2]; 2], weights }
-    }
+    /// Elements of each axis that a point takes: two or four.
+    taps: usize,
+    /// Whether some elements of some points count as zero.
+    has_outside: bool,
+    places: [[[i32; TILE]; MOST_TAPS]; 2],
+    masks: [[[u32; TILE]; MOST_TAPS]; 2],
+    weights: [[[f32; TILE]; MOST_TAPS]; 2],
 }
 
 impl Lines {
-    /// The values of the first points in a plane with lines of `width`.
+    fn new() -> Self {
+        let (places, weights) = ([[[0; TILE]; MOST_TAPS]; 2], [[[0.0; TILE]; MOST_TAPS]; 2]);
+        Self { taps: 2, has_outside: false, places, masks: [[[0; TILE]; MOST_TAPS]; 2], weights }
+    }
+
+    /// The values of the first points in a plane with lines of `width`; none counts as zero if not `MASKED`.
     #[inline]
-    fn sample(&self, values: &[f32], width: usize, target: &mut [f32]) {
-        for (point, target) in target.iter_mut().enumerate() {
+    fn sample<const TAPS: usize, const MASKED: bool>(&self, values: &[f32], width: usize, target: &mut [f32]) {
+        for (point, target) in target.iter_mut().enumerate().take(TILE) {
             let mut sum = 0.0;
-            for row in 0..2 {
+            for row in 0..TAPS {
                 let (line, mask) = (self.places[1][row][point] as usize * width, self.masks[1][row][point]);
-                let value = |column: usize| {
-                    let bits = values[line + self.places[0][column][point] as usize].to_bits();
-                    // What counts as zero does so even where it is no number.
-                    f32::from_bits(bits & mask & self.masks[0][column][point]) * self.weights[0][column][point]
-                };
-                sum += (value(0) + value(1)) * self.weights[1][row][point];
+                // A sum with this begins with its first number as it is.
+                let mut mixed = -0.0;
+                for column in 0..TAPS {
+                    let mut value = values[line + self.places[0][column][point] as usize];
+                    if MASKED {
+                        // What counts as zero does so even where it is no number.
+                        value = f32::from_bits(value.to_bits() & mask & self.masks[0][column][point]);
+                    }
+                    mixed += value * self.weights[0][column][point];
+                }
+                sum += mixed * self.weights[1][row][point];
             }
             *target = sum;
         }
     }
 }
 
-/// Finds the nearest element of each of some points of an image at a time, where what lies outside is zero or the
-/// outermost element. The body gets the image, the first point and room for their values in a block.
+/// Finds the nearest element of each of some points of an image at a time. The body gets the image, the first point and room
+/// for their values in a block.
 fn each_tile_of_nearest(
     isa: Isa,
     rule: GridRule,
@@ -228,7 +206,7 @@ fn each_tile_of_nearest(
     points: usize,
     grid: &[f32],
     output: &mut [f32],
-    body: impl Fn(usize, usize, Nearest<'_>, &mut [f32; TILE * BLOCK], &SharedMut<'_, f32>) + Sync,
+    body: impl Fn(usize, usize, Nearest<'_>, &mut Found, &Output<'_>) + Sync,
 ) -> Result<(), KernelError> {
     check_points(shape, points, grid, output)?;
     if output.is_empty() {
@@ -273,7 +251,7 @@ impl Nearest<'_> {
 struct SampleNearest<'a> {
     values: &'a [f32],
     nearest: Nearest<'a>,
-    found: &'a mut [f32; TILE * BLOCK],
+    found: &'a mut Found,
 }
 
 impl Kernel for SampleNearest<'_> {
@@ -314,25 +292,34 @@ impl Kernel for FindNearest<'_> {
         let FindNearest { rule, sizes, grid, places, masks } = self;
         let values = coordinates(grid);
         let (zero, all) = (s.splat(0.0), s.from_bits(s.splat_i(-1)));
+        let axes = sizes.map(|size| Axis::new(rule, size));
+        let mut has_far = false;
         for first in (0..TILE).step_by(S::LANES) {
             let (mut element, mut mask) = (s.splat_i(0), all);
             // Rows come first, which lie a width apart.
             for axis in [1, 0] {
-                let last = s.splat((sizes[axis] - 1) as f32);
                 // SAFETY: the lanes from the first one on lie in the array.
-                let x = rule.position(s, unsafe { s.load(values[axis].as_ptr().add(first)) }, sizes[axis]);
-                // What is no number stands at the first element.
-                let at = s.select(s.is_nan(x), zero, s.round(x));
-                let place = s.min(s.max(at, zero), last);
-                if rule.padding == GridPadding::Zeros {
-                    mask = s.select(s.eq(place, at), mask, zero);
-                }
+                let x = axes[axis].position(s, unsafe { s.load(values[axis].as_ptr().add(first)) });
+                has_far |= axes[axis].has_far(s, x);
+                let (place, is_inside) = axes[axis].place(s, s.round(x));
+                mask = s.select(is_inside, mask, zero);
                 element = s.add_i(s.mul_i(element, s.splat_i(sizes[axis] as i32)), s.to_i(place));
             }
             // SAFETY: as above, for both arrays.
             unsafe {
                 s.store(places.as_mut_ptr().add(first).cast(), s.from_bits(element));
                 s.store(masks.as_mut_ptr().add(first).cast(), mask);
+            }
+        }
+        if has_far {
+            for (point, (place, mask)) in places.iter_mut().zip(masks).enumerate() {
+                let position = |axis: usize| {
+                    let x = axes[axis].position_of(values[axis][point]);
+                    axes[axis].element(x.round_ties_even() as i64)
+                };
+                let found = position(1).zip(position(0));
+                *mask = if found.is_some() { u32::MAX } else { 0 };
+                *place = found.map_or(0, |(row, column)| row * sizes[0] as i32 + column);
             }
         }
     }
@@ -362,34 +349,58 @@ impl Kernel for FindLines<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        match self.rule.mode {
+            GridMode::Bicubic => self.find::<S, 4>(s),
+            _ => self.find::<S, 2>(s),
+        }
+    }
+}
+
+impl FindLines<'_> {
+    #[inline(always)]
+    fn find<S: Simd, const TAPS: usize>(self, s: S) {
         let FindLines { rule, sizes, grid, lines } = self;
         let values = coordinates(grid);
         let (zero, one) = (s.splat(0.0), s.splat(1.0));
-        for axis in 0..2 {
-            let last = s.splat((sizes[axis] - 1) as f32);
+        let all = s.from_bits(s.splat_i(-1));
+        (lines.taps, lines.has_outside) = (TAPS, false);
+        for (number, values) in values.iter().enumerate() {
+            let axis = Axis::new(rule, sizes[number]);
+            let mut has_far = false;
             for first in (0..TILE).step_by(S::LANES) {
-                // SAFETY: the lanes from the first one on lie in all arrays.
-                let x = rule.position(s, unsafe { s.load(values[axis].as_ptr().add(first)) }, sizes[axis]);
+                // SAFETY: the lanes from the first one on lie in the array.
+                let x = axis.position(s, unsafe { s.load(values.as_ptr().add(first)) });
+                has_far |= axis.has_far(s, x);
                 let lower = s.floor(x);
-                let fraction = s.sub(x, lower);
-                for (element, at, weight) in [(0, lower, s.sub(one, fraction)), (1, s.add(lower, one), fraction)] {
-                    let place = s.min(s.max(at, zero), last);
-                    // Infinities are inside of nothing, and so take no part; what is no number spreads by its weight.
-                    let is_inside = s.eq(place, at);
-                    let (mask, weight) = match rule.padding {
-                        GridPadding::Zeros => {
-                            let weight = s.select(s.is_nan(x), weight, s.select(is_inside, weight, zero));
-                            (s.select(is_inside, s.from_bits(s.splat_i(-1)), zero), weight)
-                        }
-                        _ => (s.from_bits(s.splat_i(-1)), weight),
-                    };
-                    // No number would stand anywhere.
-                    let place = s.to_i(s.select(s.is_nan(place), zero, place));
-                    // SAFETY: as above.
+                let mut fraction = s.sub(x, lower);
+                if rule.padding == GridPadding::Zeros {
+                    // Infinities are inside of nothing, and so take no part.
+                    fraction = s.select(s.eq(s.abs(x), s.splat(f32::INFINITY)), zero, fraction);
+                }
+                let weights: [S::F; TAPS] = weights(s, fraction);
+                let mut at = if TAPS == 4 { s.sub(lower, one) } else { lower };
+                for tap in 0..TAPS {
+                    let (place, is_inside) = axis.place(s, at);
+                    let mask = s.bits(s.select(is_inside, all, zero));
+                    lines.has_outside |= s.any(s.eq_i(mask, s.splat_i(0)));
+                    // SAFETY: as above, for these arrays.
                     unsafe {
-                        s.store(lines.places[axis][element].as_mut_ptr().add(first).cast(), s.from_bits(place));
-                        s.store(lines.masks[axis][element].as_mut_ptr().add(first).cast(), mask);
-                        s.store(lines.weights[axis][element].as_mut_ptr().add(first), weight);
+                        s.store(lines.places[number][tap].as_mut_ptr().add(first).cast(), s.from_bits(s.to_i(place)));
+                        s.store(lines.masks[number][tap].as_mut_ptr().add(first).cast(), s.from_bits(mask));
+                        s.store(lines.weights[number][tap].as_mut_ptr().add(first), weights[tap]);
+                    }
+                    at = s.add(at, one);
+                }
+            }
+            if has_far {
+                for (point, value) in values.iter().enumerate() {
+                    let x = axis.position_of(*value);
+                    let start = (x.floor() as i64).saturating_sub(if TAPS == 4 { 1 } else { 0 });
+                    for tap in 0..TAPS {
+                        let place = axis.element(start.saturating_add(tap as i64));
+                        lines.places[number][tap][point] = place.unwrap_or(0);
+                        lines.masks[number][tap][point] = if place.is_some() { u32::MAX } else { 0 };
+                        lines.has_outside |= place.is_none();
                     }
                 }
             }
@@ -397,15 +408,48 @@ impl Kernel for FindLines<'_> {
     }
 }
 
-/// Finds the places of some points of an image at a time, which the body gets with the image, the first point and room for
-/// their values in a block.
+/// The coefficient of cubic convolution.
+const CUBIC: f32 = -0.75;
+
+/// The weight of an element at a distance of at most one.
+#[inline(always)]
+fn near<S: Simd>(s: S, x: S::F) -> S::F {
+    let inner = s.sub(s.mul(s.splat(CUBIC + 2.0), x), s.splat(CUBIC + 3.0));
+    s.add(s.mul(s.mul(inner, x), x), s.splat(1.0))
+}
+
+/// The weight of an element at a distance of one to two.
+#[inline(always)]
+fn far<S: Simd>(s: S, x: S::F) -> S::F {
+    let outer = s.sub(s.mul(s.splat(CUBIC), x), s.splat(5.0 * CUBIC));
+    let inner = s.add(s.mul(outer, x), s.splat(8.0 * CUBIC));
+    s.sub(s.mul(inner, x), s.splat(4.0 * CUBIC))
+}
+
+/// The weights of two elements, behind the first of which a point stands by a fraction, or of four, behind the second of which.
+#[inline(always)]
+fn weights<S: Simd, const TAPS: usize>(s: S, fraction: S::F) -> [S::F; TAPS] {
+    let (one, two) = (s.splat(1.0), s.splat(2.0));
+    let rest = s.sub(one, fraction);
+    let found = match TAPS {
+        2 => [rest, fraction, fraction, fraction],
+        _ => [far(s, s.add(fraction, one)), near(s, fraction), near(s, rest), far(s, s.sub(two, fraction))],
+    };
+    let mut weights = [fraction; TAPS];
+    weights.copy_from_slice(&found[..TAPS]);
+    weights
+}
+
+/// Finds the elements that some points of an image at a time take. The body gets the image, the first point, how many there are,
+/// and room for their values in a block.
 fn each_tile(
+    isa: Isa,
     rule: GridRule,
     shape: [usize; 4],
     points: usize,
     grid: &[f32],
     output: &mut [f32],
-    body: impl Fn(usize, usize, &[Place], &mut [f32; TILE * BLOCK], &SharedMut<'_, f32>) + Sync,
+    body: impl Fn(usize, usize, usize, &Lines, &mut Found, &Output<'_>) + Sync,
 ) -> Result<(), KernelError> {
     check_points(shape, points, grid, output)?;
     if output.is_empty() {
@@ -413,213 +457,159 @@ fn each_tile(
     }
     let [batch, _, height, width] = shape;
     let tiles = points.div_ceil(TILE);
-    let work = (output.len() as u64).max(8 * (batch * points) as u64);
+    let work = (output.len() as u64).max(4 * (batch * points) as u64);
     let shared = SharedMut::new(output);
     parallel_for(batch * tiles, 4, work, |range| {
-        let (mut places, mut found) = ([Place::default(); TILE], [0.0; TILE * BLOCK]);
+        let (mut lines, mut found) = (Lines::new(), [0.0; TILE * BLOCK]);
         for index in range {
             let (image, first) = (index / tiles, index % tiles * TILE);
             let count = TILE.min(points - first);
             let grid = &grid[(image * points + first) * 2..][..count * 2];
-            for (place, point) in places.iter_mut().zip(grid.as_chunks::<2>().0) {
-                *place = Place { columns: rule.taps(point[0], width), rows: rule.taps(point[1], height) };
-            }
-            body(image, first, &places[..count], &mut found, &shared);
+            dispatch(isa, FindLines { rule, sizes: [width, height], grid, lines: &mut lines });
+            body(image, first, count, &lines, &mut found, &shared);
         }
     });
     Ok(())
 }
 
-/// The elements of one axis that a point takes.
-#[derive(Debug, Clone, Copy, Default)]
-struct Taps {
-    count: usize,
-    positions: [u32; 4],
-    weights: [f32; 4],
+/// How places along an axis are found.
+#[derive(Clone, Copy)]
+struct Axis {
+    rule: GridRule,
+    size: usize,
+    /// Places from here on, with either sign, are found one by one.
+    far: f32,
 }
 
-/// Where a point reads.
-#[derive(Debug, Clone, Copy, Default)]
-struct Place {
-    columns: Taps,
-    rows: Taps,
-}
-
-impl Place {
-    /// The value of the point in a plane with lines of `width`.
-    #[inline]
-    fn sample(&self, values: &[f32], width: usize) -> f32 {
-        if self.rows.count == 2 && self.columns.count == 2 {
-            let [left, right] = [self.columns.positions[0] as usize, self.columns.positions[1] as usize];
-            let ([near, far, ..], [above, below, ..]) = (self.columns.weights, self.rows.weights);
-            let line = |row: u32| &values[row as usize * width..][..width];
-            let (upper, lower) = (line(self.rows.positions[0]), line(self.rows.positions[1]));
-            return (upper[left] * near + upper[right] * far) * above
-                + (lower[left] * near + lower[right] * far) * below;
-        }
-        let mut sum = 0.0;
-        if self.rows.count == 4 && self.columns.count == 4 {
-            let (columns, [a, b, c, d]) = (self.columns.positions.map(|column| column as usize), self.columns.weights);
-            for (row, weight) in self.rows.positions.iter().zip(&self.rows.weights) {
-                let line = &values[*row as usize * width..][..width];
-                let [first, second, third, fourth] = columns.map(|column| line[column]);
-                sum += (first * a + second * b + third * c + fourth * d) * weight;
-            }
-            return sum;
-        }
-        for (row, weight) in self.rows.taken() {
-            let line = &values[row * width..][..width];
-            let mixed: f32 = self.columns.taken().map(|(column, weight)| line[column] * weight).sum();
-            sum += mixed * weight;
-        }
-        sum
-    }
-}
-
-impl Taps {
-    /// The elements and their weights.
-    fn taken(&self) -> impl Iterator<Item = (usize, f32)> {
-        let weights = self.weights.iter().take(self.count);
-        self.positions.iter().zip(weights).map(|(position, weight)| (*position as usize, *weight))
-    }
-}
-
-impl GridRule {
-    /// Whether vectors find the nearest elements.
-    fn is_nearest(&self, height: usize, width: usize) -> bool {
-        self.mode == GridMode::Nearest && self.padding != GridPadding::Reflection && height.max(width) <= EXACT
+impl Axis {
+    fn new(rule: GridRule, size: usize) -> Self {
+        let far = match rule.padding {
+            _ if size > NEAR => 0.0,
+            GridPadding::Reflection => NEAR as f32,
+            // All that is far away is outside.
+            GridPadding::Zeros | GridPadding::Border => f32::INFINITY,
+        };
+        Self { rule, size, far }
     }
 
-    /// Where coordinates stand between the elements of an axis of `size`.
+    /// Where coordinates stand between the elements.
     #[inline(always)]
-    fn position<S: Simd>(&self, s: S, coordinate: S::F, size: usize) -> S::F {
+    fn position<S: Simd>(&self, s: S, coordinate: S::F) -> S::F {
         let (one, value) = (s.splat(1.0), s.add(coordinate, s.splat(1.0)));
         // A half is exact, as dividing by two is.
         let half = s.splat(0.5);
-        match self.align_corners {
-            true => s.mul(s.mul(value, s.splat((size - 1) as f32)), half),
-            false => s.mul(s.sub(s.mul(value, s.splat(size as f32)), one), half),
+        match self.rule.align_corners {
+            true => s.mul(s.mul(value, s.splat((self.size - 1) as f32)), half),
+            false => s.mul(s.sub(s.mul(value, s.splat(self.size as f32)), one), half),
         }
     }
 
-    /// The elements of an axis of `size` that a coordinate takes; those outside are left out.
-    #[inline]
-    fn taps(&self, value: f32, size: usize) -> Taps {
-        let length = size as f32;
-        let x = match self.align_corners {
-            true => (value + 1.0) * (length - 1.0) / 2.0,
-            false => ((value + 1.0) * length - 1.0) / 2.0,
-        };
-        if self.mode == GridMode::Nearest {
-            let position = self.element(nearest(x), size as i64);
-            let count = usize::from(position.is_some());
-            return Taps { count, positions: [position.unwrap_or(0), 0, 0, 0], weights: [1.0, 0.0, 0.0, 0.0] };
+    /// The same of one coordinate, with the same roundings.
+    fn position_of(&self, coordinate: f32) -> f32 {
+        match self.rule.align_corners {
+            true => (coordinate + 1.0) * (self.size - 1) as f32 * 0.5,
+            false => ((coordinate + 1.0) * self.size as f32 - 1.0) * 0.5,
         }
-        let first = floor(x);
-        let fraction = x - first;
-        let lower = first as i64;
-        // What is no number would become zero.
-        if self.mode == GridMode::Bilinear && first >= 0.0 && (0..size as i64 - 1).contains(&lower) {
-            let start = lower as u32;
-            return Taps {
-                count: 2,
-                positions: [start, start + 1, 0, 0],
-                weights: [1.0 - fraction, fraction, 0.0, 0.0],
+    }
+
+    /// Whether some places are to be found one by one: those far away, and what is no number.
+    #[inline(always)]
+    fn has_far<S: Simd>(&self, s: S, x: S::F) -> bool {
+        s.any(s.le(s.splat(self.far), s.abs(x))) || s.any(s.is_nan(x))
+    }
+
+    /// The elements that stand at integers inside or outside of the axis, and which of them do not count as zero.
+    #[inline(always)]
+    fn place<S: Simd>(&self, s: S, at: S::F) -> (S::F, S::M) {
+        let (zero, last) = (s.splat(0.0), s.splat((self.size - 1) as f32));
+        if self.rule.padding == GridPadding::Reflection {
+            // The image and its mirror repeat.
+            let (period, overlap) = match self.rule.align_corners {
+                true => ((2 * (self.size - 1)).max(1), 0.0),
+                false => (2 * self.size, 1.0),
             };
+            let period = s.splat(period as f32);
+            let phase = s.sub(at, s.mul(period, s.floor(s.div(at, period))));
+            let mirrored = s.sub(s.sub(period, s.splat(overlap)), phase);
+            let place = s.min(s.max(s.min(phase, mirrored), zero), last);
+            return (s.select(s.is_nan(place), zero, place), s.eq(zero, zero));
         }
-        if self.mode == GridMode::Bicubic && first >= 1.0 && (1..size as i64 - 2).contains(&lower) {
-            let start = lower as u32 - 1;
-            return Taps { count: 4, positions: [start, start + 1, start + 2, start + 3], weights: cubic(fraction) };
-        }
-        let (start, weights): (i64, &[f32]) = match self.mode {
-            GridMode::Bicubic => ((first as i64).saturating_sub(1), &cubic(fraction)),
-            _ => (first as i64, &[1.0 - fraction, fraction]),
+        let place = s.min(s.max(at, zero), last);
+        let is_inside = match self.rule.padding {
+            GridPadding::Zeros => s.eq(place, at),
+            _ => s.eq(zero, zero),
         };
-        let mut taps = Taps::default();
-        for (at, weight) in (0i64..).zip(weights) {
-            if let Some(position) = self.element(start.saturating_add(at), size as i64) {
-                (taps.positions[taps.count], taps.weights[taps.count]) = (position, *weight);
-                taps.count += 1;
-            }
-        }
-        taps
+        (s.select(s.is_nan(place), zero, place), is_inside)
     }
 
-    /// The element that stands at a position inside or outside of an axis.
-    fn element(&self, position: i64, size: i64) -> Option<u32> {
-        if (0..size).contains(&position) {
-            return Some(position as u32);
-        }
-        match self.padding {
-            GridPadding::Zeros => None,
-            GridPadding::Border => Some(position.clamp(0, size - 1) as u32),
-            GridPadding::Reflection if self.align_corners => {
+    /// The element that stands at a position inside or outside of the axis; none where it counts as zero.
+    fn element(&self, position: i64) -> Option<i32> {
+        let size = self.size as i64;
+        let element = match self.rule.padding {
+            _ if (0..size).contains(&position) => position,
+            GridPadding::Zeros => return None,
+            GridPadding::Border => position.clamp(0, size - 1),
+            GridPadding::Reflection if self.rule.align_corners => {
                 let period = (2 * (size - 1)).max(1);
                 let phase = position.rem_euclid(period);
-                Some(if phase >= size { period - phase } else { phase } as u32)
+                phase.min(period - phase)
             }
             GridPadding::Reflection => {
                 let phase = position.rem_euclid(2 * size);
-                Some(if phase >= size { 2 * size - 1 - phase } else { phase } as u32)
+                phase.min(2 * size - 1 - phase)
             }
-        }
+        };
+        Some(element as i32)
     }
-}
-
-/// The largest integer that is not above a value, without a call of the library function, which targets without the
-/// instruction need for each coordinate.
-#[inline]
-fn floor(value: f32) -> f32 {
-    // From here on all values are integers.
-    if value.abs() < 8_388_608.0 {
-        let whole = value as i32 as f32;
-        if whole > value { whole - 1.0 } else { whole }
-    } else {
-        value
-    }
-}
-
-/// The nearest integer, halves to even, without a call of the library function either.
-#[inline]
-fn nearest(value: f32) -> i64 {
-    // Sums with this have no digits behind the point, as long as values are less than a third of it.
-    const INTEGERS: f32 = 12_582_912.0;
-    if value.abs() < 4_194_304.0 { (value + INTEGERS - INTEGERS) as i64 } else { value.round_ties_even() as i64 }
-}
-
-/// The weights of cubic convolution for a place between the second and the third element.
-fn cubic(fraction: f32) -> [f32; 4] {
-    const A: f32 = -0.75;
-    let near = |x: f32| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
-    let far = |x: f32| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
-    [far(fraction + 1.0), near(fraction), near(1.0 - fraction), far(2.0 - fraction)]
 }
 
 /// The values of some points in one block of channels.
 struct Sample<'a> {
     values: &'a [f32],
     width: usize,
-    places: &'a [Place],
-    found: &'a mut [f32; TILE * BLOCK],
+    lines: &'a Lines,
+    /// How many points there are, at most [`TILE`].
+    count: usize,
+    found: &'a mut Found,
 }
 
 impl Kernel for Sample<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for (place, target) in self.places.iter().zip(self.found.as_chunks_mut::<BLOCK>().0) {
+        match (self.lines.taps, self.lines.has_outside) {
+            (2, false) => self.sample::<S, 2, false>(s),
+            (2, true) => self.sample::<S, 2, true>(s),
+            (_, false) => self.sample::<S, 4, false>(s),
+            (_, true) => self.sample::<S, 4, true>(s),
+        }
+    }
+}
+
+impl Sample<'_> {
+    #[inline(always)]
+    fn sample<S: Simd, const TAPS: usize, const MASKED: bool>(self, s: S) {
+        let Sample { values, width, lines, count, found } = self;
+        let positions = values.as_chunks::<BLOCK>().0;
+        for (point, target) in found.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate().take(count) {
             for lane in (0..BLOCK).step_by(S::LANES) {
                 let mut sum = s.splat(0.0);
-                for row in 0..place.rows.count {
-                    let line = place.rows.positions[row] as usize * self.width;
-                    let mut mixed = s.splat(0.0);
-                    for column in 0..place.columns.count {
-                        let at = (line + place.columns.positions[column] as usize) * BLOCK + lane;
-                        // SAFETY: positions lie inside their axes, and the block has all elements of the image.
-                        let value = unsafe { s.load(self.values.as_ptr().add(at)) };
-                        mixed = s.fma(value, s.splat(place.columns.weights[column]), mixed);
+                for row in 0..TAPS {
+                    if MASKED && lines.masks[1][row][point] == 0 {
+                        continue;
                     }
-                    sum = s.fma(mixed, s.splat(place.rows.weights[row]), sum);
+                    let line = lines.places[1][row][point] as usize * width;
+                    let mut mixed = s.splat(0.0);
+                    for column in 0..TAPS {
+                        if MASKED && lines.masks[0][column][point] == 0 {
+                            continue;
+                        }
+                        let position = &positions[line + lines.places[0][column][point] as usize];
+                        // SAFETY: the lanes lie in the position.
+                        let value = unsafe { s.load(position.as_ptr().add(lane)) };
+                        mixed = s.fma(value, s.splat(lines.weights[0][column][point]), mixed);
+                    }
+                    sum = s.fma(mixed, s.splat(lines.weights[1][row][point]), sum);
                 }
                 // SAFETY: the lanes of a point lie in the chunk.
                 unsafe { s.store(target.as_mut_ptr().add(lane), sum) };
@@ -632,7 +622,7 @@ impl Kernel for Sample<'_> {
 ///
 /// # Safety
 /// `count` places from the target on can be written in each of so many lines.
-unsafe fn store(isa: Isa, found: &[f32; TILE * BLOCK], count: usize, lanes: usize, target: *mut f32, stride: usize) {
+unsafe fn store(isa: Isa, found: &Found, count: usize, lanes: usize, target: *mut f32, stride: usize) {
     let (whole_points, whole_lanes) = (count - count % SIDE, lanes - lanes % SIDE);
     for lane in (0..whole_lanes).step_by(SIDE) {
         for point in (0..whole_points).step_by(SIDE) {
@@ -698,18 +688,6 @@ mod tests {
     }
 
     #[test]
-    fn nearest_integers() {
-        let mut random = Random::new(2);
-        let special =
-            [0.5, 1.5, 2.5, -0.5, -1.5, 0.499_999_97, -0.499_999_97, 4_194_303.5, 4_194_304.0, 1e20, f32::NAN];
-        for value in special.into_iter().chain((0..1000).map(|_| random.value() * 50.0)) {
-            for value in [value, -value, (value * 2.0).trunc() / 2.0] {
-                assert_eq!(nearest(value), value.round_ties_even() as i64, "{value}");
-            }
-        }
-    }
-
-    #[test]
     fn samples_are_those_of_planes() {
         let [batch, channels, height, width] = SHAPE;
         let points = 150;
@@ -753,6 +731,70 @@ mod tests {
                         };
                         assert_close(&run(), &expected, 30, &format!("plain {isa} {rule:?}"));
                         assert_eq!(run(), in_pool(2, run));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn mirrors_repeat_far_away() {
+        let (height, width) = (7, 10);
+        let plain = Random::new(4).values(height * width);
+        let mut random = Random::new(5);
+        // From about four million elements on, places are found one by one.
+        let scales = [3.0, 100.0, 1e5, 6e5, 3e6];
+        let grid: Vec<f32> =
+            scales.iter().flat_map(|scale| random.values(18).into_iter().map(move |value| value * scale)).collect();
+        let points = grid.len() / 2;
+        for mode in [GridMode::Nearest, GridMode::Bilinear, GridMode::Bicubic] {
+            for align_corners in [false, true] {
+                let rule = GridRule { mode, padding: GridPadding::Reflection, align_corners };
+                let expected: Vec<f64> = grid
+                    .as_chunks::<2>()
+                    .0
+                    .iter()
+                    .map(|point| {
+                        let (rows, columns) =
+                            (reference_taps(rule, point[1], height), reference_taps(rule, point[0], width));
+                        let mut sum = 0.0;
+                        for (row, down) in &rows {
+                            for (column, across) in &columns {
+                                if let (Some(row), Some(column)) = (row, column) {
+                                    sum += f64::from(plain[row * width + column]) * down * across;
+                                }
+                            }
+                        }
+                        sum
+                    })
+                    .collect();
+                for isa in Isa::available() {
+                    let mut output = vec![f32::NAN; points];
+                    grid_sample(isa, rule, [1, 1, height, width], points, &plain, &grid, &mut output).unwrap();
+                    assert_close(&output, &expected, 30, &format!("{isa} {rule:?}"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn axes_longer_than_vectors_count_on() {
+        let width = NEAR + 3;
+        let values: Vec<f32> = (0..width).map(|at| (at % 1000) as f32).collect();
+        let xs = [-1.0, 1.0, 0.999_999_9, 0.3, 1.25, -1.25, -3.1, f32::INFINITY];
+        let grid: Vec<f32> = xs.iter().flat_map(|x| [*x, 0.0]).collect();
+        for mode in [GridMode::Nearest, GridMode::Bilinear, GridMode::Bicubic] {
+            for padding in [GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection] {
+                let rule = GridRule { mode, padding, align_corners: true };
+                for isa in Isa::available() {
+                    let mut found = [f32::NAN; 8];
+                    grid_sample(isa, rule, [1, 1, 1, width], 8, &values, &grid, &mut found).unwrap();
+                    for (x, found) in xs.iter().zip(found).take(7) {
+                        let taps = reference_taps(rule, *x, width);
+                        let value =
+                            |(at, weight): (Option<usize>, f64)| at.map_or(0.0, |at| f64::from(values[at]) * weight);
+                        let expected: f64 = taps.into_iter().map(value).sum();
+                        assert!((f64::from(found) - expected).abs() < 1e-2, "{isa} {rule:?} {x}: {found} {expected}");
                     }
                 }
             }
