@@ -32,7 +32,7 @@ use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_chunks_mut, par
 use crate::simd::dispatch;
 use crate::stream::{self, STREAM_BYTES};
 use bins::{Bins, Piece, Units, by_bins};
-use number::{Leaf, Leaves, Number32, Points, Rows as RowUpdates, Width, leaf};
+use number::{Following, Leaf, Leaves, Number32, Points, Rows as RowUpdates, Width, leaf};
 use source::{AreRows, Axes, Elements, IndexWord, Resolved, Rows, Signed, Source, Tuples, index_width};
 
 /// Updates that are looked at together.
@@ -43,6 +43,9 @@ const NEAR_BYTES: usize = 1 << 21;
 
 /// Of larger outputs no cache holds enough that it would pay to copy the data through it.
 const CACHED_BYTES: usize = if cfg!(test) { 1 << 21 } else { 1 << 25 };
+
+/// The same for one thread, whose stores through the caches wait longer for the lines that they replace.
+const CACHED_BY_ONE: usize = CACHED_BYTES / 4 * 3;
 
 /// The most parts of the output each of which looks at all updates.
 const MOST_PARTS: usize = 16;
@@ -555,10 +558,10 @@ impl<const N: usize> Job<'_, N> {
     }
 
     /// The same on this thread for a part of the output, for updates everywhere: what is left of the copy in the caches is there
-    /// for them, if the last of them has room for much of the output.
-    fn copy_near(&self, part: Range<usize>, output: &mut [[u8; N]]) {
+    /// for them, if the last of them has room for much of the output, which has at most so many bytes then.
+    fn copy_near(&self, part: Range<usize>, most_cached: usize, output: &mut [[u8; N]]) {
         match self.data {
-            Some(data) if data.len() * N > CACHED_BYTES => {
+            Some(data) if data.len() * N > most_cached => {
                 stream::past_caches(data[part].as_flattened(), output.as_flattened_mut());
             }
             Some(data) => output.copy_from_slice(&data[part]),
@@ -631,13 +634,23 @@ impl<const N: usize> Job<'_, N> {
         for tile in tiles(updates, LENGTH) {
             let places = &mut places[..tile.len()];
             fit &= source.fill(tile.start, places);
-            self.apply_elements(target, base, places, &self.updates[tile], is_far);
+            let (words, bytes) = source.words(tile.end);
+            let values = self.updates.as_ptr().wrapping_add(tile.end).cast();
+            let far = is_far.then(|| Following::new([words, values], [bytes, N]));
+            self.apply_elements(target, base, places, &self.updates[tile], far);
         }
         fit
     }
 
-    fn apply_elements(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], values: &[[u8; N]], is_far: bool) {
-        (self.leaf.points)(Points { target, base, places, values, is_far }, self.use_init);
+    fn apply_elements(
+        &self,
+        target: &mut [[u8; N]],
+        base: u32,
+        places: &[Number32],
+        values: &[[u8; N]],
+        far: Option<Following>,
+    ) {
+        (self.leaf.points)(Points { target, base, places, values, far }, self.use_init);
     }
 
     /// Single elements of an output that no near cache holds: where their places ascend, they are applied to one piece of it
@@ -652,7 +665,7 @@ impl<const N: usize> Job<'_, N> {
         // One thread need not keep the places of updates whose first ones are out of order.
         if parts == 1 && !begins_ascending(source, count) {
             return self.resolving(source, scratch, |source| {
-                self.copy_near(0..output.len(), output);
+                self.copy_near(0..output.len(), CACHED_BY_ONE, output);
                 self.apply(source, 0..count, 0, output)
             });
         }
@@ -662,7 +675,7 @@ impl<const N: usize> Job<'_, N> {
         } else if parts > 1 {
             self.by_parts(places, parts, output);
         } else {
-            self.copy_near(0..output.len(), output);
+            self.copy_near(0..output.len(), CACHED_BY_ONE, output);
             self.apply(&Resolved(places), 0..count, 0, output);
         }
         Ok(())
@@ -687,7 +700,7 @@ impl<const N: usize> Job<'_, N> {
                 let count = places[next..].iter().take_while(|update| place(update) < piece.end).count();
                 let updates = next..next + count;
                 let values = &self.updates[updates.clone()];
-                self.apply_elements(target, piece.start as u32, &places[updates], values, false);
+                self.apply_elements(target, piece.start as u32, &places[updates], values, None);
                 next += count;
             });
         });
@@ -701,7 +714,7 @@ impl<const N: usize> Job<'_, N> {
         parallel_for(shared.len(), rows, self.elements_nanoseconds(), |range| {
             // SAFETY: parallel_for's ranges are disjoint and lie in the output.
             let target = unsafe { shared.slice(range.clone()) };
-            self.copy_near(range.clone(), target);
+            self.copy_near(range.clone(), CACHED_BYTES, target);
             let (base, length) = (range.start as u32, range.len() as u32);
             let (mut kept, mut values, mut count) = ([[0; 4]; FAR_TILE], [[0; N]; FAR_TILE], 0);
             for (places, updates) in places.chunks(TILE).zip(self.updates.chunks(TILE)) {
@@ -710,11 +723,11 @@ impl<const N: usize> Job<'_, N> {
                     count += select(places, updates, base, length, kept, values);
                 }
                 if count + TILE > FAR_TILE {
-                    self.apply_elements(target, base, &kept[..count], &values[..count], true);
+                    self.apply_elements(target, base, &kept[..count], &values[..count], Some(Following::NONE));
                     count = 0;
                 }
             }
-            self.apply_elements(target, base, &kept[..count], &values[..count], true);
+            self.apply_elements(target, base, &kept[..count], &values[..count], Some(Following::NONE));
         });
     }
 
@@ -792,7 +805,7 @@ impl<const N: usize> Piece<N, N> for Values<'_, '_, N> {
     }
 
     fn apply(&self, target: &mut [[u8; N]], base: u32, places: &[Number32], values: &[[u8; N]]) {
-        self.0.apply_elements(target, base, places, values, false);
+        self.0.apply_elements(target, base, places, values, None);
     }
 
     fn apply_range(&self, target: &mut [[u8; N]], base: u32, source: &Resolved<'_>, updates: Range<usize>) {

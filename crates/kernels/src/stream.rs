@@ -7,7 +7,7 @@ use crate::parallel::nanoseconds_for_bytes;
 pub(crate) const STREAM_BYTES: usize = if cfg!(test) { 1 << 21 } else { 1 << 23 };
 
 /// Bytes of a line of the caches.
-const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// So far ahead of what is copied is asked for: a page. Processors fetch ahead by themselves within a page only, and find out anew
 /// where each one is.

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use super::{Combine, Element};
 use crate::isa::detect;
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::stream::{prefetch_far, prefetch_span};
+use crate::stream::{LINE_BYTES, prefetch_far, prefetch_near, prefetch_span};
 
 /// A u32 in scratch memory.
 pub(super) type Number32 = [u8; 4];
@@ -27,8 +27,11 @@ const BYTES_AHEAD: usize = 256;
 /// The first updates of a tile whose places tell whether neighbours meet.
 const SAMPLED: usize = 16;
 
-/// The elements that are fetched ahead, into the second cache.
-const CELLS_AHEAD: usize = 256;
+/// The updates of elements far away after which the next lines of what follows them are asked for.
+const FOLLOWED: usize = 16;
+
+/// So many times [`FOLLOWED`] elements are fetched ahead, into the second cache.
+const BLOCKS_AHEAD: usize = 8;
 
 /// Updates for a piece of the output that begins at row `base`: update `i` goes to row `places[i]`.
 pub(super) struct Points<'a, const N: usize> {
@@ -40,8 +43,39 @@ pub(super) struct Points<'a, const N: usize> {
     pub places: &'a [Number32],
     /// One value for each update.
     pub values: &'a [[u8; N]],
-    /// Whether the piece is so large that its elements are fetched ahead.
-    pub is_far: bool,
+    /// What is read after these, if the piece is so large that its elements are fetched ahead.
+    pub far: Option<Following>,
+}
+
+/// Where updates and their indices go on behind some of them. Processors fetch ahead what is read in order, but hardly while they
+/// wait for elements everywhere; therefore it is asked for at the same time. Where elements are near, that would only take time.
+#[derive(Clone, Copy)]
+pub(super) struct Following {
+    /// The first bytes of each kind.
+    from: [*const u8; 2],
+    /// The lines of each kind that [`FOLLOWED`] updates read.
+    lines: [usize; 2],
+}
+
+impl Following {
+    /// There is nothing, or others ask for it.
+    pub const NONE: Following = Following { from: [std::ptr::null(); 2], lines: [0; 2] };
+
+    /// What begins at addresses, which need not be there, and has so many bytes for each update.
+    pub fn new(from: [*const u8; 2], bytes: [usize; 2]) -> Self {
+        Self { from, lines: bytes.map(|bytes| (bytes * FOLLOWED).div_ceil(LINE_BYTES)) }
+    }
+
+    /// Asks for what the `block`-th [`FOLLOWED`] updates read.
+    #[inline(always)]
+    fn ask(&self, block: usize) {
+        for (from, lines) in self.from.iter().zip(self.lines) {
+            let first = from.wrapping_add(block * lines * LINE_BYTES);
+            for line in 0..lines {
+                prefetch_near(first.wrapping_add(line * LINE_BYTES));
+            }
+        }
+    }
 }
 
 /// Updates of whole rows for a piece of the output that begins at row `base`.
@@ -414,17 +448,29 @@ fn replace_points<const N: usize>(points: Points<'_, N>, _use_init: bool) {
 /// Calls `body` with the cell of each update and its value, in the order of the updates.
 #[inline(always)]
 fn for_each_cell<const N: usize>(points: Points<'_, N>, mut body: impl FnMut(&mut [u8; N], [u8; N])) {
-    let Points { target, base, places, values, is_far } = points;
+    let Points { target, base, places, values, far } = points;
     let row = |place: &Number32| (u32::from_ne_bytes(*place) - base) as usize;
     let ask = |target: &[[u8; N]], place: &Number32| prefetch_far(target.as_ptr().wrapping_add(row(place)));
-    let (first, ahead) = if is_far { places.split_at(CELLS_AHEAD.min(places.len())) } else { Default::default() };
-    first.iter().for_each(|place| ask(target, place));
-    for ((place, value), next) in places.iter().zip(values).zip(ahead) {
-        ask(target, next);
-        body(&mut target[row(place)], *value);
+    let (mut places, mut values) = (places, values);
+    if let Some(following) = far {
+        let (blocks, values_of_blocks);
+        ((blocks, places), (values_of_blocks, values)) =
+            (places.as_chunks::<FOLLOWED>(), values.as_chunks::<FOLLOWED>());
+        for place in blocks.iter().take(BLOCKS_AHEAD).flatten().chain(places) {
+            ask(target, place);
+        }
+        for (number, (block, values)) in blocks.iter().zip(values_of_blocks).enumerate() {
+            following.ask(number);
+            let ahead = blocks.get(number + BLOCKS_AHEAD);
+            for (at, (place, value)) in block.iter().zip(values).enumerate() {
+                if let Some(ahead) = ahead {
+                    ask(target, &ahead[at]);
+                }
+                body(&mut target[row(place)], *value);
+            }
+        }
     }
-    let asked = ahead.len();
-    for (place, value) in places[asked..].iter().zip(&values[asked..]) {
+    for (place, value) in places.iter().zip(values) {
         body(&mut target[row(place)], *value);
     }
 }

@@ -15,6 +15,17 @@ pub(super) trait Source: Sync {
     /// Writes the rows of the output to which the updates from `start` on go, and tells whether all their indices
     /// address an element; those that do not yield row 0.
     fn fill(&self, start: usize, places: &mut [Number32]) -> bool;
+
+    /// Where the indices of an update lie, which need not be there, and how many bytes they have; none if they do not lie in the
+    /// order of the updates.
+    fn words(&self, _update: usize) -> (*const u8, usize) {
+        (std::ptr::null(), 0)
+    }
+}
+
+/// The address of a word, which need not be there, and the bytes of so many.
+fn words_at<const M: usize>(words: &[[u8; M]], first: usize, count: usize) -> (*const u8, usize) {
+    (words.as_ptr().wrapping_add(first).cast(), count * M)
 }
 
 /// One index as it lies in memory.
@@ -126,6 +137,10 @@ where
         for_each_line(start, count, places, |block, _, places| add(places, block as u32 * size));
         fit
     }
+
+    fn words(&self, update: usize) -> (*const u8, usize) {
+        words_at(self.indices, update, 1)
+    }
 }
 
 /// Calls `body(line, column, places)` for the part of each line of `length` updates that lies in `places`, whose first
@@ -183,6 +198,11 @@ where
             }
             _ => resolve_tuples(words.chunks_exact(depth), self.sizes, places),
         }
+    }
+
+    fn words(&self, update: usize) -> (*const u8, usize) {
+        let depth = self.sizes.len();
+        words_at(self.indices, update * depth, depth)
     }
 }
 
@@ -363,6 +383,10 @@ where
         });
         fit
     }
+
+    fn words(&self, update: usize) -> (*const u8, usize) {
+        words_at(self.indices, update, 1)
+    }
 }
 
 /// Lines so short that places are better counted through them than line by line.
@@ -409,6 +433,10 @@ impl Source for Resolved<'_> {
     fn fill(&self, start: usize, places: &mut [Number32]) -> bool {
         places.copy_from_slice(&self.0[start..start + places.len()]);
         true
+    }
+
+    fn words(&self, update: usize) -> (*const u8, usize) {
+        words_at(self.0, update, 1)
     }
 }
 
