@@ -27,6 +27,16 @@ const MOST_RESOLVED: usize = 128;
 /// So many elements of a short axis, or more, are looked up in vectors.
 const FEWEST_LOOKED_UP: usize = 8;
 
+/// The most and the fewest elements of blocks that are found by a table.
+const MOST_TABLED: usize = 256;
+const FEWEST_TABLED: usize = 16;
+
+/// So many blocks repay what their table takes.
+const FEWEST_BLOCKS: usize = 4;
+
+/// Bytes of data that stay in the second cache.
+const NEAR_BYTES: usize = 1 << 18;
+
 /// The side of the square tiles that a transposition works in.
 const TILE: usize = 16;
 
@@ -213,7 +223,10 @@ impl StridedCopy {
         };
         let pointers = Pointers { from, to };
         if let (Some(across), true) = (across, inner.output == 1 && inner.input != 1 && inner.input != 0) {
-            self.tiles(across, work, &pointers);
+            match self.table::<T>(across) {
+                Some(table) => self.by_table(&table, work, &pointers),
+                None => self.tiles(across, work, &pointers),
+            }
             return;
         }
         if let Some(place) = self.repeated::<T>() {
@@ -314,6 +327,53 @@ impl StridedCopy {
         });
     }
 
+    /// Where the elements of a block of the output lie in the input, if planes of the innermost axis and `across` are so small that
+    /// finding each of them takes longer than their elements do.
+    fn table<T>(&self, across: usize) -> Option<BlockTable> {
+        let (axes, sides) = (&self.axes[..self.rank], [self.axes[across].size, self.axes[self.rank - 1].size]);
+        let are_small = sides.iter().all(|side| *side <= TILE) && sides.iter().any(|side| *side <= NARROW);
+        let (mut first, mut len) = (self.rank, 1);
+        while first > 0 && axes[first - 1].output == len as isize && len * axes[first - 1].size <= MOST_TABLED {
+            first -= 1;
+            len *= axes[first].size;
+        }
+        // What a line of the cache holds besides is read soon if the block has it, or if all is in the second cache.
+        let is_near = across >= first || self.count().saturating_mul(size_of::<T>()) <= NEAR_BYTES;
+        let reach = axes[first..].iter().map(|axis| axis.input.unsigned_abs().saturating_mul(axis.size)).max();
+        let fits = reach.is_some_and(|reach| reach < i32::MAX as usize / MOST_AXES);
+        if !are_small || !is_near || !fits || len < FEWEST_TABLED || self.count() / len < FEWEST_BLOCKS {
+            return None;
+        }
+        let mut places = [0; MOST_TABLED];
+        let mut cursor = Cursor::new(&axes[first..], 0);
+        for place in &mut places[..len] {
+            *place = cursor.input as i32;
+            cursor.skip(1);
+        }
+        Some(BlockTable { first, len, places })
+    }
+
+    /// Moves blocks of the output, whose elements are found by a table.
+    fn by_table<T: Copy>(&self, table: &BlockTable, work: u64, pointers: &Pointers<T>) {
+        let axes = &self.axes[..table.first];
+        let places = &table.places[..table.len];
+        let outer: usize = axes.iter().map(|axis| axis.size).product();
+        parallel_for(outer, CHUNK.div_ceil(table.len * size_of::<T>()), work, |range| {
+            let mut cursor = Cursor::new(axes, range.start);
+            for _ in range {
+                // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct; the block lies in
+                // one piece in the output.
+                unsafe {
+                    let (from, to) = (pointers.from.offset(cursor.input), pointers.to.offset(cursor.output));
+                    for (index, place) in places.iter().enumerate() {
+                        to.add(index).write_unaligned(from.offset(*place as isize).read_unaligned());
+                    }
+                }
+                cursor.skip(1);
+            }
+        });
+    }
+
     /// Moves square tiles of the plane of the innermost axis and `across`, along which the input is contiguous.
     fn tiles<T: Copy>(&self, across: usize, work: u64, pointers: &Pointers<T>) {
         let inner = self.axes[self.rank - 1];
@@ -364,6 +424,15 @@ impl StridedCopy {
         }
         Ok(())
     }
+}
+
+/// Where the elements of a block lie that is in one piece in the output.
+struct BlockTable {
+    /// The first axis of the block; it has all that follow.
+    first: usize,
+    len: usize,
+    /// How far behind the first element each lies in the input.
+    places: [i32; MOST_TABLED],
 }
 
 /// Where the copy reads and writes.
