@@ -50,6 +50,11 @@ const CACHED_BY_ONE: usize = CACHED_BYTES / 4 * 3;
 /// The most parts of the output each of which looks at all updates.
 const MOST_PARTS: usize = 16;
 
+/// Fewer threads do not share the updates of single elements of an output of less than [`SHARED_BYTES`]: that each of them looks at
+/// all updates takes longer than they gain.
+const FEWEST_SHARERS: usize = 3;
+const SHARED_BYTES: usize = if cfg!(test) { 1 << 22 } else { 1 << 23 };
+
 /// Updates of elements far away that are looked at together: many, as the first of them wait for their elements.
 const FAR_TILE: usize = 1 << 12;
 
@@ -661,7 +666,8 @@ impl<const N: usize> Job<'_, N> {
         output: &mut [[u8; N]],
         scratch: &mut [u8],
     ) -> Result<(), KernelError> {
-        let (count, parts) = (self.units.count, sharers().min(MOST_PARTS));
+        let (count, sharers) = (self.units.count, sharers().min(MOST_PARTS));
+        let parts = if sharers < FEWEST_SHARERS && output.len() * N < SHARED_BYTES { 1 } else { sharers };
         // One thread need not keep the places of updates whose first ones are out of order.
         if parts == 1 && !begins_ascending(source, count) {
             return self.resolving(source, scratch, |source| {
