@@ -413,14 +413,14 @@ const CUBIC: f32 = -0.75;
 
 /// The weight of an element at a distance of at most one.
 #[inline(always)]
-fn near<S: Simd>(s: S, x: S::F) -> S::F {
+fn cubic_inside<S: Simd>(s: S, x: S::F) -> S::F {
     let inner = s.sub(s.mul(s.splat(CUBIC + 2.0), x), s.splat(CUBIC + 3.0));
     s.add(s.mul(s.mul(inner, x), x), s.splat(1.0))
 }
 
 /// The weight of an element at a distance of one to two.
 #[inline(always)]
-fn far<S: Simd>(s: S, x: S::F) -> S::F {
+fn cubic_outside<S: Simd>(s: S, x: S::F) -> S::F {
     let outer = s.sub(s.mul(s.splat(CUBIC), x), s.splat(5.0 * CUBIC));
     let inner = s.add(s.mul(outer, x), s.splat(8.0 * CUBIC));
     s.sub(s.mul(inner, x), s.splat(4.0 * CUBIC))
@@ -433,7 +433,12 @@ fn weights<S: Simd, const TAPS: usize>(s: S, fraction: S::F) -> [S::F; TAPS] {
     let rest = s.sub(one, fraction);
     let found = match TAPS {
         2 => [rest, fraction, fraction, fraction],
-        _ => [far(s, s.add(fraction, one)), near(s, fraction), near(s, rest), far(s, s.sub(two, fraction))],
+        _ => [
+            cubic_outside(s, s.add(fraction, one)),
+            cubic_inside(s, fraction),
+            cubic_inside(s, rest),
+            cubic_outside(s, s.sub(two, fraction)),
+        ],
     };
     let mut weights = [fraction; TAPS];
     weights.copy_from_slice(&found[..TAPS]);
@@ -687,6 +692,20 @@ mod tests {
         weights.into_iter().map(|(at, weight)| (inside(at), weight)).collect()
     }
 
+    /// What a point, x and y, finds in a plane.
+    fn reference(rule: GridRule, values: &[f32], [height, width]: [usize; 2], [x, y]: [f32; 2]) -> f64 {
+        let columns = reference_taps(rule, x, width);
+        let mut sum = 0.0;
+        for (row, down) in reference_taps(rule, y, height) {
+            for (column, across) in &columns {
+                if let (Some(row), Some(column)) = (row, column) {
+                    sum += f64::from(values[row * width + column]) * down * across;
+                }
+            }
+        }
+        sum
+    }
+
     #[test]
     fn samples_are_those_of_planes() {
         let [batch, channels, height, width] = SHAPE;
@@ -703,16 +722,8 @@ mod tests {
                     let mut expected = Vec::new();
                     for index in 0..batch * channels * points {
                         let (plane, point) = (index / points, index / points / channels * points + index % points);
-                        let mut sum = 0.0;
-                        for (row, down) in reference_taps(rule, grid[point * 2 + 1], height) {
-                            for (column, across) in reference_taps(rule, grid[point * 2], width) {
-                                if let (Some(row), Some(column)) = (row, column) {
-                                    let value = plain[(plane * height + row) * width + column];
-                                    sum += f64::from(value) * down * across;
-                                }
-                            }
-                        }
-                        expected.push(sum);
+                        let values = &plain[plane * height * width..][..height * width];
+                        expected.push(reference(rule, values, [height, width], [grid[point * 2], grid[point * 2 + 1]]));
                     }
                     for isa in Isa::available() {
                         let run = || {
@@ -750,24 +761,8 @@ mod tests {
         for mode in [GridMode::Nearest, GridMode::Bilinear, GridMode::Bicubic] {
             for align_corners in [false, true] {
                 let rule = GridRule { mode, padding: GridPadding::Reflection, align_corners };
-                let expected: Vec<f64> = grid
-                    .as_chunks::<2>()
-                    .0
-                    .iter()
-                    .map(|point| {
-                        let (rows, columns) =
-                            (reference_taps(rule, point[1], height), reference_taps(rule, point[0], width));
-                        let mut sum = 0.0;
-                        for (row, down) in &rows {
-                            for (column, across) in &columns {
-                                if let (Some(row), Some(column)) = (row, column) {
-                                    sum += f64::from(plain[row * width + column]) * down * across;
-                                }
-                            }
-                        }
-                        sum
-                    })
-                    .collect();
+                let place = |point: &[f32; 2]| reference(rule, &plain, [height, width], *point);
+                let expected: Vec<f64> = grid.as_chunks().0.iter().map(place).collect();
                 for isa in Isa::available() {
                     let mut output = vec![f32::NAN; points];
                     grid_sample(isa, rule, [1, 1, height, width], points, &plain, &grid, &mut output).unwrap();
@@ -781,19 +776,16 @@ mod tests {
     fn axes_longer_than_vectors_count_on() {
         let width = NEAR + 3;
         let values: Vec<f32> = (0..width).map(|at| (at % 1000) as f32).collect();
-        let xs = [-1.0, 1.0, 0.999_999_9, 0.3, 1.25, -1.25, -3.1, f32::INFINITY];
+        let xs = [-1.0, 1.0, 0.999_999_9, 0.3, 1.25, -1.25, -3.1];
         let grid: Vec<f32> = xs.iter().flat_map(|x| [*x, 0.0]).collect();
         for mode in [GridMode::Nearest, GridMode::Bilinear, GridMode::Bicubic] {
             for padding in [GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection] {
                 let rule = GridRule { mode, padding, align_corners: true };
                 for isa in Isa::available() {
-                    let mut found = [f32::NAN; 8];
-                    grid_sample(isa, rule, [1, 1, 1, width], 8, &values, &grid, &mut found).unwrap();
-                    for (x, found) in xs.iter().zip(found).take(7) {
-                        let taps = reference_taps(rule, *x, width);
-                        let value =
-                            |(at, weight): (Option<usize>, f64)| at.map_or(0.0, |at| f64::from(values[at]) * weight);
-                        let expected: f64 = taps.into_iter().map(value).sum();
+                    let mut found = vec![f32::NAN; xs.len()];
+                    grid_sample(isa, rule, [1, 1, 1, width], xs.len(), &values, &grid, &mut found).unwrap();
+                    for (x, found) in xs.iter().zip(found) {
+                        let expected = reference(rule, &values, [1, width], [*x, 0.0]);
                         assert!((f64::from(found) - expected).abs() < 1e-2, "{isa} {rule:?} {x}: {found} {expected}");
                     }
                 }

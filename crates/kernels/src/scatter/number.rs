@@ -53,26 +53,26 @@ pub(super) struct Points<'a, const N: usize> {
 pub(super) struct Following {
     /// The first bytes of each kind.
     from: [*const u8; 2],
-    /// The lines of each kind that [`FOLLOWED`] updates read.
-    lines: [usize; 2],
+    /// The bytes of each kind that [`FOLLOWED`] updates read.
+    bytes: [usize; 2],
 }
 
 impl Following {
-    /// There is nothing, or others ask for it.
-    pub const NONE: Following = Following { from: [std::ptr::null(); 2], lines: [0; 2] };
+    /// Nothing is asked for.
+    pub const NONE: Following = Following { from: [std::ptr::null(); 2], bytes: [0; 2] };
 
     /// What begins at addresses, which need not be there, and has so many bytes for each update.
     pub fn new(from: [*const u8; 2], bytes: [usize; 2]) -> Self {
-        Self { from, lines: bytes.map(|bytes| (bytes * FOLLOWED).div_ceil(LINE_BYTES)) }
+        Self { from, bytes: bytes.map(|bytes| bytes * FOLLOWED) }
     }
 
     /// Asks for what the `block`-th [`FOLLOWED`] updates read.
     #[inline(always)]
     fn ask(&self, block: usize) {
-        for (from, lines) in self.from.iter().zip(self.lines) {
-            let first = from.wrapping_add(block * lines * LINE_BYTES);
-            for line in 0..lines {
-                prefetch_near(first.wrapping_add(line * LINE_BYTES));
+        for (from, bytes) in self.from.iter().zip(self.bytes) {
+            let first = from.wrapping_add(block * bytes);
+            for line in (0..bytes).step_by(LINE_BYTES) {
+                prefetch_near(first.wrapping_add(line));
             }
         }
     }
