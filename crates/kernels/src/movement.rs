@@ -4,7 +4,12 @@
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
 use crate::simd::{Kernel, MOST_LANES, Simd, TABLE, dispatch};
-use crate::tile::{SIDE, transpose};
+use crate::tile::{BYTE_SIDE, SIDE, columns, columns_of_pairs, transpose};
+use std::ops::Range;
+
+mod pad;
+
+pub use pad::{PadMode, pad};
 
 /// The most axes a copy keeps after collapsing.
 const MOST_AXES: usize = 10;
@@ -34,8 +39,19 @@ const FEWEST_TABLED: usize = 16;
 /// So many blocks repay what their table takes.
 const FEWEST_BLOCKS: usize = 4;
 
-/// Bytes of data that stay in the second cache.
+/// Bytes of data that stay in the second cache, and bytes of a line of it.
 const NEAR_BYTES: usize = 1 << 18;
+const LINE_BYTES: usize = 64;
+
+/// Lines of so few elements take longer to find than their elements do where so few follow each other, or fewer of those that are
+/// moved in vectors; and shorter lines always do that are not.
+const SHORT_LINE: usize = 12;
+const FEW_ROWS: usize = 16;
+const FEWEST_ROWS: usize = 4;
+const SHORTEST_LINE: usize = 8;
+
+/// Picoseconds that an element takes which is found by a table.
+const PICOSECONDS_BY_TABLE: usize = 420;
 
 /// The side of the square tiles that a transposition works in.
 const TILE: usize = 16;
@@ -222,16 +238,24 @@ impl StridedCopy {
             (input.as_ptr().cast::<T>().add(self.input_offset), shared.pointer().cast::<T>().add(self.output_offset))
         };
         let pointers = Pointers { from, to };
-        if let (Some(across), true) = (across, inner.output == 1 && inner.input != 1 && inner.input != 0) {
-            match self.table::<T>(across) {
-                Some(table) => self.by_table(&table, work, &pointers),
-                None => self.tiles(across, work, &pointers),
-            }
-            return;
+        let across = across.filter(|_| inner.output == 1 && inner.input != 1 && inner.input != 0);
+        let repeated = if across.is_none() { self.repeated::<T>() } else { None };
+        let table = match across {
+            Some(across) => self.table::<T>(across),
+            None if repeated.is_none() && has_short_lines::<T>(axes) => block_table(axes),
+            None => None,
+        };
+        if let Some(table) = table {
+            let grain = CHUNK.div_ceil(table.len * size_of::<T>());
+            // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
+            let copy = |blocks| unsafe { table.copy(blocks, &pointers) };
+            return parallel_for(table.count(), grain, work, copy);
         }
-        if let Some(place) = self.repeated::<T>() {
-            self.repeats(place, work, &pointers);
-            return;
+        if let Some(across) = across {
+            return self.tiles(across, work, &pointers);
+        }
+        if let Some(place) = repeated {
+            return self.repeats(place, work, &pointers);
         }
         // Long inner axes are cut, so that a plain copy also runs in parallel.
         let piece = (4 * CHUNK / size_of::<T>()).min(inner.size);
@@ -292,6 +316,8 @@ impl StridedCopy {
         let (repeated, block) = (axes[place], axes[place].output as usize);
         let lines = &axes[place + 1..];
         let count = lines.iter().map(|axis| axis.size).product::<usize>();
+        let of_block = &self.axes[place + 1..self.rank];
+        let table = if has_short_lines::<T>(of_block) { block_table(of_block) } else { None };
         // Many repeats are cut, so that they also run in parallel.
         let piece = (4 * CHUNK / size_of::<T>()).div_ceil(block).min(repeated.size);
         let pieces = repeated.size.div_ceil(piece);
@@ -305,12 +331,17 @@ impl StridedCopy {
                 // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct; the block and its
                 // repeats lie behind one another.
                 unsafe {
-                    let mut line = Cursor::new(lines, 0);
-                    let rows = lines.last().copied().unwrap_or_default();
-                    let height = rows.size.max(1);
-                    for _ in 0..count / height {
-                        pointers.lines(cursor.input + line.input, output + line.output, rows, inner, height);
-                        line.skip(height);
+                    if let Some(table) = &table {
+                        let (from, to) = (pointers.from.offset(cursor.input), pointers.to.offset(output));
+                        table.copy(0..table.count(), &Pointers { from, to });
+                    } else {
+                        let mut line = Cursor::new(lines, 0);
+                        let rows = lines.last().copied().unwrap_or_default();
+                        let height = rows.size.max(1);
+                        for _ in 0..count / height {
+                            pointers.lines(cursor.input + line.input, output + line.output, rows, inner, height);
+                            line.skip(height);
+                        }
                     }
                     let (to, total) = (pointers.to.offset(output), repeats * block);
                     let mut done = block;
@@ -327,51 +358,28 @@ impl StridedCopy {
         });
     }
 
-    /// Where the elements of a block of the output lie in the input, if planes of the innermost axis and `across` are so small that
-    /// finding each of them takes longer than their elements do.
+    /// Where the elements of a block of the output lie in the input, if planes of the innermost axis and `across` are so small, or fill
+    /// so little of their tiles, that finding each of them takes longer than their elements do.
     fn table<T>(&self, across: usize) -> Option<BlockTable> {
-        let (axes, sides) = (&self.axes[..self.rank], [self.axes[across].size, self.axes[self.rank - 1].size]);
-        let are_small = sides.iter().all(|side| *side <= TILE) && sides.iter().any(|side| *side <= NARROW);
-        let (mut first, mut len) = (self.rank, 1);
-        while first > 0 && axes[first - 1].output == len as isize && len * axes[first - 1].size <= MOST_TABLED {
-            first -= 1;
-            len *= axes[first].size;
-        }
-        // What a line of the cache holds besides is read soon if the block has it, or if all is in the second cache.
-        let is_near = across >= first || self.count().saturating_mul(size_of::<T>()) <= NEAR_BYTES;
-        let reach = axes[first..].iter().map(|axis| axis.input.unsigned_abs().saturating_mul(axis.size)).max();
-        let fits = reach.is_some_and(|reach| reach < i32::MAX as usize / MOST_AXES);
-        if !are_small || !is_near || !fits || len < FEWEST_TABLED || self.count() / len < FEWEST_BLOCKS {
+        let axes = &self.axes[..self.rank];
+        let sides = [axes[across].size, axes[self.rank - 1].size];
+        let are_small = match sides.iter().any(|side| *side <= NARROW) {
+            true => sides.iter().all(|side| *side <= TILE),
+            false => {
+                let tiled = picoseconds_of_tiles::<T>(sides);
+                sides.iter().fold(PICOSECONDS_BY_TABLE, |time, side| time.saturating_mul(*side)) < tiled
+            }
+        };
+        if !are_small {
             return None;
         }
-        let mut places = [0; MOST_TABLED];
-        let mut cursor = Cursor::new(&axes[first..], 0);
-        for place in &mut places[..len] {
-            *place = cursor.input as i32;
-            cursor.skip(1);
-        }
-        Some(BlockTable { first, len, places })
-    }
-
-    /// Moves blocks of the output, whose elements are found by a table.
-    fn by_table<T: Copy>(&self, table: &BlockTable, work: u64, pointers: &Pointers<T>) {
-        let axes = &self.axes[..table.first];
-        let places = &table.places[..table.len];
-        let outer: usize = axes.iter().map(|axis| axis.size).product();
-        parallel_for(outer, CHUNK.div_ceil(table.len * size_of::<T>()), work, |range| {
-            let mut cursor = Cursor::new(axes, range.start);
-            for _ in range {
-                // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct; the block lies in
-                // one piece in the output.
-                unsafe {
-                    let (from, to) = (pointers.from.offset(cursor.input), pointers.to.offset(cursor.output));
-                    for (index, place) in places.iter().enumerate() {
-                        to.add(index).write_unaligned(from.offset(*place as isize).read_unaligned());
-                    }
-                }
-                cursor.skip(1);
-            }
-        });
+        // What a line of the cache holds besides is read soon if what lies between fits into the second cache.
+        let axes_between = &axes[across + 1..];
+        let between = axes_between.iter().fold(1usize, |count, axis| count.saturating_mul(axis.size));
+        let is_near = between.saturating_mul(LINE_BYTES) <= NEAR_BYTES
+            || self.count().saturating_mul(size_of::<T>()) <= NEAR_BYTES;
+        let table = block_table(axes)?;
+        (is_near || across >= table.rank).then_some(table)
     }
 
     /// Moves square tiles of the plane of the innermost axis and `across`, along which the input is contiguous.
@@ -428,11 +436,94 @@ impl StridedCopy {
 
 /// Where the elements of a block lie that is in one piece in the output.
 struct BlockTable {
-    /// The first axis of the block; it has all that follow.
-    first: usize,
+    /// The axes in front of the block, and how many there are; the last of them counts the blocks that its axis is cut into.
+    outer: [Axis; MOST_AXES],
+    rank: usize,
     len: usize,
+    /// The elements of the last block of those that an axis is cut into.
+    last: usize,
     /// How far behind the first element each lies in the input.
     places: [i32; MOST_TABLED],
+}
+
+/// Whether finding lines takes longer than moving their elements.
+fn has_short_lines<T>(axes: &[Axis]) -> bool {
+    let [.., rows, line] = axes else { return false };
+    // What `Pointers::lines` moves in vectors.
+    let is_equal = line.input == 1 && (line.size * size_of::<T>()).is_power_of_two();
+    let is_repeated = line.input == 0 && rows.input == 1 && line.size <= 4;
+    match is_equal || is_repeated {
+        true => line.size <= SHORT_LINE && rows.size <= FEWEST_ROWS,
+        false => line.size <= SHORTEST_LINE || line.size <= SHORT_LINE && rows.size <= FEW_ROWS,
+    }
+}
+
+/// Where the elements of a block of the output lie in the input, which has all of the last axes and perhaps a part of the one in front
+/// of them; none if it is too small or there are too few of them.
+fn block_table(axes: &[Axis]) -> Option<BlockTable> {
+    let (mut first, mut len) = (axes.len(), 1);
+    while first > 0 && axes[first - 1].output == len as isize && len * axes[first - 1].size <= MOST_TABLED {
+        first -= 1;
+        len *= axes[first].size;
+    }
+    let (mut outer, mut block) = ([Axis::default(); MOST_AXES], [Axis::default(); MOST_AXES]);
+    outer[..first].copy_from_slice(&axes[..first]);
+    let mut last = len;
+    let mut count = axes.len() - first;
+    if first > 0 && axes[first - 1].output == len as isize && 2 * len <= MOST_TABLED {
+        let Axis { size, input, output } = axes[first - 1];
+        let piece = size.div_ceil(size.div_ceil(MOST_TABLED / len));
+        let pieces = size.div_ceil(piece);
+        let [input_step, output_step] = [input, output].map(|step| step.saturating_mul(piece as isize));
+        outer[first - 1] = Axis { size: pieces, input: input_step, output: output_step };
+        last = len * (size - (pieces - 1) * piece);
+        block[0] = Axis { size: piece, input, output };
+        block[1..=count].copy_from_slice(&axes[first..]);
+        (len, count) = (len * piece, count + 1);
+    } else {
+        block[..count].copy_from_slice(&axes[first..]);
+    }
+    let (outer, block) = (outer, &block[..count]);
+    let reach = block.iter().map(|axis| axis.input.unsigned_abs().saturating_mul(axis.size)).max();
+    let fits = reach.is_some_and(|reach| reach < i32::MAX as usize / MOST_AXES);
+    let blocks = outer[..first].iter().fold(1usize, |blocks, axis| blocks.saturating_mul(axis.size));
+    if !fits || len < FEWEST_TABLED || blocks < FEWEST_BLOCKS {
+        return None;
+    }
+    let mut places = [0; MOST_TABLED];
+    let mut cursor = Cursor::new(block, 0);
+    for place in &mut places[..len] {
+        *place = cursor.input as i32;
+        cursor.skip(1);
+    }
+    Some(BlockTable { outer, rank: first, len, last, places })
+}
+
+impl BlockTable {
+    /// The blocks.
+    fn count(&self) -> usize {
+        self.outer[..self.rank].iter().map(|axis| axis.size).product()
+    }
+
+    /// Moves some of the blocks.
+    ///
+    /// # Safety
+    /// They lie inside both slices, which do not overlap.
+    #[inline(always)]
+    unsafe fn copy<T: Copy>(&self, blocks: Range<usize>, pointers: &Pointers<T>) {
+        let mut cursor = Cursor::new(&self.outer[..self.rank], blocks.start);
+        for _ in blocks {
+            let len = if cursor.is_last() { self.last } else { self.len };
+            // SAFETY: the caller's promise; a block lies in one piece in the output.
+            unsafe {
+                let (from, to) = (pointers.from.offset(cursor.input), pointers.to.offset(cursor.output));
+                for (index, place) in self.places[..len].iter().enumerate() {
+                    to.add(index).write_unaligned(from.offset(*place as isize).read_unaligned());
+                }
+            }
+            cursor.skip(1);
+        }
+    }
 }
 
 /// Where the copy reads and writes.
@@ -515,6 +606,28 @@ impl<T: Copy> Pointers<T> {
                     let from = from.offset(column as isize * input_step).add(row).cast::<f32>();
                     let to = to.offset(row as isize * output_step).add(column).cast::<f32>();
                     transpose(isa, from, input_step as usize, to, output_step as usize);
+                }
+                return;
+            }
+            if high == TILE && wide == TILE && size_of::<T>() == 1 {
+                let rows = std::array::from_fn(|column| {
+                    from.offset(column as isize * input_step).cast::<[u8; BYTE_SIDE]>().read_unaligned()
+                });
+                for (row, line) in columns(&rows).into_iter().enumerate() {
+                    to.offset(row as isize * output_step).cast::<[u8; BYTE_SIDE]>().write_unaligned(line);
+                }
+                return;
+            }
+            if high == TILE && wide == TILE && size_of::<T>() == 2 {
+                for (row, column) in [(0, 0), (0, SIDE), (SIDE, 0), (SIDE, SIDE)] {
+                    let rows = std::array::from_fn(|index| {
+                        let from = from.offset((column + index) as isize * input_step).add(row);
+                        from.cast::<[u16; SIDE]>().read_unaligned()
+                    });
+                    for (index, line) in columns_of_pairs(&rows).into_iter().enumerate() {
+                        let to = to.offset((row + index) as isize * output_step).add(column);
+                        to.cast::<[u16; SIDE]>().write_unaligned(line);
+                    }
                 }
                 return;
             }
@@ -653,13 +766,7 @@ impl<T: Copy> Pointers<T> {
         unsafe {
             let (from, to) = (self.from.offset(input), self.to.offset(output));
             match (axis.input, axis.output) {
-                (1, 1) => match count * size_of::<T>() {
-                    bytes @ 16..=SHORT => copy_short(from.cast(), to.cast(), bytes),
-                    bytes @ 8..16 => copy_ends::<u64>(from.cast(), to.cast(), bytes),
-                    bytes @ 4..8 => copy_ends::<u32>(from.cast(), to.cast(), bytes),
-                    bytes @ 2..4 => copy_ends::<u16>(from.cast(), to.cast(), bytes),
-                    bytes => std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), bytes),
-                },
+                (1, 1) => copy_bytes(from.cast(), to.cast(), count * size_of::<T>()),
                 (0, 1) => {
                     let value = from.read_unaligned();
                     for index in 0..count {
@@ -675,6 +782,20 @@ impl<T: Copy> Pointers<T> {
             }
         }
     }
+}
+
+/// Picoseconds that a plane takes whose sides are longer than [`NARROW`] if it goes tile by tile: whole tiles are moved in vectors,
+/// and the small ones beside them take the same time whatever they hold.
+fn picoseconds_of_tiles<T>(sides: [usize; 2]) -> usize {
+    let area = |side: usize| sides.iter().fold(1usize, |count, size| count.saturating_mul(size.div_ceil(side)));
+    let whole = sides.iter().fold(1usize, |count, size| count.saturating_mul(size / TILE));
+    let (of_element, of_tile) = match size_of::<T>() {
+        4 => (150, 30_000),
+        1 | 2 => (100, 50_000),
+        _ => return usize::MAX,
+    };
+    let small = area(SIDE).saturating_sub(whole.saturating_mul((TILE / SIDE).pow(2)));
+    whole.saturating_mul(TILE * TILE * of_element).saturating_add(small.saturating_mul(of_tile))
 }
 
 /// Moves a tile of `high` rows and `wide` columns, at most [`SIDE`] each, of values of up to four bytes: rows are contiguous
@@ -785,21 +906,50 @@ unsafe fn copy_equal<T, const BYTES: usize>(from: *const T, to: *mut T, rows: Ax
     }
 }
 
-/// Copies a few bytes without a call, the last sixteen again where they do not divide.
+/// Copies a line, without a call if it is short.
 ///
 /// # Safety
-/// There are at least sixteen bytes at both places, which do not overlap.
+/// So many bytes lie at both places, which do not overlap.
+#[inline(always)]
+unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match bytes {
+            16..=SHORT => copy_short(from, to, bytes),
+            8..16 => copy_ends::<u64>(from, to, bytes),
+            4..8 => copy_ends::<u32>(from, to, bytes),
+            2..4 => copy_ends::<u16>(from, to, bytes),
+            _ => std::ptr::copy_nonoverlapping(from, to, bytes),
+        }
+    }
+}
+
+/// Copies a slice into one of the same length, without a call if it is short.
+///
+/// # Panics
+/// As [`slice::copy_from_slice`].
+#[inline(always)]
+fn copy_slice(from: &[u8], to: &mut [u8]) {
+    if from.len() != to.len() || from.len() > SHORT {
+        return to.copy_from_slice(from);
+    }
+    // SAFETY: both slices have so many bytes.
+    unsafe { copy_bytes(from.as_ptr(), to.as_mut_ptr(), from.len()) };
+}
+
+/// Copies a few bytes without a call: as many of the first ones as of the last ones, some of them twice. Loops would become calls.
+///
+/// # Safety
+/// There are 16 to [`SHORT`] bytes at both places, which do not overlap.
 #[inline(always)]
 unsafe fn copy_short(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut at = 0;
-        while at + 16 < bytes {
-            to.add(at).cast::<u128>().write_unaligned(from.add(at).cast::<u128>().read_unaligned());
-            at += 16;
+        match bytes {
+            0..=32 => copy_ends::<[u128; 1]>(from, to, bytes),
+            33..=64 => copy_ends::<[u128; 2]>(from, to, bytes),
+            _ => copy_ends::<[u128; 4]>(from, to, bytes),
         }
-        let last = bytes - 16;
-        to.add(last).cast::<u128>().write_unaligned(from.add(last).cast::<u128>().read_unaligned());
     }
 }
 
@@ -838,6 +988,11 @@ impl<'a> Cursor<'a> {
             cursor.output += cursor.at[place] as isize * axis.output;
         }
         cursor
+    }
+
+    /// Whether this is the last position of the innermost axis.
+    fn is_last(&self) -> bool {
+        self.axes.last().is_some_and(|axis| self.at[self.axes.len() - 1] + 1 == axis.size)
     }
 
     /// Goes on by so many positions of the innermost axis, not beyond its end.
@@ -1125,206 +1280,6 @@ impl Kernel for LookUp<'_> {
     }
 }
 
-/// What lies outside a padded tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PadMode {
-    /// A constant.
-    Constant,
-    /// The nearest edge element.
-    Edge,
-    /// The mirror image without the edge element itself.
-    Reflect,
-    /// The mirror image with the edge element.
-    Symmetric,
-}
-
-/// Pads a dense tensor of `shape` with elements of `width` bytes. `begin` elements come before each axis and `end`
-/// after; both may be negative, which crops. `value` is one element, used by [`PadMode::Constant`].
-///
-/// # Errors
-/// Ranks differ or exceed eight, a slice does not fit, an axis would become negative, or pads exceed what can be
-/// mirrored.
-pub fn pad(
-    mode: PadMode,
-    width: usize,
-    shape: &[usize],
-    begin: &[isize],
-    end: &[isize],
-    value: &[u8],
-    input: &[u8],
-    output: &mut [u8],
-) -> Result<(), KernelError> {
-    let rank = shape.len();
-    if rank > 8 || begin.len() != rank || end.len() != rank {
-        return Err(KernelError::invalid("shape", "ranks differ or exceed eight"));
-    }
-    let mut padded = [1usize; 8];
-    for axis in 0..rank {
-        let size = (shape[axis] as isize).checked_add(begin[axis]).and_then(|size| size.checked_add(end[axis]));
-        padded[axis] = size
-            .and_then(|size| usize::try_from(size).ok())
-            .ok_or(KernelError::invalid("end", "crops more than there is"))?;
-        let room = match mode {
-            PadMode::Constant => isize::MAX,
-            PadMode::Edge => {
-                if shape[axis] == 0 {
-                    0
-                } else {
-                    isize::MAX
-                }
-            }
-            PadMode::Reflect => shape[axis] as isize - 1,
-            PadMode::Symmetric => shape[axis] as isize,
-        };
-        if begin[axis].max(end[axis]) > room.max(0) {
-            return Err(KernelError::invalid("begin", "exceeds what can be mirrored"));
-        }
-    }
-    let padded = &padded[..rank];
-    check_exact("input", input.len(), product("input", shape)?.saturating_mul(width))?;
-    check_exact("output", output.len(), product("output", padded)?.saturating_mul(width))?;
-    if mode == PadMode::Constant {
-        check_exact("value", value.len(), width)?;
-    }
-    let Some(last) = (0..rank).rev().find(|axis| begin[*axis] != 0 || end[*axis] != 0) else {
-        return copy(input, output);
-    };
-    if output.is_empty() {
-        return Ok(());
-    }
-    // What lies behind the last padded axis moves as one.
-    let width = width * padded[last + 1..].iter().product::<usize>();
-    let (shape, padded) = (&shape[..=last], &padded[..=last]);
-    let line = padded[last];
-    let work = nanoseconds_for_bytes(output.len().saturating_mul(2));
-    let grain = CHUNK.div_ceil(line * width) * line * width;
-    crate::parallel::parallel_chunks_mut(output, grain, work, |chunk, output| {
-        let mut rows = Rows::new(&padded[..last], chunk * (grain / (line * width)));
-        for output in output.chunks_exact_mut(line * width) {
-            let source = rows.source(mode, shape, begin);
-            let source = source.map(|row| &input[row * shape[last] * width..]);
-            pad_line(mode, width, shape[last], begin[last], value, source, output);
-            rows.skip();
-        }
-    });
-    Ok(())
-}
-
-/// Rows of a padded tensor one after the other: counted on, since divisions take longer than short rows.
-struct Rows<'a> {
-    padded: &'a [usize],
-    at: [usize; 8],
-}
-
-impl<'a> Rows<'a> {
-    /// The rows of these axes from one of them on.
-    fn new(padded: &'a [usize], row: usize) -> Self {
-        let (mut at, mut rest) = ([0; 8], row);
-        for (at, size) in at.iter_mut().zip(padded).rev() {
-            (*at, rest) = (rest % size, rest / size);
-        }
-        Self { padded, at }
-    }
-
-    /// Goes to the next row.
-    fn skip(&mut self) {
-        for (at, size) in self.at.iter_mut().zip(self.padded).rev() {
-            *at += 1;
-            if *at < *size {
-                return;
-            }
-            *at = 0;
-        }
-    }
-
-    /// The row of the input that the row comes from; `None` outside a constant frame.
-    fn source(&self, mode: PadMode, shape: &[usize], begin: &[isize]) -> Option<usize> {
-        let mut source = 0;
-        for axis in 0..self.padded.len() {
-            source = source * shape[axis] + reflect(mode, self.at[axis] as isize - begin[axis], shape[axis])?;
-        }
-        Some(source)
-    }
-}
-
-/// Where a position of a padded axis comes from.
-fn reflect(mode: PadMode, position: isize, size: usize) -> Option<usize> {
-    let size = size as isize;
-    if (0..size).contains(&position) {
-        return usize::try_from(position).ok();
-    }
-    let inside = match mode {
-        PadMode::Constant => return None,
-        PadMode::Edge => position.clamp(0, size - 1),
-        PadMode::Reflect => {
-            if position < 0 {
-                -position
-            } else {
-                2 * size - 2 - position
-            }
-        }
-        PadMode::Symmetric => {
-            if position < 0 {
-                -position - 1
-            } else {
-                2 * size - 1 - position
-            }
-        }
-    };
-    usize::try_from(inside).ok()
-}
-
-fn pad_line(
-    mode: PadMode,
-    width: usize,
-    size: usize,
-    begin: isize,
-    value: &[u8],
-    source: Option<&[u8]>,
-    output: &mut [u8],
-) {
-    let line = output.len() / width;
-    let Some(source) = source else {
-        fill(value, output);
-        return;
-    };
-    // The part that lies inside is one copy.
-    let first = begin.clamp(0, line as isize) as usize;
-    let end = (size as isize + begin).clamp(first as isize, line as isize) as usize;
-    if first < end {
-        let from = (first as isize - begin) as usize * width;
-        output[first * width..end * width].copy_from_slice(&source[from..from + (end - first) * width]);
-    }
-    if mode == PadMode::Constant {
-        fill(value, &mut output[..first * width]);
-        fill(value, &mut output[end * width..]);
-        return;
-    }
-    for place in (0..first).chain(end..line) {
-        let target = &mut output[place * width..][..width];
-        match reflect(mode, place as isize - begin, size) {
-            Some(at) => target.copy_from_slice(&source[at * width..][..width]),
-            None => fill(value, target),
-        }
-    }
-}
-
-/// Repeats a value.
-fn fill(value: &[u8], output: &mut [u8]) {
-    if value.iter().all(|byte| *byte == 0) {
-        output.fill(0);
-        return;
-    }
-    // What is filled doubles with each copy.
-    let (mut filled, len) = (value.len().min(output.len()), output.len());
-    output[..filled].copy_from_slice(&value[..filled]);
-    while filled > 0 && filled < len {
-        let count = filled.min(len - filled);
-        output.copy_within(..count, filled);
-        filled += count;
-    }
-}
-
 fn check_inside(
     argument: &'static str,
     axes: impl Iterator<Item = (usize, isize)>,
@@ -1452,6 +1407,32 @@ mod tests {
             .collect()
     }
 
+    fn transposes(shape: &[usize], order: &[usize], width: usize) {
+        let input = bytes(shape.iter().product(), width);
+        let mut output = vec![0xee; input.len()];
+        StridedCopy::transpose(shape, order).unwrap().run(width, &input, &mut output).unwrap();
+        let out: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
+        let (from, to) = (strides(shape), strides(&out));
+        for (index, element) in output.chunks_exact(width).enumerate() {
+            let place: usize = (0..shape.len()).map(|axis| index / to[axis] % out[axis] * from[order[axis]]).sum();
+            assert_eq!(element, &input[place * width..][..width], "{shape:?} {order:?} {width} at {index}");
+        }
+    }
+
+    /// Tiles of all widths, planes that fill them badly, lines that are short, and blocks that have a part of an axis.
+    #[test]
+    fn transpositions_by_tiles_and_by_tables() {
+        for width in [1, 2, 4, 8, 16] {
+            for (high, wide) in [(16, 16), (32, 48), (33, 47), (28, 28), (24, 24), (9, 100), (10, 28), (17, 8)] {
+                transposes(&[5, high, wide], &[0, 2, 1], width);
+            }
+            transposes(&[1, 113, 5, 6, 3], &[2, 4, 1, 3, 0], width);
+            transposes(&[7, 4, 37, 3, 5], &[0, 2, 3, 1, 4], width);
+            transposes(&[300, 3, 2], &[1, 0, 2], width);
+            transposes(&[2, 11, 26, 11], &[2, 0, 1, 3], width);
+        }
+    }
+
     fn strides(shape: &[usize]) -> Vec<usize> {
         (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect()
     }
@@ -1467,16 +1448,7 @@ mod tests {
             for place in (1..rank).rev() {
                 order.swap(place, random.between(0, place));
             }
-            let count: usize = shape.iter().product();
-            let input = bytes(count, width);
-            let mut output = vec![0xee; input.len()];
-            StridedCopy::transpose(&shape, &order).unwrap().run(width, &input, &mut output).unwrap();
-            let out: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
-            let (from, to) = (strides(&shape), strides(&out));
-            for index in 0..count {
-                let place: usize = (0..rank).map(|axis| index / to[axis] % out[axis] * from[order[axis]]).sum();
-                prop_assert_eq!(&output[index * width..][..width], &input[place * width..][..width]);
-            }
+            transposes(&shape, &order, width);
         }
 
         #[test]
