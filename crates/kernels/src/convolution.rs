@@ -251,6 +251,13 @@ impl ConvolutionGeometry {
         lines::suits(self)
     }
 
+    /// Whether a plain convolution with a filter for each channel computes neighbouring columns side by side: where there are so few
+    /// of them that sums are of neighbouring products, it does not.
+    #[must_use]
+    pub fn has_lines(&self) -> bool {
+        lines::fits(self) && !depthwise::suits(self)
+    }
+
     /// Whether each output channel reads one input channel: as many as there are groups.
     fn is_depthwise(&self) -> bool {
         self.groups > 1 && self.groups == self.input_channels
@@ -405,7 +412,7 @@ pub fn convolution(
     }
     let rows = geometry.output_channels / geometry.groups;
     match &weights.form {
-        Form::Depthwise(values) if lines::fits(geometry) && !depthwise::suits(geometry) => {
+        Form::Depthwise(values) if geometry.has_lines() => {
             lines::run(isa, geometry, values, input, output, epilogue);
         }
         Form::Depthwise(values) => depthwise::run(isa, geometry, values, input, output, epilogue),
@@ -438,8 +445,7 @@ pub fn unpacked_convolution(
     if output.is_empty() {
         return Ok(());
     }
-    let has_lines = lines::fits(geometry) && !depthwise::suits(geometry);
-    if lines::suits(geometry) || geometry.is_depthwise() && has_lines {
+    if lines::suits(geometry) || geometry.is_depthwise() && geometry.has_lines() {
         lines::run(isa, geometry, weights, input, output, epilogue);
         return Ok(());
     }

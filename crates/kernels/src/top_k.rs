@@ -18,8 +18,14 @@ const LANES: usize = 16;
 /// The most elements of each line that are collected with those of its neighbours.
 const FEW: usize = 16;
 
+/// The most elements of each line that are held in registers with those of its neighbours.
+const MOST_HELD: usize = 8;
+
 /// The longest axis that is sorted as a whole where more elements are picked of each of some neighbouring lines.
 const MOST_SORTED: usize = 64;
+
+/// The pairs that sorting so many rows compares.
+const MOST_PAIRS: usize = 543;
 
 /// The longest axis whose places are exact in f32.
 const LONGEST: usize = 1 << 24;
@@ -163,13 +169,15 @@ pub fn top_k<T: Ranked, I: Index>(
     }
     if is_by_lanes(axis, inner, rule.k) {
         let blocks = inner.div_ceil(LANES);
+        let most_picked = if T::floats(&[]).is_some() { MOST_HELD } else { FEW };
+        let is_sorted = axis <= MOST_SORTED && rule.k > most_picked;
+        let networks = is_sorted.then(|| [Network::new(axis), Network::new(rule.k)]);
         parallel_for(outer * blocks, CHUNK.div_ceil(axis * LANES), work, |range| {
             let (values, indices) = (&values, &indices);
             let lanes = FewOfLanes { rule, input, axis, inner, blocks: range, values, indices };
-            if rule.k > FEW {
-                dispatch(isa, SortedLanes(lanes));
-            } else {
-                dispatch(isa, lanes);
+            match &networks {
+                Some(networks) => dispatch(isa, SortedLanes { lanes, networks }),
+                None => dispatch(isa, lanes),
             }
         });
         return Ok(());
@@ -315,60 +323,167 @@ impl<T: Ranked, I: Index> Kernel for FewOfLanes<'_, T, I> {
 }
 
 /// The same of lines that are sorted as a whole, of at most [`MOST_SORTED`] elements.
-struct SortedLanes<'a, T, I>(FewOfLanes<'a, T, I>);
+struct SortedLanes<'a, T, I> {
+    lanes: FewOfLanes<'a, T, I>,
+    /// How the lines are sorted, and what is picked of them.
+    networks: &'a [Network; 2],
+}
 
 impl<T: Ranked, I: Index> Kernel for SortedLanes<'_, T, I> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _simd: S) {
-        let FewOfLanes { rule, input, axis, inner, ref blocks, .. } = self.0;
+    fn run<S: Simd>(self, simd: S) {
+        let FewOfLanes { rule, input, axis, inner, ref blocks, .. } = self.lanes;
         let blocks_of_lines = inner.div_ceil(LANES);
         let (mut keys, mut lows) = ([[0u64; LANES]; MOST_SORTED], [[0u32; LANES]; MOST_SORTED]);
         let (keys, lows) = (&mut keys[..axis], &mut lows[..rule.k]);
+        let (mut values, mut places) = ([[0f32; MOST_LANES]; MOST_SORTED], [[0f32; MOST_LANES]; MOST_SORTED]);
+        let mut held = Held { values: &mut values[..axis], places: &mut places[..axis] };
         for block in blocks.clone() {
             let (outer, first) = (block / blocks_of_lines, block % blocks_of_lines * LANES);
+            if self.sort_floats(simd, outer, first, &mut held) {
+                continue;
+            }
             let lines = input[outer * axis * inner..][..axis * inner].chunks_exact(inner);
             for (step, (keys, line)) in keys.iter_mut().zip(lines).enumerate() {
                 for (key, value) in keys.iter_mut().zip(&line[first..inner.min(first + LANES)]) {
                     *key = key_of(rank_of(*value, rule.is_largest), step);
                 }
             }
-            sort(keys);
+            self.networks[0].sort(keys);
             for (low, keys) in lows.iter_mut().zip(&*keys) {
                 *low = keys.map(|key| key as u32);
             }
             if rule.keeps_order {
                 // The greatest are the first places of the line.
-                sort(lows);
+                self.networks[1].sort(lows);
             }
-            self.0.put(block, lows);
+            self.lanes.put(block, lows);
         }
     }
 }
 
-/// Sorts every lane, the greatest first, by Batcher's odd-even merges.
-#[inline(always)]
-fn sort<K: Copy + Ord>(rows: &mut [[K; LANES]]) {
-    let len = rows.len();
-    let mut sorted = 1;
-    while sorted < len {
-        let mut apart = sorted;
-        while apart > 0 {
-            for start in (apart % sorted..len.saturating_sub(apart)).step_by(2 * apart) {
-                for at in start..(start + apart).min(len - apart) {
-                    if at / (2 * sorted) != (at + apart) / (2 * sorted) {
-                        continue;
+/// Elements of neighbouring lines and their places in them, vector by vector.
+struct Held<'a> {
+    values: &'a mut [[f32; MOST_LANES]],
+    places: &'a mut [[f32; MOST_LANES]],
+}
+
+impl Held<'_> {
+    /// Brings all pairs of a network into the order of their places, or so that greater values come first and of equal ones the
+    /// first.
+    #[inline(always)]
+    fn sort<S: Simd>(&mut self, s: S, network: &Network, is_by_place: bool) {
+        for pair in &network.pairs[..network.count] {
+            let [one, other] = pair.map(usize::from);
+            // SAFETY: rows have the widest vector.
+            unsafe {
+                let [a, b] = [one, other].map(|row| s.load(self.values[row].as_ptr()));
+                let [place, other_place] = [one, other].map(|row| s.load(self.places[row].as_ptr()));
+                let change = match is_by_place {
+                    true => s.lt(other_place, place),
+                    false => {
+                        let are_equal = s.eq(a, b);
+                        s.lt(s.select(are_equal, other_place, a), s.select(are_equal, place, b))
                     }
-                    let [one, other] = [rows[at], rows[at + apart]];
-                    for lane in 0..LANES {
-                        rows[at][lane] = one[lane].max(other[lane]);
-                        rows[at + apart][lane] = one[lane].min(other[lane]);
-                    }
+                };
+                s.store(self.values[one].as_mut_ptr(), s.select(change, b, a));
+                s.store(self.values[other].as_mut_ptr(), s.select(change, a, b));
+                s.store(self.places[one].as_mut_ptr(), s.select(change, other_place, place));
+                s.store(self.places[other].as_mut_ptr(), s.select(change, place, other_place));
+            }
+        }
+    }
+}
+
+impl<T: Ranked, I: Index> SortedLanes<'_, T, I> {
+    /// Sorts up to [`LANES`] lines from the first on in vectors; tells whether it could, which it cannot for other types than f32
+    /// and lines with NaN.
+    #[inline(always)]
+    fn sort_floats<S: Simd>(&self, s: S, outer: usize, first: usize, held: &mut Held<'_>) -> bool {
+        let FewOfLanes { rule, input, axis, inner, values, indices, .. } = self.lanes;
+        let Some(floats) = T::floats(&input[outer * axis * inner..][..axis * inner]) else { return false };
+        let sign = s.splat(if rule.is_largest { 1.0 } else { -1.0 });
+        for first in (first..inner.min(first + LANES)).step_by(S::LANES) {
+            let count = S::LANES.min(inner - first);
+            let mut unordered = s.splat(0.0);
+            for (step, line) in floats.chunks_exact(inner).enumerate() {
+                // SAFETY: the line has so many values from there on, and rows have the widest vector.
+                unsafe {
+                    let values = s.mul(s.load_first(line[first..].as_ptr(), count), sign);
+                    unordered = s.select(s.is_nan(values), values, unordered);
+                    s.store(held.values[step].as_mut_ptr(), values);
+                    s.store(held.places[step].as_mut_ptr(), s.splat(step as f32));
                 }
             }
-            apart /= 2;
+            if s.any(s.is_nan(unordered)) {
+                return false;
+            }
+            held.sort(s, &self.networks[0], false);
+            if rule.keeps_order {
+                held.sort(s, &self.networks[1], true);
+            }
+            for (at, (row, places)) in held.values.iter().zip(&*held.places).enumerate().take(rule.k) {
+                let target = (outer * rule.k + at) * inner + first;
+                let target = target..target + count;
+                // SAFETY: each lane of each line has places of its own.
+                let (values, indices) = unsafe { (values.slice(target.clone()), indices.slice(target)) };
+                let Some(values) = T::floats_mut(values) else { return false };
+                let mut found = [0f32; MOST_LANES];
+                // SAFETY: the slice has so many values, and rows and the array as many as the widest vector.
+                unsafe {
+                    s.store_first(values.as_mut_ptr(), s.mul(s.load(row.as_ptr()), sign), count);
+                    s.store(found.as_mut_ptr(), s.from_bits(s.to_i(s.load(places.as_ptr()))));
+                }
+                for (index, found) in indices.iter_mut().zip(&found) {
+                    *index = I::of(found.to_bits() as usize);
+                }
+            }
         }
-        sorted *= 2;
+        true
+    }
+}
+
+/// The pairs of rows that Batcher's odd-even merges compare.
+struct Network {
+    pairs: [[u8; 2]; MOST_PAIRS],
+    count: usize,
+}
+
+impl Network {
+    /// Of at most [`MOST_SORTED`] rows.
+    fn new(len: usize) -> Self {
+        let mut network = Self { pairs: [[0; 2]; MOST_PAIRS], count: 0 };
+        let mut sorted = 1;
+        while sorted < len {
+            let mut apart = sorted;
+            while apart > 0 {
+                for start in (apart % sorted..len.saturating_sub(apart)).step_by(2 * apart) {
+                    for at in start..(start + apart).min(len - apart) {
+                        if at / (2 * sorted) == (at + apart) / (2 * sorted) {
+                            network.pairs[network.count] = [at as u8, (at + apart) as u8];
+                            network.count += 1;
+                        }
+                    }
+                }
+                apart /= 2;
+            }
+            sorted *= 2;
+        }
+        network
+    }
+
+    /// Sorts every lane of the rows, the greatest first.
+    #[inline(always)]
+    fn sort<K: Copy + Ord>(&self, rows: &mut [[K; LANES]]) {
+        for pair in &self.pairs[..self.count] {
+            let [at, after] = pair.map(usize::from);
+            let [one, other] = [rows[at], rows[after]];
+            for lane in 0..LANES {
+                rows[at][lane] = one[lane].max(other[lane]);
+                rows[after][lane] = one[lane].min(other[lane]);
+            }
+        }
     }
 }
 
@@ -732,15 +847,17 @@ mod tests {
     #[test]
     fn many_of_short_neighbouring_lines() {
         let mut random = Random::new(6);
-        for axis in [17, 18, 30, 31, 32, 33, 49, 63, 64] {
-            for (inner, k) in [(8, 17), (21, axis), (32, random.between(17, axis))] {
+        for axis in [10, 17, 18, 30, 31, 32, 33, 49, 63, 64] {
+            for (inner, k) in [(8, axis.min(17)), (21, axis), (32, random.between(axis.min(17), axis))] {
                 let count = 2 * axis * inner;
                 let mut values: Vec<f32> = (0..count).map(|_| random.between(0, 40) as f32 - 20.0).collect();
-                for _ in 0..axis {
-                    values[random.between(0, count - 1)] = [f32::NAN, -0.0, f32::INFINITY][random.between(0, 2)];
-                }
-                for (is_largest, keeps_order) in [(true, true), (true, false), (false, true), (false, false)] {
-                    check([2, axis, inner], TopKRule { k, is_largest, keeps_order }, &values);
+                for specials in [[-0.0, f32::NEG_INFINITY, f32::INFINITY], [f32::NAN, -0.0, f32::INFINITY]] {
+                    for _ in 0..axis {
+                        values[random.between(0, count - 1)] = specials[random.between(0, 2)];
+                    }
+                    for (is_largest, keeps_order) in [(true, true), (true, false), (false, true), (false, false)] {
+                        check([2, axis, inner], TopKRule { k, is_largest, keeps_order }, &values);
+                    }
                 }
                 let bytes: Vec<u8> = (0..count).map(|_| random.between(0, 9) as u8).collect();
                 check([2, axis, inner], TopKRule { k, is_largest: true, keeps_order: false }, &bytes);

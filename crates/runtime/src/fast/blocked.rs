@@ -361,7 +361,8 @@ fn convolution_candidate(
     // Whether a plain one computes neighbouring columns side by side, where shapes tell.
     let plain_lines = inputs.get(data).and_then(|facts| facts.shape.to_shape()).and_then(|shape| {
         let geometry = kernel_geometry(&form.geometry(&shape, &filter_shape).ok()?).ok()?;
-        geometry.has_few_channels().then_some(geometry)
+        let has_lines = if way == Way::Depthwise { geometry.has_lines() } else { geometry.has_few_channels() };
+        has_lines.then_some(geometry)
     });
     let gain = match way {
         Way::Dense(_) => {

@@ -432,7 +432,13 @@ impl Kernel for InterpolateKernel {
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
-        shapes.outputs.iter().map(|s| s.elements() as u64).sum()
+        let ([data, ..], [output]) = (shapes.inputs, shapes.outputs) else { return 0 };
+        let passes = if self.tables(data, output).is_some() { None } else { self.passes(data, output) };
+        match passes.as_ref().map(|passes| &passes.way) {
+            Some(Way::FloatPlanes(planes)) => planes.nanoseconds(),
+            Some(Way::DoublePlanes(planes)) => planes.nanoseconds(),
+            _ => output.elements() as u64,
+        }
     }
 
     fn run(&self, io: StepIo<'_, '_>) -> OpResult {
