@@ -33,7 +33,7 @@ pub use mean_variance::{
 };
 pub use narrow::{MOST_NARROW, NarrowConvolution, narrow_convolution};
 pub use pad::blocked_pad;
-pub use planes::{PoolingKind, blocked_pooling};
+pub use planes::{MOST_DIRECT_TAPS, PoolingKind, blocked_pooling};
 pub(crate) use planes::{volumes, window};
 pub use regions::{MOST_BINS, RegionMap, RegionPool, RegionTable, blocked_regions};
 pub use rows::{from_rows, to_rows};

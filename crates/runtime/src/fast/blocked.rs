@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, ChannelRange, DepthwiseInput, MOST_NARROW,
-    NarrowConvolution, blocked_channels, blocked_convolution, blocked_convolution_nanoseconds,
+    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, ChannelRange, DepthwiseInput, MOST_DIRECT_TAPS,
+    MOST_NARROW, NarrowConvolution, blocked_channels, blocked_convolution, blocked_convolution_nanoseconds,
     blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling, narrow_convolution,
 };
 use ovir_kernels::chain::MOST_INPUTS;
@@ -134,21 +134,28 @@ fn depthwise_gain(output: &Shape, taps: f64, stride: i64, dilation: usize) -> Op
     Some(planes * (*channels as f64 * rows * row - channels.div_ceil(BLOCK) as f64 * blocked))
 }
 
-/// Nanoseconds that a pooling of plain lines takes for a line of the output, for a vector of its columns and for each tap of one, and
-/// for a column that is picked by itself; and on blocks, for a position of sixteen channels and for each of its taps.
-const POOLED_LINE: f64 = 30.0;
-const POOLED_VECTOR: f64 = 4.0;
-const POOLED_TAP: f64 = 1.3;
-const POOLED_COLUMN: f64 = 1.0;
-const POOLED_POSITION: f64 = 2.0;
+/// Nanoseconds that a pooling of plain lines takes for a line of the output, and for each row and column of the window for a vector of
+/// columns, as often as their step is long; and on blocks, for a position of sixteen channels, for each of its few taps, and for
+/// each row and column of many.
+const POOLED_LINE: f64 = 20.0;
+const POOLED_ROW: f64 = 1.1;
+const POOLED_POSITION: f64 = 1.5;
+const POOLED_TAP: f64 = 0.5;
+const POOLED_BLOCK_ROW: f64 = 0.7;
 
 /// Nanoseconds that a pooling takes longer on plain lines than on blocks.
-fn pooling_gain(output: &Shape, taps: f64, stride: i64) -> Option<f64> {
+fn pooling_gain(output: &Shape, kernel: &[i64], stride: i64) -> Option<f64> {
     let [batch, channels, lines @ .., wide] = &output[..] else { return None };
+    let (columns, rows) = kernel.split_last()?;
+    let [rows, columns] = [rows.iter().product::<i64>() as f64, *columns as f64];
     let lines = (batch * lines.iter().product::<usize>()) as f64;
-    let columns = if stride > 2 { POOLED_COLUMN * *wide as f64 } else { 0.0 };
-    let plain = POOLED_LINE + (POOLED_VECTOR + POOLED_TAP * taps) * wide.div_ceil(BLOCK) as f64 + columns;
-    let blocked = *wide as f64 * (POOLED_POSITION + POSITION_TAP * taps);
+    let stride = stride as f64;
+    let plain = POOLED_LINE + POOLED_ROW * (rows + columns) * stride * wide.div_ceil(BLOCK) as f64;
+    let taps = match rows * columns <= MOST_DIRECT_TAPS as f64 {
+        true => POOLED_TAP * rows * columns,
+        false => POOLED_BLOCK_ROW * (rows * stride + columns),
+    };
+    let blocked = *wide as f64 * (POOLED_POSITION + taps);
     Some(lines * (*channels as f64 * plain - channels.div_ceil(BLOCK) as f64 * blocked))
 }
 
@@ -808,12 +815,14 @@ fn plane_candidate(
         || is_of_groups
         || super::interpolate::keeps_channels(node, inputs, outputs.first()?, is_constant);
     let mut candidate = is_plane.then(|| Candidate::of_first(inputs.len()))?;
-    if let (true, Some((taps, strides))) = (is_pooling, super::pooling::taps_and_strides(node)) {
+    if let (true, Some((kernel, strides))) = (is_pooling, super::pooling::kernel_and_strides(node)) {
         let output = &outputs.first()?.shape;
         let stride = strides.last().copied().unwrap_or(1);
-        let gain = output.to_shape().and_then(|output| pooling_gain(&output, taps as f64, stride));
-        candidate.gain =
-            gain.unwrap_or_else(|| nominal_elements(output) * taps as f64 * tap_gain(strides) * use_of_lanes(count));
+        let gain = output.to_shape().and_then(|output| pooling_gain(&output, kernel, stride));
+        candidate.gain = gain.unwrap_or_else(|| {
+            let taps = kernel.iter().product::<i64>() as f64;
+            nominal_elements(output) * taps * tap_gain(strides) * use_of_lanes(count)
+        });
     }
     Some(candidate)
 }

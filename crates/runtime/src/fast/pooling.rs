@@ -43,14 +43,13 @@ pub(super) fn average_kind(operation: &dyn Operation) -> Option<PoolingKind> {
     Some(if pool.attributes.exclude_pad { PoolingKind::Average } else { PoolingKind::AverageWithPadding })
 }
 
-/// The positions of a window, and the steps from one window to the next.
-pub(crate) fn taps_and_strides(node: &Node) -> Option<(i64, &[i64])> {
-    let (kernel, strides) = match (node.operation.downcast_ref::<MaxPool>(), node.operation.downcast_ref::<AvgPool>()) {
-        (Some(pool), _) => (&pool.attributes.kernel, &pool.attributes.strides),
-        (_, Some(pool)) => (&pool.attributes.kernel, &pool.attributes.strides),
-        _ => return None,
-    };
-    Some((kernel.iter().product(), strides))
+/// The sizes of a window, and the steps from one window to the next.
+pub(crate) fn kernel_and_strides(node: &Node) -> Option<(&[i64], &[i64])> {
+    match (node.operation.downcast_ref::<MaxPool>(), node.operation.downcast_ref::<AvgPool>()) {
+        (Some(pool), _) => Some((&pool.attributes.kernel, &pool.attributes.strides)),
+        (_, Some(pool)) => Some((&pool.attributes.kernel, &pool.attributes.strides)),
+        _ => None,
+    }
 }
 
 impl PoolingKernel {
