@@ -13,6 +13,7 @@ mod micro;
 mod packed;
 mod single;
 mod small;
+mod turned;
 
 pub use batch::{matmul_packed_b, matmul_packed_b_scratch_len};
 pub(crate) use block::{Block, Left, PanelSource, Unpacked, plan_tasks};
@@ -326,8 +327,12 @@ pub fn matmul(
         small_matmul(isa, &turned, batches, b, a, c, epilogue);
         return Ok(());
     }
-    let per_batch = matmul_scratch_len(isa, geometry) / batches;
     let nanoseconds = product_nanoseconds(batches, [m, k, n], epilogue);
+    if *epilogue == Epilogue::default() && turned::suits(geometry) {
+        turned::run(isa, geometry, batches, a, b, c, scratch, nanoseconds);
+        return Ok(());
+    }
+    let per_batch = matmul_scratch_len(isa, geometry) / batches;
     let in_place = Left::reads_in_place(isa, m, k, geometry.a_row, geometry.a_column);
     if !in_place {
         crate::parallel::parallel_chunks_mut(

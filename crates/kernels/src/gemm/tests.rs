@@ -75,23 +75,51 @@ proptest! {
         n in prop_oneof![Just(1usize), 0usize..50], transpose_a: bool, transpose_b: bool, a_repeats: bool,
         b_repeats: bool, seed: u64,
     ) {
-        let mut random = Random::new(seed);
         let geometry = MatMulGeometry::dense(batch, m, k, n, transpose_a, transpose_b, a_repeats, b_repeats);
-        let a = random.values(m * k * if a_repeats { batch } else { 1 });
-        let b = random.values(k * n * if b_repeats { batch } else { 1 });
-        for isa in Isa::available() {
+        batches_of(&geometry, seed);
+    }
+}
+
+/// Products of dense operands give those of the reference, for any number of threads.
+fn batches_of(geometry: &MatMulGeometry, seed: u64) {
+    let MatMulGeometry { m, k, n, batch: [.., batch], .. } = *geometry;
+    let mut random = Random::new(seed);
+    let values =
+        |random: &mut Random, size: usize, stride: usize| random.values(size * if stride > 0 { batch } else { 1 });
+    let a = values(&mut random, m * k, geometry.a_batch[3]);
+    let b = values(&mut random, k * n, geometry.b_batch[3]);
+    for isa in Isa::available() {
+        let run = || {
             let mut c = vec![f32::NAN; batch * m * n];
-            let mut scratch = vec![f32::NAN; matmul_scratch_len(isa, &geometry)];
-            matmul(isa, &geometry, &a, &b, &mut c, &Epilogue::default(), &mut scratch).unwrap();
-            for index in 0..batch {
-                let (a, b) = (&a[geometry.a_batch[3] * index..], &b[geometry.b_batch[3] * index..]);
-                let expected = reference(
-                    m, k, n,
-                    |r, s| a[r * geometry.a_row + s * geometry.a_column],
-                    |s, c| b[s * geometry.b_row + c * geometry.b_column],
-                );
-                assert_close(&c[index * m * n..][..m * n], &expected, k, "batch");
-            }
+            let mut scratch = vec![f32::NAN; matmul_scratch_len(isa, geometry)];
+            matmul(isa, geometry, &a, &b, &mut c, &Epilogue::default(), &mut scratch).unwrap();
+            c
+        };
+        let c = run();
+        for index in 0..batch {
+            let (a, b) = (&a[geometry.a_batch[3] * index..], &b[geometry.b_batch[3] * index..]);
+            let expected = reference(
+                m,
+                k,
+                n,
+                |r, s| a[r * geometry.a_row + s * geometry.a_column],
+                |s, c| b[s * geometry.b_row + c * geometry.b_column],
+            );
+            assert_close(&c[index * m * n..][..m * n], &expected, k, "batch");
+        }
+        assert!(run() == c && in_pool(2, run) == c, "{geometry:?}");
+    }
+}
+
+#[test]
+fn turned_left_operands_and_few_columns() {
+    for (seed, (m, k, n)) in
+        [(32, 2, 2), (33, 7, 7), (140, 49, 7), (128, 8, 8), (300, 33, 20), (64, 1100, 32), (257, 40, 31), (66, 40, 33)]
+            .into_iter()
+            .enumerate()
+    {
+        for (transpose_b, repeats) in [(false, true), (true, true), (false, false)] {
+            batches_of(&MatMulGeometry::dense(3, m, k, n, true, transpose_b, repeats, !repeats), seed as u64);
         }
     }
 }
