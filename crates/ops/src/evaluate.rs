@@ -10,6 +10,8 @@ pub enum OutputSlot<'a> {
     Given(TensorViewMut<'a>),
     /// Memory is to be had when the shape is known.
     Needed(ElementType),
+    /// The same, and here is a tensor that nobody reads any more, whose memory may suffice.
+    Reserve(ElementType, Tensor),
     /// Memory that was had.
     Produced(Tensor),
 }
@@ -52,7 +54,7 @@ impl Outputs for OutputSlots<'_, '_> {
     fn element_type(&self, port: usize) -> ElementType {
         match self.0.get(port) {
             Some(OutputSlot::Given(view)) => view.element_type(),
-            Some(OutputSlot::Needed(element_type)) => *element_type,
+            Some(OutputSlot::Needed(element_type) | OutputSlot::Reserve(element_type, _)) => *element_type,
             Some(OutputSlot::Produced(tensor)) => tensor.element_type(),
             None => ElementType::Dynamic,
         }
@@ -243,8 +245,24 @@ fn ready<'s>(
     shape: &Shape,
     environment: &Environment,
 ) -> OpResult<TensorViewMut<'s>> {
-    if let OutputSlot::Needed(element_type) = slot {
-        *slot = OutputSlot::Produced(environment.allocate(*element_type, shape)?);
+    match slot {
+        OutputSlot::Needed(element_type) => {
+            *slot = OutputSlot::Produced(environment.allocate(*element_type, shape)?);
+        }
+        OutputSlot::Reserve(element_type, _) => {
+            let element_type = *element_type;
+            let OutputSlot::Reserve(_, tensor) = std::mem::replace(slot, OutputSlot::Needed(element_type)) else {
+                return Err(OpError::shape(Blame::Output(port), "the output has no memory"));
+            };
+            let mut tensor = Some(tensor);
+            Tensor::prepare(&mut tensor, element_type, shape)?;
+            if let Some(mut tensor) = tensor {
+                // As of memory that is new.
+                tensor.bytes_mut()?.fill(0);
+                *slot = OutputSlot::Produced(tensor);
+            }
+        }
+        OutputSlot::Given(_) | OutputSlot::Produced(_) => {}
     }
     match slot {
         OutputSlot::Given(view) => {
@@ -255,7 +273,9 @@ fn ready<'s>(
             Ok(view.reborrow())
         }
         OutputSlot::Produced(tensor) => Ok(tensor.view_mut()?),
-        OutputSlot::Needed(_) => Err(OpError::shape(Blame::Output(port), "the output has no memory")),
+        OutputSlot::Needed(_) | OutputSlot::Reserve(..) => {
+            Err(OpError::shape(Blame::Output(port), "the output has no memory"))
+        }
     }
 }
 

@@ -246,6 +246,7 @@ impl State {
                 variables: compiled.variables.iter().map(|_| Variable::default()).collect(),
                 dynamic: some(compiled.value_count),
                 claimed: vec![0; compiled.value_count],
+                made: vec![0; compiled.value_count],
                 spare: Spare::default(),
                 journal: Journal::default(),
                 promises: (0..compiled.model.nodes.len()).map(|_| None).collect(),

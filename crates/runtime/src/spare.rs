@@ -42,6 +42,20 @@ impl Spare {
         tensor.map_or_else(|| Tensor::zeros(element_type, shape.clone()), Ok)
     }
 
+    /// A tensor that has exactly so many bytes of memory, if there is one: that of a value whose size is known only when it has been
+    /// computed, from the inference before.
+    pub fn reserve(&mut self, capacity: usize) -> Option<Tensor> {
+        let is_it = |(tensor, _): &(Tensor, u64)| tensor.own_capacity() == Some(capacity);
+        let found = self.tensors.iter().position(is_it)?;
+        Some(self.tensors.swap_remove(found).0)
+    }
+
+    /// The bytes of memory by which a tensor is found again with [`Spare::reserve`]; 0 if it is small, or needs little of it.
+    pub fn capacity_to_reserve(tensor: &Tensor) -> usize {
+        let used = tensor.bytes().len();
+        tensor.own_capacity().filter(|capacity| *capacity >= SMALLEST && capacity / MOST_WASTE <= used).unwrap_or(0)
+    }
+
     /// Keeps the memory of a tensor that nobody else has.
     pub fn give(&mut self, tensor: Tensor) {
         if tensor.own_capacity().is_some_and(|capacity| capacity >= SMALLEST) {
@@ -72,6 +86,11 @@ mod tests {
         spare.give(tensor);
         assert!(spare.tensors.is_empty(), "a tensor that is shared stays with its owner");
         spare.give(shared);
+        let capacity = Spare::capacity_to_reserve(&spare.tensors[0].0);
+        assert!(spare.reserve(capacity + 1).is_none());
+        let reserved = spare.reserve(capacity).unwrap();
+        assert_eq!(reserved.identity().0, address);
+        spare.give(reserved);
         let larger = spare.tensor(ElementType::F32, &Shape::from([64, 65])).unwrap();
         assert_eq!((larger.identity().0, larger.shape()), (address, &Shape::from([64, 65])));
         spare.give(larger);

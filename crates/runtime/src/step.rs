@@ -31,6 +31,8 @@ pub(crate) struct Memory {
     pub dynamic: Vec<Option<Tensor>>,
     /// For each of these, the bytes that were claimed for it from the memory limit.
     pub claimed: Vec<usize>,
+    /// For each whose shape its layer alone knows, the bytes of memory that it had last; 0 where that is not worth finding again.
+    pub made: Vec<usize>,
     /// The memory of those that are dead.
     pub spare: Spare,
     /// What was overwritten in variables.
@@ -55,6 +57,9 @@ type HeldInputs = SmallVec<[Held; 8]>;
 
 /// For each output the tensor to write, if its shape is known.
 pub(crate) type GivenTensors = SmallVec<[Option<Tensor>; 2]>;
+
+/// For each output whose shape its layer alone knows a tensor whose memory may suffice.
+type Reserves = SmallVec<[Option<Tensor>; 2]>;
 
 impl Memory {
     /// Takes back the memory of outputs that are to be tensors of their own and that nobody outside has kept.
@@ -733,7 +738,7 @@ fn run_dynamic(
     let node = compiled.model.node(step.node);
     let first = compiled.value(Source { node: step.node, port: 0 });
     let (tensors, ranges) = memory.held(compiled, instance, &node.inputs);
-    let Memory { arena, spare, promises, .. } = memory;
+    let Memory { arena, spare, promises, made, .. } = memory;
     let reads = arena.parts(&ranges, &[])?.reads;
     let mut arena_reads = reads.iter().copied();
     let mut shapes: SmallVec<[Shape; 4]> = SmallVec::new();
@@ -777,6 +782,12 @@ fn run_dynamic(
         return run_unpacked(compiled, instance, step, memory, bodies, environment);
     }
     let (given, claimed) = make_outputs(compiled, step, promised, spare, environment)?;
+    let mut reserves: Reserves = SmallVec::new();
+    if environment.limits().is_none() && outputs.is_none() && !is_branch {
+        let needs =
+            promised.iter().zip(&made[first..]).map(|((_, shape), bytes)| (shape.is_none() && *bytes > 0, bytes));
+        reserves.extend(needs.map(|(is_needed, bytes)| if is_needed { spare.reserve(*bytes) } else { None }));
+    }
     let produced: Vec<Tensor> = match (kernel, &outputs) {
         (None, Some(_)) if is_nothing => Ok(given.into_iter().flatten().collect()),
         (Some((kernel, scratch)), Some(outputs)) => {
@@ -785,9 +796,10 @@ fn run_dynamic(
         (_, Some(outputs)) if is_blocked(compiled, step.node) => {
             run_blocked_reference(compiled, step, &views, given, outputs, bodies, environment)
         }
-        _ => run_reference(compiled, step, &views, given, promised, bodies, environment),
+        _ => run_reference(compiled, step, &views, given, reserves, promised, bodies, environment),
     }
     .map_err(|error| RunError::in_node(&compiled.model, node, &error))?;
+    let is_made = outputs.is_none();
     drop(outputs);
     promise.keep(&mut promises[step.node.index()]);
     for (port, (tensor, claimed)) in produced.into_iter().zip(claimed).enumerate() {
@@ -796,6 +808,7 @@ fn run_dynamic(
             true => claim(environment, tensor.element_type(), tensor.shape())?,
             false => claimed,
         };
+        memory.made[first + port] = if is_made { Spare::capacity_to_reserve(&tensor) } else { 0 };
         memory.dynamic[first + port] = Some(tensor);
         memory.claimed[first + port] = claimed;
     }
@@ -856,7 +869,9 @@ fn run_unpacked(
     let views: Inputs<'_> = tensors.iter().map(Tensor::view).collect();
     let (promised, _) = infer_now(compiled, node, &views)?;
     let given = promised.iter().map(|_| None).collect();
-    let produced = run_reference(compiled, step, &views, given, &promised, bodies, environment).map_err(in_node)?;
+    let nothing = Reserves::new();
+    let produced =
+        run_reference(compiled, step, &views, given, nothing, &promised, bodies, environment).map_err(in_node)?;
     let first = compiled.value(Source { node: step.node, port: 0 });
     for (port, mut tensor) in produced.into_iter().enumerate() {
         let layout = compiled.layouts[first + port];
@@ -946,16 +961,19 @@ fn run_reference(
     step: &Step,
     views: &[TensorView<'_>],
     given: GivenTensors,
+    reserves: Reserves,
     promised: &Promised,
     bodies: &mut [State],
     environment: &mut Environment,
 ) -> Result<Vec<Tensor>, OpError> {
     let mut slots: SmallVec<[OutputSlot<'_>; 2]> = given
         .into_iter()
+        .zip(reserves.into_iter().chain(std::iter::repeat(None)))
         .zip(promised)
-        .map(|(tensor, (element_type, _))| match tensor {
-            Some(tensor) => OutputSlot::Produced(tensor),
-            None => OutputSlot::Needed(*element_type),
+        .map(|((tensor, reserve), (element_type, _))| match (tensor, reserve) {
+            (Some(tensor), _) => OutputSlot::Produced(tensor),
+            (None, Some(reserve)) => OutputSlot::Reserve(*element_type, reserve),
+            (None, None) => OutputSlot::Needed(*element_type),
         })
         .collect();
     evaluate(compiled, step, views, &mut slots, bodies, environment, false)?;
