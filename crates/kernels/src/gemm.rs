@@ -109,6 +109,17 @@ impl MatMulGeometry {
         (self.n == 1 && self.c_row == 1 && suits).then_some(turned)
     }
 
+    /// Whether the product is one of few columns that are contiguous along the shared axis, as rows of A are: sums of neighbouring
+    /// products, which neither have to be packed nor leave most of a vector empty.
+    fn is_of_few_dots(&self) -> bool {
+        /// The most columns, the most rows and the shortest shared axis.
+        const COLUMNS: usize = 12;
+        const ROWS: usize = 128;
+        const SHORTEST: usize = 48;
+        let are_contiguous = self.a_column == 1 && self.b_row == 1 && self.b_column > 1;
+        are_contiguous && (2..=COLUMNS).contains(&self.n) && self.m <= ROWS && self.k >= SHORTEST
+    }
+
     fn check(&self, a: usize, b: usize, c: usize) -> Result<usize, KernelError> {
         let batches = product("batch", &self.batch)?;
         product("c", &[batches, self.m, self.n])?;
@@ -319,7 +330,7 @@ pub fn matmul(
     if batches == 0 || m == 0 || n == 0 {
         return Ok(());
     }
-    if Small::suits(m, geometry.a_column, geometry.b_row, geometry.b_column) {
+    if Small::suits(m, geometry.a_column, geometry.b_row, geometry.b_column) || geometry.is_of_few_dots() {
         small_matmul(isa, geometry, batches, a, b, c, epilogue);
         return Ok(());
     }
@@ -424,24 +435,26 @@ fn small_matmul(
                     line.iter_mut().zip(&residual.values[place..]).for_each(|(sum, value)| *sum += value);
                 }
             }
-            let product = Small {
-                m,
-                k,
-                n: columns,
-                a: from(a, geometry.offset(&geometry.a_batch, batch)).as_ptr(),
-                a_row: geometry.a_row,
-                a_column: geometry.a_column,
-                b: from(b, geometry.offset(&geometry.b_batch, batch) + first * geometry.b_column).as_ptr(),
-                b_row: geometry.b_row,
-                b_column: geometry.b_column,
-                c: target,
-                c_row: geometry.c_row,
-            };
-            // SAFETY: the operands and the block of the result were checked, and the strides are those that are taken.
-            unsafe {
-                product.run(isa);
-                epilogue.pass(isa, target, geometry.c_row, 0, first, m, columns);
+            let a = from(a, geometry.offset(&geometry.a_batch, batch)).as_ptr();
+            for row in (0..m).step_by(MOST_ROWS) {
+                let product = Small {
+                    m: MOST_ROWS.min(m - row),
+                    k,
+                    n: columns,
+                    a: a.wrapping_add(row * geometry.a_row),
+                    a_row: geometry.a_row,
+                    a_column: geometry.a_column,
+                    b: from(b, geometry.offset(&geometry.b_batch, batch) + first * geometry.b_column).as_ptr(),
+                    b_row: geometry.b_row,
+                    b_column: geometry.b_column,
+                    c: target.wrapping_add(row * geometry.c_row),
+                    c_row: geometry.c_row,
+                };
+                // SAFETY: the operands and the block of the result were checked, and the strides are those that are taken.
+                unsafe { product.run(isa) };
             }
+            // SAFETY: the block lies in the result.
+            unsafe { epilogue.pass(isa, target, geometry.c_row, 0, first, m, columns) };
         }
     });
 }

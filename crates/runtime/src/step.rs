@@ -783,7 +783,8 @@ fn run_dynamic(
     }
     let (given, claimed) = make_outputs(compiled, step, promised, spare, environment)?;
     let mut reserves: Reserves = SmallVec::new();
-    if environment.limits().is_none() && outputs.is_none() && !is_branch {
+    let is_limited = environment.limits().is_some_and(|limits| limits.memory != 0);
+    if !is_limited && outputs.is_none() && !is_branch {
         let needs =
             promised.iter().zip(&made[first..]).map(|((_, shape), bytes)| (shape.is_none() && *bytes > 0, bytes));
         reserves.extend(needs.map(|(is_needed, bytes)| if is_needed { spare.reserve(*bytes) } else { None }));

@@ -112,6 +112,19 @@ fn batches_of(geometry: &MatMulGeometry, seed: u64) {
 }
 
 #[test]
+fn few_columns_along_the_shared_axis() {
+    for (seed, (m, k, n)) in
+        [(10, 196, 5), (5, 48, 12), (128, 50, 2), (129, 50, 3), (9, 47, 6), (8, 1030, 7), (6, 64, 13)]
+            .into_iter()
+            .enumerate()
+    {
+        for repeats in [false, true] {
+            batches_of(&MatMulGeometry::dense(3, m, k, n, false, true, repeats, true), seed as u64);
+        }
+    }
+}
+
+#[test]
 fn turned_left_operands_and_few_columns() {
     for (seed, (m, k, n)) in
         [(32, 2, 2), (33, 7, 7), (140, 49, 7), (128, 8, 8), (300, 33, 20), (64, 1100, 32), (257, 40, 31), (66, 40, 33)]

@@ -120,3 +120,31 @@ fn pads_follow_values_that_change() {
     }
     assert!(text.failure(&[data, pads([0, -1, 0]), pads([0, 2, 0])]).contains("cropping needs version 12"));
 }
+
+/// What a layer alone knows the size of lies in the memory of the inference before, unless somebody kept that.
+#[test]
+fn sizes_that_change_find_their_memory_again() {
+    let mut text = Text::default();
+    let x = text.parameter("f32", "?");
+    let found = places(&mut text, x);
+    text.layer("Result", "", &[found], "");
+    let mut request = text.request(false);
+    let mut addresses = Vec::new();
+    let mut kept = None;
+    for (round, count) in [2000usize, 2000, 1990, 1, 2000, 5000, 0, 3000].into_iter().enumerate() {
+        let data: Vec<f32> = (0..6000).map(|i| if i % 2 == 0 && i < 2 * count { 1.0 } else { 0.0 }).collect();
+        request.set_input(0, Tensor::from_slice(&data, [data.len()]).unwrap()).unwrap();
+        request.infer().unwrap();
+        let output = request.output(0).unwrap();
+        let expected: Vec<i64> = (0..count.min(3000) as i64).map(|place| 2 * place).collect();
+        assert_eq!(output.slice::<i64>().unwrap(), expected);
+        addresses.push(output.identity().0);
+        if round == 1 {
+            kept = Some(output.clone());
+        }
+    }
+    assert_eq!(addresses[0], addresses[1], "the memory is found again");
+    assert!(addresses[2] != addresses[1], "somebody has kept it");
+    let expected: Vec<i64> = (0..2000).map(|place| 2 * place).collect();
+    assert_eq!(kept.unwrap().slice::<i64>().unwrap(), expected);
+}
