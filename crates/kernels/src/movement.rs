@@ -50,6 +50,11 @@ const FEW_ROWS: usize = 16;
 const FEWEST_ROWS: usize = 4;
 const SHORTEST_LINE: usize = 8;
 
+/// Sets of the first cache, and lines of one of them that elements found by a table may lie in: with more, each is read again and
+/// again.
+const SETS: usize = 64;
+const MOST_OF_A_SET: usize = 16;
+
 /// Picoseconds that an element takes which is found by a table.
 const PICOSECONDS_BY_TABLE: usize = 420;
 
@@ -367,7 +372,8 @@ impl StridedCopy {
             true => sides.iter().all(|side| *side <= TILE),
             false => {
                 let tiled = picoseconds_of_tiles::<T>(sides);
-                sides.iter().fold(PICOSECONDS_BY_TABLE, |time, side| time.saturating_mul(*side)) < tiled
+                let by_table = sides.iter().fold(PICOSECONDS_BY_TABLE, |time, side| time.saturating_mul(*side));
+                by_table < tiled && lines_of_a_set::<T>(axes[self.rank - 1]) <= MOST_OF_A_SET
             }
         };
         if !are_small {
@@ -782,6 +788,14 @@ impl<T: Copy> Pointers<T> {
             }
         }
     }
+}
+
+/// How many lines of one set of the first cache the elements of an axis lie in at most.
+fn lines_of_a_set<T>(axis: Axis) -> usize {
+    let bytes = axis.input.unsigned_abs().saturating_mul(size_of::<T>());
+    // An odd number of lines apart, they lie in all sets; an even one, in fewer by its powers of two.
+    let shared = (bytes / LINE_BYTES).trailing_zeros().min(SETS.trailing_zeros());
+    if bytes.is_multiple_of(LINE_BYTES) { axis.size.div_ceil(SETS >> shared) } else { axis.size.div_ceil(SETS) }
 }
 
 /// Picoseconds that a plane takes whose sides are longer than [`NARROW`] if it goes tile by tile: whole tiles are moved in vectors,
