@@ -134,28 +134,34 @@ fn depthwise_gain(output: &Shape, taps: f64, stride: i64, dilation: usize) -> Op
     Some(planes * (*channels as f64 * rows * row - channels.div_ceil(BLOCK) as f64 * blocked))
 }
 
-/// Nanoseconds that a pooling of plain lines takes for a line of the output, and for each row and column of the window for a vector of
-/// columns, as often as their step is long; and on blocks, for a position of sixteen channels, for each of its few taps, and for
-/// each row and column of many.
-const POOLED_LINE: f64 = 20.0;
-const POOLED_ROW: f64 = 1.1;
-const POOLED_POSITION: f64 = 1.5;
-const POOLED_TAP: f64 = 0.5;
-const POOLED_BLOCK_ROW: f64 = 0.7;
+/// Nanoseconds that a pooling of plain lines takes for a line of the output, for a vector of its columns and for each tap of one, and
+/// for a column that is picked by itself; and on blocks, for a position of sixteen channels and for each of its taps.
+const POOLED_LINE: f64 = 30.0;
+const POOLED_VECTOR: f64 = 4.0;
+const POOLED_TAP: f64 = 1.3;
+const POOLED_COLUMN: f64 = 1.0;
+const POOLED_POSITION: f64 = 2.0;
+
+/// The same of windows of many taps, whose rows are joined before their columns: for each row and each column of them, as often as
+/// windows are columns apart.
+const JOINED_ROW: f64 = 1.4;
+const JOINED_BLOCK_ROW: f64 = 0.7;
 
 /// Nanoseconds that a pooling takes longer on plain lines than on blocks.
 fn pooling_gain(output: &Shape, kernel: &[i64], stride: i64) -> Option<f64> {
     let [batch, channels, lines @ .., wide] = &output[..] else { return None };
     let (columns, rows) = kernel.split_last()?;
-    let [rows, columns] = [rows.iter().product::<i64>() as f64, *columns as f64];
+    let [rows, columns, stride] = [rows.iter().product::<i64>(), *columns, stride].map(|size| size as f64);
     let lines = (batch * lines.iter().product::<usize>()) as f64;
-    let stride = stride as f64;
-    let plain = POOLED_LINE + POOLED_ROW * (rows + columns) * stride * wide.div_ceil(BLOCK) as f64;
-    let taps = match rows * columns <= MOST_DIRECT_TAPS as f64 {
-        true => POOLED_TAP * rows * columns,
-        false => POOLED_BLOCK_ROW * (rows * stride + columns),
+    let vectors = wide.div_ceil(BLOCK) as f64;
+    let (plain, blocked) = if rows * columns <= MOST_DIRECT_TAPS as f64 {
+        let taps = rows * columns;
+        let picked = if stride > 2.0 { POOLED_COLUMN * *wide as f64 } else { 0.0 };
+        (POOLED_LINE + (POOLED_VECTOR + POOLED_TAP * taps) * vectors + picked, POSITION_TAP * taps)
+    } else {
+        (POOLED_LINE + JOINED_ROW * (rows + columns) * stride * vectors, JOINED_BLOCK_ROW * (rows * stride + columns))
     };
-    let blocked = *wide as f64 * (POOLED_POSITION + taps);
+    let blocked = *wide as f64 * (POOLED_POSITION + blocked);
     Some(lines * (*channels as f64 * plain - channels.div_ceil(BLOCK) as f64 * blocked))
 }
 
