@@ -50,6 +50,9 @@ const FEW_ROWS: usize = 16;
 const FEWEST_ROWS: usize = 4;
 const SHORTEST_LINE: usize = 8;
 
+/// Repeats of so few elements in all are found by a table.
+const FEW_REPEATED: usize = 48;
+
 /// Sets of the first cache, and lines of one of them that elements found by a table may lie in: with more, each is read again and
 /// again.
 const SETS: usize = 64;
@@ -245,9 +248,11 @@ impl StridedCopy {
         let pointers = Pointers { from, to };
         let across = across.filter(|_| inner.output == 1 && inner.input != 1 && inner.input != 0);
         let repeated = if across.is_none() { self.repeated::<T>() } else { None };
+        // Beginning each group of a few repeats takes longer than finding its elements.
+        let is_group_of_few = |place: usize| axes[place].output.unsigned_abs() * axes[place].size <= FEW_REPEATED;
         let table = match across {
             Some(across) => self.table::<T>(across),
-            None if repeated.is_none() && has_short_lines::<T>(axes) => block_table(axes),
+            None if repeated.is_none_or(is_group_of_few) && has_short_lines::<T>(axes) => block_table(axes, 1),
             None => None,
         };
         if let Some(table) = table {
@@ -322,11 +327,11 @@ impl StridedCopy {
         let lines = &axes[place + 1..];
         let count = lines.iter().map(|axis| axis.size).product::<usize>();
         let of_block = &self.axes[place + 1..self.rank];
-        let table = if has_short_lines::<T>(of_block) { block_table(of_block) } else { None };
         // Many repeats are cut, so that they also run in parallel.
         let piece = (4 * CHUNK / size_of::<T>()).div_ceil(block).min(repeated.size);
         let pieces = repeated.size.div_ceil(piece);
         let outer: usize = axes[..place].iter().map(|axis| axis.size).product();
+        let table = if has_short_lines::<T>(of_block) { block_table(of_block, outer * pieces) } else { None };
         parallel_for(outer * pieces, CHUNK.div_ceil(piece * block * size_of::<T>()), work, |range| {
             let mut cursor = Cursor::new(&axes[..place], range.start / pieces);
             for index in range {
@@ -384,7 +389,7 @@ impl StridedCopy {
         let between = axes_between.iter().fold(1usize, |count, axis| count.saturating_mul(axis.size));
         let is_near = between.saturating_mul(LINE_BYTES) <= NEAR_BYTES
             || self.count().saturating_mul(size_of::<T>()) <= NEAR_BYTES;
-        let table = block_table(axes)?;
+        let table = block_table(axes, 1)?;
         (is_near || across >= table.rank).then_some(table)
     }
 
@@ -465,8 +470,8 @@ fn has_short_lines<T>(axes: &[Axis]) -> bool {
 }
 
 /// Where the elements of a block of the output lie in the input, which has all of the last axes and perhaps a part of the one in front
-/// of them; none if it is too small or there are too few of them.
-fn block_table(axes: &[Axis]) -> Option<BlockTable> {
+/// of them; none if it is too small or there are too few of them, so many times.
+fn block_table(axes: &[Axis], times: usize) -> Option<BlockTable> {
     let (mut first, mut len) = (axes.len(), 1);
     while first > 0 && axes[first - 1].output == len as isize && len * axes[first - 1].size <= MOST_TABLED {
         first -= 1;
@@ -492,7 +497,7 @@ fn block_table(axes: &[Axis]) -> Option<BlockTable> {
     let (outer, block) = (outer, &block[..count]);
     let reach = block.iter().map(|axis| axis.input.unsigned_abs().saturating_mul(axis.size)).max();
     let fits = reach.is_some_and(|reach| reach < i32::MAX as usize / MOST_AXES);
-    let blocks = outer[..first].iter().fold(1usize, |blocks, axis| blocks.saturating_mul(axis.size));
+    let blocks = outer[..first].iter().fold(times, |blocks, axis| blocks.saturating_mul(axis.size));
     if !fits || len < FEWEST_TABLED || blocks < FEWEST_BLOCKS {
         return None;
     }
@@ -1433,6 +1438,33 @@ mod tests {
         }
     }
 
+    /// Writes out axes of some sizes, of which those that are repeated have no part in the input.
+    fn repeats(sizes: &[usize], repeated: &[bool], width: usize) {
+        let rank = sizes.len();
+        let shape: Vec<usize> = (0..rank).map(|axis| if repeated[axis] { 1 } else { sizes[axis] }).collect();
+        let (from, to) = (strides(&shape), strides(sizes));
+        let steps: Vec<isize> = (0..rank).map(|axis| if repeated[axis] { 0 } else { from[axis] as isize }).collect();
+        let input = bytes(shape.iter().product(), width);
+        let mut output = vec![0xee; sizes.iter().product::<usize>() * width];
+        let copy = StridedCopy::gather_strided(sizes, &steps, 0, input.len() / width).unwrap();
+        copy.run(width, &input, &mut output).unwrap();
+        for (index, element) in output.chunks_exact(width).enumerate() {
+            let place: usize = (0..rank).map(|axis| index / to[axis] % sizes[axis] * steps[axis] as usize).sum();
+            assert_eq!(element, &input[place * width..][..width], "{sizes:?} {repeated:?} {width} at {index}");
+        }
+    }
+
+    #[test]
+    fn repeats_of_short_rows() {
+        for width in [1, 2, 4, 8] {
+            repeats(&[2, 3, 2, 32, 2, 48, 3, 2], &[true, false, true, false, true, false, true, false], width);
+            repeats(&[2, 30, 2, 7, 2, 4], &[true, false, true, false, true, false], width);
+            repeats(&[50, 4, 3], &[false, true, false], width);
+            repeats(&[5, 12, 40], &[false, true, false], width);
+            repeats(&[700, 2, 3, 5], &[false, true, false, true], width);
+        }
+    }
+
     /// Tiles of all widths, planes that fill them badly, lines that are short, and blocks that have a part of an axis.
     #[test]
     fn transpositions_by_tiles_and_by_tables() {
@@ -1472,20 +1504,8 @@ mod tests {
             let sizes: Vec<usize> =
                 (0..rank).map(|_| random.between(1, 7) * [1, 1, 1, 1, 40, 3000][random.between(0, 5)]).collect();
             prop_assume!(sizes.iter().fold(1, |count: usize, &size| count.saturating_mul(size)) < 200_000);
-            // Axes that are repeated have no part in the input.
             let repeated: Vec<bool> = (0..rank).map(|_| random.between(0, 1) == 0).collect();
-            let shape: Vec<usize> = (0..rank).map(|axis| if repeated[axis] { 1 } else { sizes[axis] }).collect();
-            let (from, to) = (strides(&shape), strides(&sizes));
-            let steps: Vec<isize> = (0..rank).map(|axis| if repeated[axis] { 0 } else { from[axis] as isize }).collect();
-            let input = bytes(shape.iter().product(), width);
-            let count: usize = sizes.iter().product();
-            let mut output = vec![0xee; count * width];
-            let copy = StridedCopy::gather_strided(&sizes, &steps, 0, input.len() / width).unwrap();
-            copy.run(width, &input, &mut output).unwrap();
-            for index in 0..count {
-                let place: usize = (0..rank).map(|axis| index / to[axis] % sizes[axis] * steps[axis] as usize).sum();
-                prop_assert_eq!(&output[index * width..][..width], &input[place * width..][..width]);
-            }
+            repeats(&sizes, &repeated, width);
         }
 
         #[test]
