@@ -151,7 +151,8 @@ const JOINED_BLOCK_ROW: f64 = 0.7;
 fn pooling_gain(output: &Shape, kernel: &[i64], stride: i64) -> Option<f64> {
     let [batch, channels, lines @ .., wide] = &output[..] else { return None };
     let (columns, rows) = kernel.split_last()?;
-    let [rows, columns, stride] = [rows.iter().product::<i64>(), *columns, stride].map(|size| size as f64);
+    let rows: f64 = rows.iter().map(|size| *size as f64).product();
+    let (columns, stride) = (*columns as f64, stride as f64);
     let lines = (batch * lines.iter().product::<usize>()) as f64;
     let vectors = wide.div_ceil(BLOCK) as f64;
     let (plain, blocked) = if rows * columns <= MOST_DIRECT_TAPS as f64 {
@@ -826,7 +827,7 @@ fn plane_candidate(
         let stride = strides.last().copied().unwrap_or(1);
         let gain = output.to_shape().and_then(|output| pooling_gain(&output, kernel, stride));
         candidate.gain = gain.unwrap_or_else(|| {
-            let taps = kernel.iter().product::<i64>() as f64;
+            let taps: f64 = kernel.iter().map(|size| *size as f64).product();
             nominal_elements(output) * taps * tap_gain(strides) * use_of_lanes(count)
         });
     }
