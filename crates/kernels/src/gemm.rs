@@ -27,7 +27,7 @@ pub(crate) use small::{MOST_ROWS, Small};
 use crate::epilogue::{Channelwise, Epilogue};
 use crate::error::{KernelError, check_len, product, span};
 use crate::isa::Isa;
-use crate::parallel::{SharedMut, nanoseconds_for_flops, parallel_for};
+use crate::parallel::{SharedMut, nanoseconds_for_bytes, nanoseconds_for_flops, parallel_chunks_mut, parallel_for};
 
 /// A batch of equally shaped products `C[b] = A[b] * B[b]` with arbitrary strides, in elements.
 ///
@@ -91,9 +91,9 @@ impl MatMulGeometry {
         }
     }
 
-    /// The product of a matrix and a column as one of a row and the transposed matrix, if the loops for few rows take that.
-    fn turned(&self) -> Option<Self> {
-        let turned = Self {
+    /// The product of both operands turned, whose result is that of this one turned; its rows are dense.
+    fn turned(&self) -> Self {
+        Self {
             m: self.n,
             n: self.m,
             a_batch: self.b_batch,
@@ -104,9 +104,12 @@ impl MatMulGeometry {
             b_column: self.a_row,
             c_row: self.m,
             ..*self
-        };
-        let suits = Small::suits(turned.m, turned.a_column, turned.b_row, turned.b_column);
-        (self.n == 1 && self.c_row == 1 && suits).then_some(turned)
+        }
+    }
+
+    /// Whether the loops for few rows take the product.
+    fn has_few_rows(&self) -> bool {
+        Small::suits(self.m, self.a_column, self.b_row, self.b_column)
     }
 
     /// Whether the product is one of few columns that are contiguous along the shared axis, as rows of A are: sums of neighbouring
@@ -330,44 +333,28 @@ pub fn matmul(
     if batches == 0 || m == 0 || n == 0 {
         return Ok(());
     }
-    if Small::suits(m, geometry.a_column, geometry.b_row, geometry.b_column) || geometry.is_of_few_dots() {
+    if geometry.has_few_rows() || geometry.is_of_few_dots() {
         small_matmul(isa, geometry, batches, a, b, c, epilogue);
         return Ok(());
     }
-    if let Some(turned) = geometry.turned().filter(|_| *epilogue == Epilogue::default()) {
+    let (turned, is_product_alone) = (geometry.turned(), *epilogue == Epilogue::default());
+    // A column lies as the row does that the turned product has.
+    if is_product_alone && n == 1 && geometry.c_row == 1 && turned.has_few_rows() {
         small_matmul(isa, &turned, batches, b, a, c, epilogue);
         return Ok(());
     }
     let nanoseconds = product_nanoseconds(batches, [m, k, n], epilogue);
-    if *epilogue == Epilogue::default() && turned::suits(geometry) {
+    if is_product_alone && turned::suits(geometry) {
         turned::run(isa, geometry, batches, a, b, c, scratch, nanoseconds);
         return Ok(());
     }
-    let per_batch = matmul_scratch_len(isa, geometry) / batches;
-    let in_place = Left::reads_in_place(isa, m, k, geometry.a_row, geometry.a_column);
-    if !in_place {
-        crate::parallel::parallel_chunks_mut(
-            &mut scratch[..per_batch * batches],
-            per_batch,
-            nanoseconds,
-            |index, part| {
-                let part_of_a = from(a, geometry.offset(&geometry.a_batch, index));
-                packed::pack_left(isa, part_of_a, m, k, geometry.a_row, geometry.a_column, part);
-            },
-        );
-    }
-    let scratch = &*scratch;
+    let lefts = Lefts::prepare(isa, geometry, batches, a, scratch, nanoseconds);
     let tasks = plan_tasks(isa, m, k, n, epilogue.picoseconds());
     let shared = SharedMut::new(c);
     parallel_for(batches * tasks.count(), 1, nanoseconds, |range| {
         for task in range {
             let batch = task / tasks.count();
             let (rows, columns) = tasks.get(task % tasks.count());
-            let left = if in_place {
-                Left::in_place(isa, from(a, geometry.offset(&geometry.a_batch, batch)), m, geometry.a_row)
-            } else {
-                Left::packed(isa, &scratch[batch * per_batch..], m)
-            };
             let right = Unpacked {
                 values: from(b, geometry.offset(&geometry.b_batch, batch)),
                 columns: n,
@@ -385,7 +372,7 @@ pub fn matmul(
             let block = Block {
                 isa,
                 k,
-                left,
+                left: lefts.of(batch),
                 right: &right,
                 c: target,
                 c_row: geometry.c_row,
@@ -399,7 +386,49 @@ pub fn matmul(
     Ok(())
 }
 
-/// Products with few rows. The arguments were checked and nothing is empty but perhaps the shared axis.
+/// The left operands of a batch.
+struct Lefts<'a> {
+    isa: Isa,
+    geometry: &'a MatMulGeometry,
+    values: &'a [f32],
+    /// The packed ones, and the elements of each; none where they are read where they lie.
+    packed: Option<(&'a [f32], usize)>,
+}
+
+impl<'a> Lefts<'a> {
+    /// Packs the operands into the scratch, which has room for all, unless they are read where they lie.
+    fn prepare(
+        isa: Isa,
+        geometry: &'a MatMulGeometry,
+        batches: usize,
+        values: &'a [f32],
+        scratch: &'a mut [f32],
+        nanoseconds: u64,
+    ) -> Self {
+        let MatMulGeometry { m, k, a_row, a_column, .. } = *geometry;
+        if Left::reads_in_place(isa, m, k, a_row, a_column) {
+            return Self { isa, geometry, values, packed: None };
+        }
+        let len = packed::left_len(isa, m, k);
+        let scratch = &mut scratch[..len * batches];
+        parallel_chunks_mut(scratch, len, nanoseconds, |index, part| {
+            let values = from(values, geometry.offset(&geometry.a_batch, index));
+            packed::pack_left(isa, values, m, k, a_row, a_column, part);
+        });
+        Self { isa, geometry, values, packed: Some((scratch, len)) }
+    }
+
+    fn of(&self, batch: usize) -> Left<'a> {
+        let MatMulGeometry { m, a_row, ref a_batch, .. } = *self.geometry;
+        match self.packed {
+            Some((packed, len)) => Left::packed(self.isa, &packed[batch * len..], m),
+            None => Left::in_place(self.isa, from(self.values, self.geometry.offset(a_batch, batch)), m, a_row),
+        }
+    }
+}
+
+/// Products with few rows, or of few sums of neighbouring products. The arguments were checked and nothing is empty but perhaps the
+/// shared axis.
 fn small_matmul(
     isa: Isa,
     geometry: &MatMulGeometry,
@@ -412,8 +441,11 @@ fn small_matmul(
     let MatMulGeometry { m, n, k, .. } = *geometry;
     let block = if geometry.b_column == 1 && n >= 8192 { 1024 } else { 256.max(65_536 / k.max(1)) };
     let blocks = n.div_ceil(block);
-    // Reading the right operand once takes longer than computing.
-    let work = crate::parallel::nanoseconds_for_bytes(batches.saturating_mul(k).saturating_mul(n).saturating_mul(4));
+    // Reading the right operand once takes longer than computing, but for more rows.
+    let work = match m {
+        0..=MOST_ROWS => nanoseconds_for_bytes(batches.saturating_mul(k).saturating_mul(n).saturating_mul(4)),
+        _ => product_nanoseconds(batches, [m, k, n], epilogue),
+    };
     let shared = SharedMut::new(c);
     parallel_for(batches * blocks, 1, work, |range| {
         for task in range {

@@ -97,69 +97,51 @@ unsafe fn transpose_neon(from: *const f32, from_stride: usize, to: *mut f32, to_
 /// The side of a tile of bytes.
 pub(crate) const BYTE_SIDE: usize = 16;
 
-/// Sixteen rows of sixteen bytes as their columns.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub(crate) fn columns(rows: &[[u8; BYTE_SIDE]; BYTE_SIDE]) -> [[u8; BYTE_SIDE]; BYTE_SIDE] {
-    use std::arch::x86_64::*;
-    // SAFETY: every x86_64 has SSE2, and each row has the bytes of a vector.
-    unsafe {
-        let mut vectors = rows.each_ref().map(|row| _mm_loadu_si128(row.as_ptr().cast()));
-        // Each round moves one bit of a byte's row to its column.
-        for _ in 0..4 {
-            let before = vectors;
-            for index in 0..BYTE_SIDE / 2 {
-                let pair = (before[index], before[index + BYTE_SIDE / 2]);
-                vectors[2 * index] = _mm_unpacklo_epi8(pair.0, pair.1);
-                vectors[2 * index + 1] = _mm_unpackhi_epi8(pair.0, pair.1);
+/// A function that gives the columns of as many rows as a vector of 16 bytes has values; `$rounds` is the logarithm of that.
+macro_rules! columns_of_vectors {
+    ($(#[$about:meta])* $name:ident: $type:ty, $side:expr, $rounds:literal, $low:ident, $high:ident) => {
+        $(#[$about])*
+        #[cfg(target_arch = "x86_64")]
+        #[inline]
+        pub(crate) fn $name(rows: &[[$type; $side]; $side]) -> [[$type; $side]; $side] {
+            use std::arch::x86_64::*;
+            // SAFETY: every x86_64 has SSE2, and each row has the bytes of a vector.
+            unsafe {
+                let mut vectors = rows.each_ref().map(|row| _mm_loadu_si128(row.as_ptr().cast()));
+                // Each round moves one bit of a value's row to its column.
+                for _ in 0..$rounds {
+                    let before = vectors;
+                    for index in 0..$side / 2 {
+                        let pair = (before[index], before[index + $side / 2]);
+                        vectors[2 * index] = $low(pair.0, pair.1);
+                        vectors[2 * index + 1] = $high(pair.0, pair.1);
+                    }
+                }
+                let mut columns = [[0; $side]; $side];
+                for (column, vector) in columns.iter_mut().zip(vectors) {
+                    _mm_storeu_si128(column.as_mut_ptr().cast(), vector);
+                }
+                columns
             }
         }
-        let mut columns = [[0; BYTE_SIDE]; BYTE_SIDE];
-        for (column, vector) in columns.iter_mut().zip(vectors) {
-            _mm_storeu_si128(column.as_mut_ptr().cast(), vector);
+
+        $(#[$about])*
+        #[cfg(not(target_arch = "x86_64"))]
+        #[inline]
+        pub(crate) fn $name(rows: &[[$type; $side]; $side]) -> [[$type; $side]; $side] {
+            std::array::from_fn(|column| std::array::from_fn(|row| rows[row][column]))
         }
-        columns
-    }
+    };
 }
 
-/// Sixteen rows of sixteen bytes as their columns.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline]
-pub(crate) fn columns(rows: &[[u8; BYTE_SIDE]; BYTE_SIDE]) -> [[u8; BYTE_SIDE]; BYTE_SIDE] {
-    std::array::from_fn(|column| std::array::from_fn(|row| rows[row][column]))
-}
-
-/// Eight rows of eight values of two bytes as their columns.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub(crate) fn columns_of_pairs(rows: &[[u16; SIDE]; SIDE]) -> [[u16; SIDE]; SIDE] {
-    use std::arch::x86_64::*;
-    // SAFETY: every x86_64 has SSE2, and each row has the bytes of a vector.
-    unsafe {
-        let mut vectors = rows.each_ref().map(|row| _mm_loadu_si128(row.as_ptr().cast()));
-        // As of `columns`.
-        for _ in 0..3 {
-            let before = vectors;
-            for index in 0..SIDE / 2 {
-                let pair = (before[index], before[index + SIDE / 2]);
-                vectors[2 * index] = _mm_unpacklo_epi16(pair.0, pair.1);
-                vectors[2 * index + 1] = _mm_unpackhi_epi16(pair.0, pair.1);
-            }
-        }
-        let mut columns = [[0; SIDE]; SIDE];
-        for (column, vector) in columns.iter_mut().zip(vectors) {
-            _mm_storeu_si128(column.as_mut_ptr().cast(), vector);
-        }
-        columns
-    }
-}
-
-/// Eight rows of eight values of two bytes as their columns.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline]
-pub(crate) fn columns_of_pairs(rows: &[[u16; SIDE]; SIDE]) -> [[u16; SIDE]; SIDE] {
-    std::array::from_fn(|column| std::array::from_fn(|row| rows[row][column]))
-}
+columns_of_vectors!(
+    /// Sixteen rows of sixteen bytes as their columns.
+    columns: u8, BYTE_SIDE, 4, _mm_unpacklo_epi8, _mm_unpackhi_epi8
+);
+columns_of_vectors!(
+    /// Eight rows of eight values of two bytes as their columns.
+    columns_of_pairs: u16, SIDE, 3, _mm_unpacklo_epi16, _mm_unpackhi_epi16
+);
 
 /// Indices of rows that are turned into lines together.
 const TOGETHER: usize = 2 * SIDE;

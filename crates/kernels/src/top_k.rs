@@ -171,7 +171,8 @@ pub fn top_k<T: Ranked, I: Index>(
         let blocks = inner.div_ceil(LANES);
         let most_picked = if T::floats(&[]).is_some() { MOST_HELD } else { FEW };
         let is_sorted = axis <= MOST_SORTED && rule.k > most_picked;
-        let networks = is_sorted.then(|| [Network::new(axis), Network::new(rule.k)]);
+        let picked = if rule.keeps_order { rule.k } else { 0 };
+        let networks = is_sorted.then(|| [Network::new(axis), Network::new(picked)]);
         parallel_for(outer * blocks, CHUNK.div_ceil(axis * LANES), work, |range| {
             let (values, indices) = (&values, &indices);
             let lanes = FewOfLanes { rule, input, axis, inner, blocks: range, values, indices };
@@ -325,7 +326,7 @@ impl<T: Ranked, I: Index> Kernel for FewOfLanes<'_, T, I> {
 /// The same of lines that are sorted as a whole, of at most [`MOST_SORTED`] elements.
 struct SortedLanes<'a, T, I> {
     lanes: FewOfLanes<'a, T, I>,
-    /// How the lines are sorted, and what is picked of them.
+    /// How the lines are sorted, and what is picked of them where it keeps its order.
     networks: &'a [Network; 2],
 }
 

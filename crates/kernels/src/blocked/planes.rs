@@ -102,7 +102,8 @@ impl Pool<'_> {
         if windows.iter().all(|(first, end, _)| first < end) {
             let [z, y] = [0, 1].map(|axis| geometry.place(axis, self.at[axis], windows[axis].0));
             source.from = source.from.wrapping_add((z * geometry.input[1] + y) * line);
-            let apart = [geometry.dilation[0].saturating_mul(geometry.input[1] * line), geometry.dilation[1] * line];
+            let apart = [geometry.input[1] * line, line];
+            let apart = [0, 1].map(|axis| geometry.dilation[axis].saturating_mul(apart[axis]));
             source.rows = [0, 1].map(|axis| (windows[axis].1 - windows[axis].0, apart[axis]));
         }
         let reach = (geometry.kernel[2] - 1).saturating_mul(geometry.dilation[2]);
@@ -192,7 +193,8 @@ impl Pool<'_> {
         if columns.0 < columns.1 {
             first = first.wrapping_add((geometry.place(2, x, columns.0) - source.origin) * BLOCK);
         }
-        let taps = [source.rows[0], source.rows[1], (columns.1 - columns.0, geometry.dilation[2] * BLOCK)];
+        let taps =
+            [source.rows[0], source.rows[1], (columns.1 - columns.0, geometry.dilation[2].saturating_mul(BLOCK))];
         let output = self.output[x * BLOCK..][..POSITIONS * BLOCK].as_mut_ptr();
         for part in (0..BLOCK).step_by(S::LANES) {
             // SAFETY: `window` keeps the taps of the first position inside the input, and if there are more, all of them lie

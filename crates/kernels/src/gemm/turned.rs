@@ -1,10 +1,10 @@
 //! Products whose left operand lies turned and whose right operand has few columns: computed as the product of both turned, whose
 //! right operand is read where it lies, and turned back block by block.
 
-use super::{Block, Left, MatMulGeometry, Unpacked, from, packed};
+use super::{Block, Lefts, MatMulGeometry, Unpacked, from};
 use crate::epilogue::Epilogue;
 use crate::isa::Isa;
-use crate::parallel::{SharedMut, parallel_chunks_mut, parallel_for};
+use crate::parallel::{SharedMut, parallel_for};
 use crate::tile::{SIDE, transpose};
 use std::mem::MaybeUninit;
 
@@ -40,15 +40,8 @@ pub(super) fn run(
     nanoseconds: u64,
 ) {
     let MatMulGeometry { m, n, k, .. } = *geometry;
-    let in_place = Left::reads_in_place(isa, n, k, geometry.b_column, geometry.b_row);
-    let per_batch = if in_place { 0 } else { packed::left_len(isa, n, k) };
-    if !in_place {
-        parallel_chunks_mut(&mut scratch[..per_batch * batches], per_batch, nanoseconds, |index, part| {
-            let part_of_b = from(b, geometry.offset(&geometry.b_batch, index));
-            packed::pack_left(isa, part_of_b, n, k, geometry.b_column, geometry.b_row, part);
-        });
-    }
-    let scratch = &*scratch;
+    let turned = geometry.turned();
+    let lefts = Lefts::prepare(isa, &turned, batches, b, scratch, nanoseconds);
     let shared = SharedMut::new(c);
     let height = MOST_TOGETHER.min(TOGETHER / n / MULTIPLE * MULTIPLE);
     let pieces = m.div_ceil(height);
@@ -58,20 +51,16 @@ pub(super) fn run(
         for task in range {
             let (batch, first) = (task / pieces, task % pieces * height);
             let count = height.min(m - first);
-            let left = match in_place {
-                true => Left::in_place(isa, from(b, geometry.offset(&geometry.b_batch, batch)), n, geometry.b_column),
-                false => Left::packed(isa, &scratch[batch * per_batch..], n),
-            };
             let right = Unpacked {
-                values: from(a, geometry.offset(&geometry.a_batch, batch) + first),
+                values: from(a, turned.offset(&turned.b_batch, batch) + first),
                 columns: count,
-                row_stride: geometry.a_column,
-                column_stride: 1,
+                row_stride: turned.b_row,
+                column_stride: turned.b_column,
             };
             let product = Block {
                 isa,
                 k,
-                left,
+                left: lefts.of(batch),
                 right: &right,
                 c: block,
                 c_row: height,
