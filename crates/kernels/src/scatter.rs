@@ -1,7 +1,7 @@
 //! Scatter: a copy of data in which elements or rows are replaced by updates or combined with them.
 //!
 //! Updates are applied in their row-major order, so that the last one wins and sums have the same bits for any number of
-//! threads. In place, all indices are checked before anything is written. There are three ways:
+//! threads. In place, all indices are checked before anything is written. There are four ways:
 //!
 //! * *few updates*, and single elements: the data are copied by all threads, then the updates are applied one after the
 //!   other. Elements of a large output are fetched ahead, and each thread takes from all updates those that go to its part;
@@ -9,7 +9,9 @@
 //!   axes); each piece of the output is copied and updated while it is in the cache, and that of a large output is stored
 //!   past the caches only then;
 //! * *bins*: the output falls apart into pieces of the size of a cache, and the updates are sorted into the pieces first
-//!   (stably, by counting), so that random rows cost no trip to memory and threads never meet at one place.
+//!   (stably, by counting), so that random rows cost no trip to memory and threads never meet at one place;
+//! * *tables*: many sums at few places, as of a histogram, are taken chunk by chunk of the updates into a table of the places
+//!   for each chunk, and the tables are added to the data in their order.
 //!
 //! Reductions that need more than the stored value (means, sums of halves, those that leave the data out) sort the
 //! updates of a piece by place and combine all that meet at one place before the result is stored, once.
@@ -72,6 +74,18 @@ const FEW_BYTES: usize = 1 << 17;
 
 /// The bytes of output that are copied past the caches before updates are applied to them.
 const STREAMED_BYTES: usize = 1 << 19;
+
+/// The updates that are added up in a table of all places, at least.
+const TABLE_UPDATES: usize = if cfg!(test) { 1 << 12 } else { 1 << 16 };
+
+/// The most such tables.
+const MOST_TABLES: usize = 16;
+
+/// The updates for each place of a table, at least: below, the tables themselves take too much of the time.
+const UPDATES_OF_PLACE: usize = 8;
+
+/// The most bytes of a table, which is to stay in a second-level cache beside what passes through it.
+const TABLE_BYTES: usize = 1 << 18;
 
 /// The bytes of output that are put together in the first cache before they are stored past the caches: little, because what
 /// comes next is fetched meanwhile.
@@ -304,10 +318,13 @@ impl Scatter {
             _ => self.is_sorted::<8>(),
         };
         // Elements may turn out to be rows when the indices are seen, and their bins may be finer or coarser.
-        let units = self.units();
+        let (units, width) = (self.units(), self.element.width());
+        let sums = self.reduction.combine == Combine::Sum && !sorted;
         let most = units.iter().map(|units| {
             let resolved = if units.count < RESOLVED { 0 } else { 4 * units.count };
-            resolved.max(Bins::new(units, self.element.width(), sorted).scratch_len())
+            let tables =
+                Tables::new(units, width).filter(|_| sums).map_or(0, |tables| tables.count * units.rows * width);
+            resolved.max(tables).max(Bins::new(units, width, sorted).scratch_len())
         });
         self.firsts_len() + most.max().unwrap_or(0)
     }
@@ -489,6 +506,25 @@ where
     }
 }
 
+/// How many sums at few places are divided into tables of the places.
+#[derive(Debug, Clone, Copy)]
+struct Tables {
+    /// The tables.
+    count: usize,
+    /// The updates that go to each but the last one.
+    updates: usize,
+}
+
+impl Tables {
+    /// The tables for updates of elements of `width` bytes; `None` where one would do, or where they are too large.
+    fn new(units: &Units, width: usize) -> Option<Tables> {
+        let Units { rows, inner, count } = *units;
+        let updates = TABLE_UPDATES.max(rows.saturating_mul(UPDATES_OF_PLACE)).max(count.div_ceil(MOST_TABLES));
+        let tables = count.div_ceil(updates);
+        (inner == 1 && tables > 1 && rows * width <= TABLE_BYTES).then_some(Tables { count: tables, updates })
+    }
+}
+
 /// A piece of the output, on lines of the cache.
 #[repr(align(64))]
 struct Near([u8; PIECE_BYTES]);
@@ -507,6 +543,9 @@ impl<const N: usize> Job<'_, N> {
         let Units { rows, inner, count } = self.units;
         let bins = Bins::new(&self.units, N, self.leaf.sorted);
         let is_empty = count == 0 || inner == 0;
+        if let (Some(tables), Some(neutral), true) = (Tables::new(&self.units, N), self.leaf.neutral, rows > 0) {
+            return self.by_tables(tables, neutral, source, output, scratch);
+        }
         if !is_empty && !self.leaf.sorted && inner == 1 && count * N >= FEW_BYTES && rows * N > NEAR_BYTES {
             return self.elements_far_away(source, output, scratch);
         }
@@ -656,6 +695,40 @@ impl<const N: usize> Job<'_, N> {
         far: Option<Following>,
     ) {
         (self.leaf.points)(Points { target, base, places, values, far }, self.use_init);
+    }
+
+    /// Sums at few places: those of so many updates at a time are taken in a table of their own, and the tables are added to
+    /// the data.
+    fn by_tables(
+        &self,
+        tables: Tables,
+        neutral: [u8; N],
+        source: &dyn Source,
+        output: &mut [[u8; N]],
+        scratch: &mut [u8],
+    ) -> Result<(), KernelError> {
+        let Units { rows, count, .. } = self.units;
+        let sums = &mut scratch.as_chunks_mut().0[..tables.count * rows];
+        let misfit = AtomicBool::new(false);
+        parallel_chunks_mut(sums, rows, self.elements_nanoseconds(), |table, sums| {
+            sums.fill(neutral);
+            let updates = table * tables.updates..count.min((table + 1) * tables.updates);
+            if !self.apply(source, updates, 0, sums) {
+                misfit.store(true, Ordering::Relaxed);
+            }
+        });
+        if misfit.into_inner() {
+            return Err(out_of_range());
+        }
+        self.copy(output);
+        let mut sources = [[0; 4]; MOST_TABLES];
+        for (source, table) in sources.iter_mut().zip(0u32..) {
+            *source = table.to_ne_bytes();
+        }
+        let (places, sources) = (&[[0; 4]; MOST_TABLES][..tables.count], &sources[..tables.count]);
+        let rows = RowUpdates { target: output, base: 0, inner: rows, places, sources, updates: sums };
+        (self.leaf.rows)(rows, self.use_init);
+        Ok(())
     }
 
     /// Single elements of an output that no near cache holds: where their places ascend, they are applied to one piece of it

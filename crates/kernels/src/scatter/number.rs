@@ -104,6 +104,9 @@ pub(super) struct Leaf<const N: usize> {
     /// Whether the updates must come sorted by place (those of one place in the order of the updates), because
     /// all that meet at a place are combined before the result is stored.
     pub sorted: bool,
+    /// The value that leaves every update as it is, where updates may be combined among themselves before they meet what is
+    /// there.
+    pub neutral: Option<[u8; N]>,
 }
 
 /// The leaf for elements of `N` bytes; `None` where there is none.
@@ -112,7 +115,7 @@ where
     Width<N>: Leaves<N>,
 {
     if combine == Combine::Replace {
-        return Some(Leaf { points: replace_points::<N>, rows: replace_rows::<N>, sorted: false });
+        return Some(Leaf { points: replace_points::<N>, rows: replace_rows::<N>, sorted: false, neutral: None });
     }
     <Width<N> as Leaves<N>>::of(element, combine, use_init)
 }
@@ -184,14 +187,17 @@ fn of_type<const N: usize, S: Stored<N>>(combine: Combine, use_init: bool) -> Le
 
 fn of_operation<const N: usize, S: Stored<N>, F: Function>(combine: Combine, use_init: bool) -> Leaf<N> {
     if combine == Combine::Mean {
-        return Leaf { points: fold_points::<N, S, F, true>, rows: fold_rows::<N, S, F, true>, sorted: true };
+        let (points, rows) = (fold_points::<N, S, F, true>, fold_rows::<N, S, F, true>);
+        return Leaf { points, rows, sorted: true, neutral: None };
     }
     // Smaller and larger values are never rounded, so that they may be stored between two updates.
     let rounds = S::ROUNDS && !matches!(combine, Combine::Min | Combine::Max);
     if !use_init || rounds {
-        return Leaf { points: fold_points::<N, S, F, false>, rows: fold_rows::<N, S, F, false>, sorted: true };
+        let (points, rows) = (fold_points::<N, S, F, false>, fold_rows::<N, S, F, false>);
+        return Leaf { points, rows, sorted: true, neutral: None };
     }
-    Leaf { points: apply_points::<N, S, F>, rows: apply_rows::<N, S, F>, sorted: false }
+    let neutral = (combine == Combine::Sum).then(|| S::store(S::Value::ZERO));
+    Leaf { points: apply_points::<N, S, F>, rows: apply_rows::<N, S, F>, sorted: false, neutral }
 }
 
 /// An element as it lies in memory, and the accumulator in which it is computed.
@@ -222,6 +228,8 @@ trait Stored<const N: usize>: 'static {
 
 /// What can be added, multiplied and compared.
 trait Arithmetic: Copy + Default + 'static {
+    /// What changes no other value when it is added; of floats the negative zero, as the other one changes that.
+    const ZERO: Self;
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -288,6 +296,7 @@ struct Wide<T>(PhantomData<T>);
 macro_rules! integers {
     ($($rust:ty),*) => {
         $(impl Arithmetic for $rust {
+            const ZERO: Self = 0;
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
             #[inline(always)]
@@ -317,6 +326,7 @@ integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 macro_rules! floats {
     ($($rust:ty),*) => {
         $(impl Arithmetic for $rust {
+            const ZERO: Self = -0.0;
             #[inline(always)]
             fn plus(self, other: Self) -> Self { self + other }
             #[inline(always)]
@@ -343,6 +353,7 @@ macro_rules! floats {
 floats!(f32, f64);
 
 impl Arithmetic for bool {
+    const ZERO: Self = false;
     fn plus(self, other: Self) -> Self {
         self | other
     }

@@ -252,6 +252,43 @@ fn large_scatters_go_through_bins_and_blocks() {
 }
 
 #[test]
+fn many_sums_at_few_places_go_through_tables() {
+    let mut random = Random::new(13);
+    for (size, count, expected) in [
+        (1, 2 * TABLE_UPDATES + 1, Some(3)),
+        (50, 5 * TABLE_UPDATES, Some(5)),
+        (600, 3 * TABLE_UPDATES - 7, Some(3)),
+        (9000, 3 * TABLE_UPDATES, None),
+    ] {
+        let to: Vec<usize> = (0..count).map(|_| random.between(0, size - 1)).collect();
+        let places = Places::elements(&[size], &[count], 0).unwrap();
+        let indices = to.iter().map(|at| *at as i64 - if at % 3 == 0 { size as i64 } else { 0 }).collect();
+        let case = Case { places, indices, to };
+        let units = Units { rows: size, inner: 1, count };
+        assert_eq!(Tables::new(&units, 4).map(|tables| tables.count), expected);
+        for (combine, use_init) in
+            [(Combine::Sum, true), (Combine::Sum, false), (Combine::Sub, true), (Combine::Max, true)]
+        {
+            check(&case, Reduction { combine, use_init }, &mut random);
+        }
+    }
+    // Nothing is written where the last index addresses nothing, and the sign of zeros is that of their sum.
+    let places = Places::elements(&[2], &[2 * TABLE_UPDATES], 0).unwrap();
+    let reduction = Reduction { combine: Combine::Sum, use_init: true };
+    let scatter = Scatter { places, reduction, element: Element::F32, index_type: IndexType::I32 };
+    let updates = (-0.0f32).to_le_bytes().repeat(2 * TABLE_UPDATES);
+    let (mut indices, mut scratch) = (vec![0; 8 * TABLE_UPDATES], vec![0; scatter.scratch_len()]);
+    let mut output = (-0.0f32).to_le_bytes().repeat(2);
+    scatter.run(None, &indices, &updates, &mut output, &mut scratch).unwrap();
+    assert_eq!(output, (-0.0f32).to_le_bytes().repeat(2));
+    let last = indices.len() - 4;
+    indices[last] = 2;
+    output.fill(7);
+    assert!(scatter.run(None, &indices, &updates, &mut output, &mut scratch).is_err());
+    assert_eq!(output, [7; 8]);
+}
+
+#[test]
 fn elements_of_a_large_output_are_updated_in_parts() {
     let mut random = Random::new(11);
     let (rows, columns, count) = (1500, 1500, 40_000);
