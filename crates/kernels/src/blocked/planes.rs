@@ -11,11 +11,11 @@ use std::ops::Range;
 /// What a pooling computes of its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolingKind {
-    /// The greatest value inside the input, NaN if any is; minus infinity of a window in the padding.
+    /// The greatest value inside the input, NaN if any is; the lowest finite number of a window without a value.
     Max,
-    /// The mean of the values inside the input; NaN of a window in the padding.
+    /// The mean of the values inside the input; 0 of a window without a value.
     Average,
-    /// The sum over the number of positions inside the padded input.
+    /// The sum over the number of positions inside the padded input; 0 of a window without a value.
     AverageWithPadding,
 }
 
@@ -184,10 +184,13 @@ impl Pool<'_> {
         source: Source,
     ) {
         let geometry = self.geometry;
+        let values = (planes.1 - planes.0) * (rows.1 - rows.0) * (columns.1 - columns.0);
         let divisor = match self.kind {
             PoolingKind::AverageWithPadding => planes.2 * rows.2 * columns.2,
-            _ => (planes.1 - planes.0) * (rows.1 - rows.0) * (columns.1 - columns.0),
+            _ => values,
         };
+        // The sum of no values is their mean too.
+        let divisor = s.splat(divisor.max(1) as f32);
         let step = BLOCK * if STRIDE == 0 { geometry.stride[2] } else { STRIDE };
         let mut first = source.from;
         if columns.0 < columns.1 {
@@ -201,9 +204,11 @@ impl Pool<'_> {
             // inside; the source has what they read.
             let joined = unsafe { join::<S, MAX, POSITIONS>(s, first.wrapping_add(part), step, taps) };
             for (position, mut value) in joined.into_iter().enumerate() {
-                if !MAX {
-                    value = s.div(value, s.splat(divisor as f32));
-                }
+                value = match MAX {
+                    true if values == 0 => s.splat(f32::MIN),
+                    true => value,
+                    false => s.div(value, divisor),
+                };
                 // SAFETY: the slice has these positions.
                 unsafe { s.store(output.add(position * BLOCK + part), value) };
             }

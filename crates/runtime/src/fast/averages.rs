@@ -66,7 +66,8 @@ impl AverageKernel {
     /// What is counted, and the windows of data of a shape.
     fn windows(&self, data: &Shape) -> Option<(PoolingKind, PoolingGeometry)> {
         if let Some(kind) = average_kind(&*self.operation) {
-            return Some((kind, geometry(&*self.operation, data)?));
+            let geometry = geometry(&*self.operation, data)?;
+            return geometry.has_values().then_some((kind, geometry));
         }
         let [batch, channels, positions] = sizes(data)?;
         let geometry = PoolingGeometry::of_planes(batch.checked_mul(channels)?, [1, 1, positions]);

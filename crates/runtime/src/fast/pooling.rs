@@ -79,7 +79,7 @@ pub(super) fn geometry(operation: &dyn Operation, data: &Shape) -> Option<Poolin
     Some(geometry)
 }
 
-/// Takes over one axis; `None` if the kernel would see a window without an element, for which rules differ.
+/// Takes over one axis.
 fn fill_axis(geometry: &mut PoolingGeometry, at: usize, axis: &WindowAxis) -> Option<()> {
     let (begin, end) = (usize::try_from(axis.pad_begin).ok()?, usize::try_from(axis.pad_end).ok()?);
     geometry.input[at] = axis.input;
@@ -89,10 +89,7 @@ fn fill_axis(geometry: &mut PoolingGeometry, at: usize, axis: &WindowAxis) -> Op
     geometry.dilation[at] = axis.dilation;
     geometry.pad_begin[at] = begin;
     geometry.pad_end[at] = end;
-    let reach = axis.kernel.checked_sub(1)?.checked_mul(axis.dilation)?;
-    let last = axis.output.saturating_sub(1).checked_mul(axis.stride)?;
-    let is_dense = axis.dilation == 1 || (begin == 0 && last.checked_add(reach)? < axis.input);
-    (is_dense && begin <= reach && last < axis.input.checked_add(begin)? && axis.input > 0).then_some(())
+    (axis.input > 0).then_some(())
 }
 
 impl Kernel for PoolingKernel {
