@@ -12,6 +12,10 @@ const CHUNK: usize = 1 << 13;
 /// Output positions that follow each other and whose reach is known.
 const REACH: usize = 8;
 
+/// The most lines whose columns are looked up together, and the most values of them.
+const MOST_LINES: usize = 16;
+const MOST_VALUES: usize = 1 << 11;
+
 /// The most tables in which a vector of positions is looked up.
 const MOST_TABLES: usize = 4;
 
@@ -26,6 +30,8 @@ pub struct InterpolationTable {
     /// The lowest and the highest input position that each [`REACH`] output positions mix.
     reaches: Vec<[u32; 2]>,
     nearest: bool,
+    /// Whether the positions of each pair are neighbours, or one.
+    adjacent: bool,
 }
 
 impl InterpolationTable {
@@ -44,6 +50,7 @@ impl InterpolationTable {
             weight: entries.iter().map(|entry| entry.2).collect(),
             reaches: entries.chunks(REACH).map(reach).collect(),
             nearest: entries.iter().all(|entry| entry.2 == 0.0),
+            adjacent: entries.iter().all(|entry| entry.0.abs_diff(entry.1) <= 1),
         })
     }
 
@@ -86,18 +93,41 @@ fn reach(entries: &[(usize, usize, f32)]) -> [u32; 2] {
     [positions().min().unwrap_or(0), positions().max().unwrap_or(0)]
 }
 
-/// Elements of scratch that [`interpolate`] needs: one line for each chunk of the result.
+/// Elements of scratch that [`interpolate`] needs: some for each chunk of the result.
 #[must_use]
 pub fn interpolate_scratch_len(planes: usize, rows: &InterpolationTable, columns: &InterpolationTable) -> usize {
-    if rows.nearest {
-        return 0;
-    }
     let lines = planes.saturating_mul(rows.output());
-    lines.div_ceil(grain(columns)).saturating_mul(columns.input)
+    lines.div_ceil(grain(columns)).saturating_mul(scratch_of_chunk(rows, columns))
+}
+
+/// The scratch of a chunk: lines of the input that are mixed, or lines whose columns are resized.
+fn scratch_of_chunk(rows: &InterpolationTable, columns: &InterpolationTable) -> usize {
+    match () {
+        () if rows.nearest => 0,
+        () if resizes_columns_first(rows, columns) => held_lines(columns) * columns.output(),
+        () => lines_together(columns.input) * columns.input,
+    }
+}
+
+/// Whether the columns of each line of the input are resized, once, before lines are mixed: where so many more lines are made
+/// of them that mixing longer ones takes less time than it saves.
+fn resizes_columns_first(rows: &InterpolationTable, columns: &InterpolationTable) -> bool {
+    !rows.nearest && rows.adjacent && rows.output() / 3 >= rows.input.div_ceil(2) && columns.output() > 0
+}
+
+/// The lines of so many values that are resized together.
+fn lines_together(values: usize) -> usize {
+    (MOST_VALUES / values.max(1)).clamp(1, MOST_LINES)
+}
+
+/// The lines of the input whose columns are resized, at most: the two that are mixed, at least.
+fn held_lines(columns: &InterpolationTable) -> usize {
+    lines_together(columns.output()).max(2)
 }
 
 /// Resizes `planes` planes: `input` is `[planes, rows.input, columns.input]` and `output`
-/// `[planes, rows.output, columns.output]`. Lines are mixed first, then columns.
+/// `[planes, rows.output, columns.output]`. Where there are many more lines than before, columns are resized first, and
+/// otherwise lines are mixed first.
 ///
 /// # Errors
 /// A slice has the wrong length.
@@ -122,11 +152,11 @@ pub fn interpolate(
     let work = output.len() as u64;
     let (shared, spare) = (SharedMut::new(output), SharedMut::new(scratch));
     parallel_for(planes * lines, grain, work, |range| {
-        let chunk = range.start / grain;
-        let part = if rows.nearest { 0..0 } else { chunk * columns.input..(chunk + 1) * columns.input };
+        let (chunk, room) = (range.start / grain, scratch_of_chunk(rows, columns));
+        let part = chunk * room..(chunk + 1) * room;
         // SAFETY: lines are disjoint, and so are the chunks' parts of the scratch.
-        let (output, mixed) = unsafe { (shared.slice(range.start * line..range.end * line), spare.slice(part)) };
-        dispatch(isa, PlaneLines { rows, columns, input, first: range.start, output, mixed });
+        let (output, scratch) = unsafe { (shared.slice(range.start * line..range.end * line), spare.slice(part)) };
+        dispatch(isa, PlaneLines { rows, columns, input, first: range.start, output, scratch });
     });
     Ok(())
 }
@@ -275,39 +305,105 @@ struct PlaneLines<'a> {
     /// The number of the first line.
     first: usize,
     output: &'a mut [f32],
-    /// Room for a line of the input.
-    mixed: &'a mut [f32],
+    /// See [`scratch_of_chunk`].
+    scratch: &'a mut [f32],
 }
 
 impl Kernel for PlaneLines<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { rows, columns, input, first, output, mixed } = self;
-        let lines = rows.output();
-        let (mut plane, mut y) = (first / lines, first % lines);
-        for target in output.chunks_exact_mut(columns.output()) {
-            let source = |row: u32| (plane * rows.input + row as usize) * columns.input;
-            let from = &input[source(rows.first[y])..][..columns.input];
-            if rows.weight[y] == 0.0 {
-                Spread { table: columns, from, output: target }.run(s);
-            } else {
-                let second = &input[source(rows.second[y])..][..columns.input];
-                Mix { first: from, second, weight: rows.weight[y], output: &mut *mixed }.run(s);
-                Spread { table: columns, from: &*mixed, output: target }.run(s);
+        if resizes_columns_first(self.rows, self.columns) { self.columns_first(s) } else { self.rows_first(s) }
+    }
+}
+
+impl PlaneLines<'_> {
+    /// Mixes some lines, then resizes their columns.
+    #[inline(always)]
+    fn rows_first<S: Simd>(self, s: S) {
+        let Self { rows, columns, input, first, output, scratch } = self;
+        let (width, together) = (columns.output(), lines_together(columns.input));
+        let mut place = Place::of(rows, first);
+        for output in output.chunks_mut(together * width) {
+            let mut lines = [(0, 0); MOST_LINES];
+            let lines = &mut lines[..output.len() / width];
+            for (number, line) in lines.iter_mut().enumerate() {
+                let (near, far, weight) = place.next(rows);
+                let read = |line: usize| &input[line * columns.input..][..columns.input];
+                *line = (number * columns.input, number * width);
+                if rows.nearest {
+                    line.0 = near * columns.input;
+                    continue;
+                }
+                Mix { first: read(near), second: read(far), weight, output: &mut scratch[line.0..][..columns.input] }
+                    .run(s);
             }
-            y += 1;
-            if y == lines {
-                (plane, y) = (plane + 1, 0);
+            let from = if rows.nearest { input } else { &*scratch };
+            Spread { table: columns, from, lines, output }.run(s);
+        }
+    }
+
+    /// Resizes the columns of some lines of the input, then mixes them.
+    #[inline(always)]
+    fn columns_first<S: Simd>(self, s: S) {
+        let Self { rows, columns, input, first, output, scratch } = self;
+        let (width, most) = (columns.output(), held_lines(columns));
+        let (mut place, mut held) = (Place::of(rows, first), 0..0);
+        let count = output.len() / width;
+        for (number, target) in output.chunks_exact_mut(width).enumerate() {
+            let end_of_plane = (place.plane + 1) * rows.input;
+            let last = (place.y + count - number).min(rows.output()) - 1;
+            let end = place.plane * rows.input + rows.first[last].max(rows.second[last]) as usize + 1;
+            let (near, far, weight) = place.next(rows);
+            let needed = near.min(far)..near.max(far) + 1;
+            if needed.start < held.start || needed.end > held.end {
+                // As many as there is room for, but none that no line of this chunk may need.
+                let end = (needed.start + most).min(end).max(needed.end).min(end_of_plane);
+                let (mut lines, mut new) = ([(0, 0); MOST_LINES], 0);
+                for line in (needed.start..end).filter(|line| !held.contains(line)) {
+                    lines[new] = (line * columns.input, line % most * width);
+                    new += 1;
+                }
+                Spread { table: columns, from: input, lines: &lines[..new], output: &mut *scratch }.run(s);
+                held = needed.start..end;
             }
+            let line = |line: usize| &scratch[line % most * width..][..width];
+            Mix { first: line(near), second: line(far), weight, output: target }.run(s);
         }
     }
 }
 
-/// Reads a line at the positions of the table, some at a time by looking them up in vectors of the line.
+/// Where a line of the result is.
+struct Place {
+    plane: usize,
+    y: usize,
+}
+
+impl Place {
+    #[inline(always)]
+    fn of(rows: &InterpolationTable, line: usize) -> Self {
+        Self { plane: line / rows.output(), y: line % rows.output() }
+    }
+
+    /// The lines of the input that the line mixes, and the weight of the second; then goes on to the next one.
+    #[inline(always)]
+    fn next(&mut self, rows: &InterpolationTable) -> (usize, usize, f32) {
+        let line = |row: u32| self.plane * rows.input + row as usize;
+        let mixed = (line(rows.first[self.y]), line(rows.second[self.y]), rows.weight[self.y]);
+        self.y += 1;
+        if self.y == rows.output() {
+            (self.plane, self.y) = (self.plane + 1, 0);
+        }
+        mixed
+    }
+}
+
+/// Reads lines at the positions of the table, some at a time by looking them up in vectors of the lines.
 struct Spread<'a> {
     table: &'a InterpolationTable,
     from: &'a [f32],
+    /// Where each line begins, and where its result does in the output.
+    lines: &'a [(usize, usize)],
     output: &'a mut [f32],
 }
 
@@ -315,7 +411,7 @@ impl Kernel for Spread<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Spread { table, from, output } = self;
+        let Spread { table, from, lines, output } = self;
         let mut longer = [0.0; TABLE];
         let from = match longer.get_mut(..from.len()) {
             Some(place) => {
@@ -325,43 +421,41 @@ impl Kernel for Spread<'_> {
             None => from,
         };
         let one = s.splat(1.0);
-        for x in (0..output.len()).step_by(S::LANES) {
-            let count = S::LANES.min(output.len() - x);
+        for x in (0..table.output()).step_by(S::LANES) {
+            let count = S::LANES.min(table.output() - x);
             let (mut low, mut high) = (u32::MAX, 0);
             for reach in &table.reaches[x / REACH..(x + count).div_ceil(REACH)] {
                 (low, high) = (low.min(reach[0]), high.max(reach[1]));
             }
-            let tables = high.saturating_sub(low) as usize / TABLE + 1;
-            if tables > MOST_TABLES || tables * TABLE > from.len() {
-                table.mix(from, x, &mut output[x..x + count]);
+            let read = (high.saturating_sub(low) as usize / TABLE + 1) * TABLE;
+            if read > MOST_TABLES * TABLE || read > from.len() {
+                for (start, to) in lines {
+                    table.mix(&from[*start..], x, &mut output[to + x..][..count]);
+                }
                 continue;
             }
-            let low = (low as usize).min(from.len() - tables * TABLE);
-            let tables = &from[low..low + tables * TABLE];
-            // SAFETY: so many positions, weights and places follow, and all positions lie in the tables.
-            unsafe {
-                let mut values = looked_up(s, tables, low, table.first.as_ptr().add(x), count);
+            // SAFETY: so many positions and weights follow.
+            let (first, second, weight) = unsafe {
+                let [first, second] = [&table.first, &table.second].map(|places| places.as_ptr().add(x).cast());
+                let weight = s.load_first(table.weight.as_ptr().add(x), count);
+                (s.bits(s.load_first(first, count)), s.bits(s.load_first(second, count)), weight)
+            };
+            let near = s.sub(one, weight);
+            for (start, to) in lines {
+                // The tables of the last lines begin before what is looked up in them.
+                let begin = (start + low as usize).min(from.len() - read);
+                let tables = from[begin..begin + read].as_chunks().0;
+                let offset = s.splat_i(begin.wrapping_sub(*start) as i32);
+                let mut values = s.lookup_in(tables, s.sub_i(first, offset));
                 if !table.nearest {
-                    let weight = s.load_first(table.weight.as_ptr().add(x), count);
-                    let near = s.mul(values, s.sub(one, weight));
-                    let second = looked_up(s, tables, low, table.second.as_ptr().add(x), count);
-                    values = s.add(near, s.mul(second, weight));
+                    let second = s.lookup_in(tables, s.sub_i(second, offset));
+                    values = s.add(s.mul(values, near), s.mul(second, weight));
                 }
-                s.store_first(output.as_mut_ptr().add(x), values, count);
+                // SAFETY: the slice has so many places.
+                unsafe { s.store_first(output[to + x..][..count].as_mut_ptr(), values, count) };
             }
         }
     }
-}
-
-/// The elements at the first `count` positions, `low` of which is the first element of the tables.
-///
-/// # Safety
-/// So many positions are readable.
-#[inline(always)]
-unsafe fn looked_up<S: Simd>(s: S, tables: &[f32], low: usize, positions: *const u32, count: usize) -> S::F {
-    // SAFETY: the caller's promise.
-    let place = s.sub_i(s.bits(unsafe { s.load_first(positions.cast(), count) }), s.splat_i(low as i32));
-    s.lookup_in(tables.as_chunks().0, place)
 }
 
 impl InterpolationTable {
@@ -375,7 +469,7 @@ impl InterpolationTable {
     }
 }
 
-/// A weighted mean of two lines.
+/// A weighted mean of two lines; the first where the weight is zero.
 struct Mix<'a> {
     first: &'a [f32],
     second: &'a [f32],
@@ -387,6 +481,9 @@ impl Kernel for Mix<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        if self.weight == 0.0 {
+            return self.output.copy_from_slice(self.first);
+        }
         let (near, far) = (s.splat(1.0 - self.weight), s.splat(self.weight));
         let len = self.output.len().min(self.first.len()).min(self.second.len());
         let mut index = 0;
@@ -446,9 +543,45 @@ mod tests {
                 table.mix(&line, 0, &mut expected);
                 for isa in Isa::available() {
                     let mut result = vec![f32::NAN; output];
-                    dispatch(isa, Spread { table: &table, from: &line, output: &mut result });
+                    dispatch(isa, Spread { table: &table, from: &line, lines: &[(0, 0)], output: &mut result });
                     assert_eq!(result, expected, "{isa:?} {input} {output}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn planes_of_any_sizes() {
+        let mut random = Random::new(9);
+        for round in 0..60 {
+            let wide = [12, 40, 300, 3000][round % 4];
+            let (planes, high, wide) = (random.between(1, 5), random.between(1, 12), random.between(1, wide));
+            let (to_high, to_wide) = (random.between(1, 4 * high), random.between(1, 3 * wide));
+            let mut table = |from: usize, to: usize| {
+                let shift = random.value();
+                let coordinates: Vec<f32> = (0..to).map(|x| (x as f32 + shift) * from as f32 / to as f32).collect();
+                InterpolationTable::linear(from, &coordinates).unwrap()
+            };
+            let (rows, columns) = (table(high, to_high), table(wide, to_wide));
+            let input = random.values(planes * high * wide);
+            let mut expected = Vec::new();
+            for (plane, y) in (0..planes).flat_map(|plane| (0..to_high).map(move |y| (plane, y))) {
+                let value = |row: u32, x: u32| f64::from(input[(plane * high + row as usize) * wide + x as usize]);
+                let mix = |a: f64, b: f64, weight: f32| a * (1.0 - f64::from(weight)) + b * f64::from(weight);
+                for x in 0..to_wide {
+                    let column = |x: u32| mix(value(rows.first[y], x), value(rows.second[y], x), rows.weight[y]);
+                    expected.push(mix(column(columns.first[x]), column(columns.second[x]), columns.weight[x]));
+                }
+            }
+            for isa in Isa::available() {
+                let run = || {
+                    let mut output = vec![f32::NAN; expected.len()];
+                    let mut scratch = vec![f32::NAN; interpolate_scratch_len(planes, &rows, &columns)];
+                    interpolate(isa, planes, &rows, &columns, &input, &mut output, &mut scratch).unwrap();
+                    output
+                };
+                assert_close(&run(), &expected, 4, &format!("{planes} {high}x{wide} to {to_high}x{to_wide}"));
+                assert_eq!(run(), in_pool(2, run));
             }
         }
     }
