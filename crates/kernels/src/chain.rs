@@ -379,16 +379,23 @@ pub fn run_chain(
     }
     let coded = inputs.iter().filter(|input| matches!(input, ChainInput::Codes(..))).count();
     let used = chain.inner_tiles + coded + spread.iter().flatten().count() + 1;
-    let length = (NEAR / used).clamp(LEAST, TILE);
-    let job = Job { isa, chain, geometry, sources, spread, target, length };
+    let length = (NEAR / used).clamp(LEAST, TILE) / geometry.unit * geometry.unit;
+    let is_plain = coded == 0 && spread.iter().flatten().next().is_none();
+    let job = Job { isa, chain, geometry, sources, spread, target, length, is_plain };
     parallel_for(lines * pieces, (CHUNK / inner).max(1), work, |range| {
         let mut tiles = Tiles(MaybeUninit::uninit());
         let tiles = tiles.0.as_mut_ptr().cast::<f32>();
-        for index in range {
-            let (line, start) = (index / pieces, index % pieces * chunk);
-            let end = if pieces == 1 { inner } else { inner.min(start + chunk) };
+        let mut line = Line::of(geometry, range.start / pieces);
+        let mut piece = range.start % pieces;
+        for _ in range {
+            let start = piece * chunk;
             // SAFETY: lengths were checked, and the pieces of lines are disjoint parts of the output.
-            unsafe { job.line(line, start, end, tiles) };
+            unsafe { job.line(&line, start, inner.min(start + chunk), tiles) };
+            piece += 1;
+            if piece == pieces {
+                piece = 0;
+                line.go_on(geometry);
+            }
         }
     });
     Ok(())
@@ -405,8 +412,50 @@ struct Job<'a> {
     sources: [Source; MOST_INPUTS],
     spread: Spreads,
     target: Target<'a>,
-    /// The elements that a tile is filled with.
+    /// The elements that a tile is filled with, whole units.
     length: usize,
+    /// Whether all inputs are read where they are.
+    is_plain: bool,
+}
+
+/// Where a line of the result is, and where each input has its first element. It is counted on, since divisions would take
+/// longer than short lines do.
+struct Line {
+    at: [usize; MOST_AXES],
+    offsets: [usize; MOST_INPUTS],
+    /// The number of the line.
+    number: usize,
+}
+
+impl Line {
+    fn of(geometry: &ChainGeometry, number: usize) -> Self {
+        let mut line = Self { at: [0; MOST_AXES], offsets: [0; MOST_INPUTS], number };
+        let mut rest = number;
+        for axis in (0..geometry.rank - 1).rev() {
+            line.at[axis] = rest % geometry.sizes[axis];
+            rest /= geometry.sizes[axis];
+            for (offset, strides) in line.offsets.iter_mut().zip(&geometry.strides[..geometry.inputs]) {
+                *offset += line.at[axis] * strides[axis];
+            }
+        }
+        line
+    }
+
+    /// To the next line.
+    fn go_on(&mut self, geometry: &ChainGeometry) {
+        self.number += 1;
+        for axis in (0..geometry.rank - 1).rev() {
+            self.at[axis] += 1;
+            let strides = self.offsets.iter_mut().zip(&geometry.strides[..geometry.inputs]);
+            if self.at[axis] < geometry.sizes[axis] {
+                strides.for_each(|(offset, strides)| *offset += strides[axis]);
+                return;
+            }
+            let passed = self.at[axis] - 1;
+            strides.for_each(|(offset, strides)| *offset -= passed * strides[axis]);
+            self.at[axis] = 0;
+        }
+    }
 }
 
 /// Where an input is.
@@ -458,22 +507,15 @@ impl Job<'_> {
     ///
     /// # Safety
     /// The lengths were checked, nobody else touches this part of the output, and `bases` holds all tiles.
-    unsafe fn line(&self, line: usize, start: usize, end: usize, bases: *mut f32) {
+    unsafe fn line(&self, line: &Line, start: usize, end: usize, bases: *mut f32) {
         let geometry = self.geometry;
         let last = geometry.rank - 1;
-        let mut offsets = [0usize; MOST_INPUTS];
-        let mut rest = line;
-        for axis in (0..last).rev() {
-            let at = rest % geometry.sizes[axis];
-            rest /= geometry.sizes[axis];
-            for (offset, strides) in offsets.iter_mut().zip(&geometry.strides) {
-                *offset += at * strides[axis];
-            }
-        }
-        let length = self.length / geometry.unit * geometry.unit;
+        let (offsets, length) = (&line.offsets, self.length);
         let tile_of = |input: usize| bases.wrapping_add((SLOTS + input) * APART);
         let mut tiles = [std::ptr::null::<f32>(); MOST_INPUTS];
-        for spread in self.spread.iter().flatten() {
+        let spreads = || self.spread.iter().filter(|_| !self.is_plain).flatten();
+        let unspread = || (0..geometry.inputs).filter(|input| !self.is_plain && !geometry.is_spread[*input]);
+        for spread in spreads() {
             tiles[spread.input] = tile_of(spread.input);
             if geometry.strides[spread.input][last] == 0 {
                 // All tiles of the line are the same.
@@ -483,7 +525,7 @@ impl Job<'_> {
                 };
             }
         }
-        for input in (0..geometry.inputs).filter(|input| !geometry.is_spread[*input]) {
+        for input in unspread() {
             let Source::Codes(codes, decoder) = self.sources[input] else { continue };
             tiles[input] = tile_of(input);
             if geometry.strides[input][last] == 0 {
@@ -494,7 +536,7 @@ impl Job<'_> {
         let mut position = start;
         while position < end {
             let count = length.min(end - position);
-            for spread in self.spread.iter().flatten() {
+            for spread in spreads() {
                 let stride = geometry.strides[spread.input][last];
                 if stride > 0 {
                     let offset = offsets[spread.input] + position / geometry.unit * stride;
@@ -502,7 +544,7 @@ impl Job<'_> {
                     unsafe { self.spread(spread, offset, stride, count, tile_of(spread.input)) };
                 }
             }
-            for input in (0..geometry.inputs).filter(|input| !geometry.is_spread[*input]) {
+            for input in unspread() {
                 if let (Source::Codes(codes, decoder), true) = (self.sources[input], geometry.strides[input][last] > 0)
                 {
                     let codes = codes.wrapping_add(offsets[input] + position);
@@ -510,7 +552,7 @@ impl Job<'_> {
                     unsafe { dequantize_line(self.isa, decoder, codes, tile_of(input), count) };
                 }
             }
-            let place = line * geometry.line() + position;
+            let place = line.number * geometry.line() + position;
             let result = match &self.target {
                 Target::Values(values) => values.pointer().wrapping_add(place),
                 Target::Codes(..) => tile_of(MOST_INPUTS),
