@@ -5,12 +5,16 @@ use crate::isa::Isa;
 use crate::parallel::{SharedMut, fold_halves, nanoseconds_for_bytes, parallel_for};
 use crate::simd::{Kernel, MOST_LANES, Simd, dispatch};
 use crate::tile::{SIDE, transpose};
+use std::ops::RangeInclusive;
 
 /// Values one serial sweep covers; longer contiguous axes are halved, which also keeps sums accurate.
 const SWEEP: usize = 1 << 13;
 
 /// Contiguous axes up to here are reduced for several rows at a time.
 const SHORT: usize = 64;
+
+/// Contiguous axes that are read a place of several rows at a time.
+const VERY_SHORT: RangeInclusive<usize> = 2..=4;
 
 /// Rows that are reduced together.
 const ROWS: usize = 16;
@@ -54,13 +58,29 @@ pub fn reduce(
     }
     let work = nanoseconds_for_bytes(input.len().saturating_mul(4));
     let kind = Kind::of(op);
-    if axis == 1 && !matches!(op, ReduceOp::L1 | ReduceOp::L2 | ReduceOp::SumOfSquares) {
+    if axis == 1 {
         crate::parallel::parallel_chunks_mut(output, SWEEP, work, |chunk, output| {
-            output.copy_from_slice(&input[chunk * SWEEP..][..output.len()]);
+            let values = input[chunk * SWEEP..][..output.len()].iter();
+            match op {
+                ReduceOp::L1 | ReduceOp::L2 => values.zip(output).for_each(|(value, output)| *output = value.abs()),
+                ReduceOp::SumOfSquares => values.zip(output).for_each(|(value, output)| *output = value * value),
+                _ => output.copy_from_slice(values.as_slice()),
+            }
         });
         return Ok(());
     }
     let shared = SharedMut::new(output);
+    if inner == 1 && VERY_SHORT.contains(&axis) {
+        let span = ROWS * axis;
+        parallel_for(outer.div_ceil(ROWS), (SWEEP / span).max(1), work, |range| {
+            let rows = range.start * ROWS..outer.min(range.end * ROWS);
+            // SAFETY: each row has a place of its own.
+            let target = unsafe { shared.slice(rows.clone()) };
+            dispatch(isa, Apart { kind, axis, rows: &input[rows.start * axis..], target: &mut *target });
+            finish(op, target, axis);
+        });
+        return Ok(());
+    }
     if inner == 1 && (1..=SWEEP).contains(&axis) {
         parallel_for(outer.div_ceil(ROWS), (SWEEP / (ROWS * axis)).max(1), work, |range| {
             // Most axes are short, and so are the vectors of partial results: clearing the whole would take as long as they do.
@@ -78,16 +98,16 @@ pub fn reduce(
                 // SAFETY: each row has a place of its own.
                 let target = unsafe { shared.slice(first..first + count) };
                 let columns = if axis <= SHORT {
-                    turn(isa, rows, axis, turned);
+                    turn(isa, &input[first * axis..], count, axis, turned);
                     Columns { kind, turned, axis, target: &mut *target }
                 } else {
                     let mut partial = [0.0; ROWS * MOST_LANES];
                     let lanes = dispatch(isa, Partial { kind, rows, axis, partial: &mut partial });
-                    turn(isa, &partial[..count * lanes], lanes, turned);
+                    turn(isa, &partial, count, lanes, turned);
                     Columns { kind: kind.of_partial(), turned, axis: lanes, target: &mut *target }
                 };
                 dispatch(isa, columns);
-                target.iter_mut().for_each(|value| *value = finish(op, *value, axis));
+                finish(op, target, axis);
             }
         });
         return Ok(());
@@ -95,9 +115,10 @@ pub fn reduce(
     if inner == 1 {
         parallel_for(outer, (SWEEP / axis.max(1)).max(1), work, |range| {
             for row in range {
-                let value = halve(isa, kind, &input[row * axis..][..axis], work / outer as u64);
                 // SAFETY: each row has a place of its own.
-                unsafe { shared.slice(row..row + 1)[0] = finish(op, value, axis) };
+                let target = unsafe { shared.slice(row..row + 1) };
+                target[0] = halve(isa, kind, &input[row * axis..][..axis], work / outer as u64);
+                finish(op, target, axis);
             }
         });
         return Ok(());
@@ -111,9 +132,7 @@ pub fn reduce(
             let target = unsafe { shared.slice(row * inner + first..row * inner + end) };
             let lines = &input[row * axis * inner..][..axis * inner];
             dispatch(isa, Lines { kind, lines, inner, first, target: &mut *target });
-            for value in target {
-                *value = finish(op, *value, axis);
-            }
+            finish(op, target, axis);
         }
     });
     Ok(())
@@ -208,11 +227,13 @@ impl Kind {
     }
 }
 
-fn finish(op: ReduceOp, value: f32, axis: usize) -> f32 {
+/// Makes results of what the values of so many places are combined to.
+#[inline(always)]
+fn finish(op: ReduceOp, values: &mut [f32], axis: usize) {
     match op {
-        ReduceOp::Mean => value / axis as f32,
-        ReduceOp::L2 => value.sqrt(),
-        _ => value,
+        ReduceOp::Mean => values.iter_mut().for_each(|value| *value /= axis as f32),
+        ReduceOp::L2 => values.iter_mut().for_each(|value| *value = value.sqrt()),
+        _ => {}
     }
 }
 
@@ -308,25 +329,71 @@ fn partial<S: Simd>(s: S, kind: Kind, values: &[f32], target: &mut [f32]) {
     }
 }
 
-/// Turns rows of a short axis into columns of [`ROWS`] places; those of missing rows hold anything.
-fn turn(isa: Isa, rows: &[f32], axis: usize, turned: &mut [f32]) {
-    let count = rows.len() / axis;
-    let turned = &mut turned[..axis * ROWS];
-    let (whole_rows, whole_axis) = (count - count % SIDE, axis - axis % SIDE);
-    for row in (0..whole_rows).step_by(SIDE) {
-        for step in (0..whole_axis).step_by(SIDE) {
-            // SAFETY: the tile lies in the rows, and turned in `axis` columns.
+/// Turns the first `count` rows of a short axis into columns of [`ROWS`] places; those of missing rows hold anything. There is
+/// room for [`SIDE`] columns at least.
+fn turn(isa: Isa, rows: &[f32], count: usize, axis: usize, turned: &mut [f32]) {
+    let turned = &mut turned[..axis.max(SIDE) * ROWS];
+    // Of an axis that is shorter than a tile, tiles have what follows too, which the last rows lack.
+    let last = (SIDE - 1) * axis + SIDE;
+    let mut row = 0;
+    while row + SIDE <= count && row * axis + last <= rows.len() {
+        // The last places of an axis are those of a tile that has some in common with the one before.
+        let last = axis.saturating_sub(SIDE);
+        for step in (0..last).step_by(SIDE).chain([last]) {
+            // SAFETY: the tile lies in the rows, and turned in the columns.
             unsafe {
                 let from = rows.as_ptr().add(row * axis + step);
                 transpose(isa, from, axis, turned.as_mut_ptr().add(step * ROWS + row), ROWS);
             }
         }
+        row += SIDE;
     }
-    for (row, values) in rows.chunks_exact(axis).enumerate() {
-        let first = if row < whole_rows { whole_axis } else { 0 };
-        for step in first..axis {
-            turned[step * ROWS + row] = values[step];
+    for (row, values) in rows.chunks_exact(axis).enumerate().take(count).skip(row) {
+        for (step, value) in values.iter().enumerate() {
+            turned[step * ROWS + row] = *value;
         }
+    }
+}
+
+/// Reduces rows of a very short axis, a vector of rows at a time.
+struct Apart<'a> {
+    kind: Kind,
+    axis: usize,
+    /// The rows, one for each place of the target, and what follows them.
+    rows: &'a [f32],
+    target: &'a mut [f32],
+}
+
+impl Kernel for Apart<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Apart { kind, axis, rows, target } = self;
+        // What the values of the last place span begins behind those of the others.
+        let span = axis - 1 + if axis == 2 { 2 * S::LANES - 1 } else { s.span_apart(axis) };
+        let mut longer = [0.0; (*VERY_SHORT.end() + 1) * MOST_LANES];
+        with_kind!(kind, |kind| {
+            for (number, target) in target.chunks_mut(S::LANES).enumerate() {
+                let rows = &rows[number * S::LANES * axis..];
+                let rows = if rows.len() < span {
+                    longer[..rows.len()].copy_from_slice(rows);
+                    &longer
+                } else {
+                    rows
+                };
+                let mut sum = s.splat(kind.neutral());
+                for place in 0..axis {
+                    // SAFETY: the span of the last place ends in the rows.
+                    let values = unsafe {
+                        let from = rows.as_ptr().add(place);
+                        if axis == 2 { s.load_even(from) } else { s.load_apart(from, axis) }
+                    };
+                    sum = kind.take(s, sum, values);
+                }
+                // SAFETY: the target has so many places.
+                unsafe { s.store_partial(target.as_mut_ptr(), sum, target.len()) };
+            }
+        });
     }
 }
 
@@ -467,7 +534,16 @@ mod tests {
         let mut random = Random::new(4);
         for sizes in [
             [1, 1, 1],
+            [6, 1, 7],
+            [50, 2, 1],
+            [17, 3, 1],
+            [32, 4, 1],
+            [5000, 4, 1],
             [5, 7, 1],
+            [19, 6, 1],
+            [8, 6, 1],
+            [40, 13, 1],
+            [35, 50, 1],
             [37, 29, 1],
             [48, 64, 1],
             [2, 100, 1],
