@@ -8,6 +8,7 @@
 mod batch;
 mod block;
 mod compressed;
+mod dots;
 mod integers;
 mod micro;
 mod packed;
@@ -110,17 +111,6 @@ impl MatMulGeometry {
     /// Whether the loops for few rows take the product.
     fn has_few_rows(&self) -> bool {
         Small::suits(self.m, self.a_column, self.b_row, self.b_column)
-    }
-
-    /// Whether the product is one of few columns that are contiguous along the shared axis, as rows of A are: sums of neighbouring
-    /// products, which neither have to be packed nor leave most of a vector empty.
-    fn is_of_few_dots(&self) -> bool {
-        /// The most columns, the most rows and the shortest shared axis.
-        const COLUMNS: usize = 12;
-        const ROWS: usize = 128;
-        const SHORTEST: usize = 48;
-        let are_contiguous = self.a_column == 1 && self.b_row == 1 && self.b_column > 1;
-        are_contiguous && (2..=COLUMNS).contains(&self.n) && self.m <= ROWS && self.k >= SHORTEST
     }
 
     fn check(&self, a: usize, b: usize, c: usize) -> Result<usize, KernelError> {
@@ -300,6 +290,9 @@ fn constant_right<P: PanelSource>(
 /// Elements of scratch that [`matmul`] needs.
 #[must_use]
 pub fn matmul_scratch_len(isa: Isa, geometry: &MatMulGeometry) -> usize {
+    if dots::suits(geometry) {
+        return dots::scratch_len(geometry);
+    }
     let left = if Left::reads_in_place(isa, geometry.m, geometry.k, geometry.a_row, geometry.a_column) {
         0
     } else {
@@ -333,8 +326,13 @@ pub fn matmul(
     if batches == 0 || m == 0 || n == 0 {
         return Ok(());
     }
-    if geometry.has_few_rows() || geometry.is_of_few_dots() {
+    if geometry.has_few_rows() {
         small_matmul(isa, geometry, batches, a, b, c, epilogue);
+        return Ok(());
+    }
+    if dots::suits(geometry) {
+        let (geometry, b) = dots::turn_right(isa, geometry, b, scratch);
+        small_matmul(isa, &geometry, batches, a, b, c, epilogue);
         return Ok(());
     }
     let (turned, is_product_alone) = (geometry.turned(), *epilogue == Epilogue::default());

@@ -114,13 +114,24 @@ fn batches_of(geometry: &MatMulGeometry, seed: u64) {
 #[test]
 fn few_columns_along_the_shared_axis() {
     for (seed, (m, k, n)) in
-        [(10, 196, 5), (5, 48, 12), (128, 50, 2), (129, 50, 3), (9, 47, 6), (8, 1030, 7), (6, 64, 13)]
+        [(10, 196, 5), (5, 48, 12), (128, 50, 2), (129, 50, 3), (140, 160, 3), (9, 47, 6), (8, 1030, 7), (6, 64, 13)]
             .into_iter()
             .enumerate()
     {
-        for repeats in [false, true] {
-            batches_of(&MatMulGeometry::dense(3, m, k, n, false, true, repeats, true), seed as u64);
+        for (repeats, transpose_b) in [(false, true), (true, true), (false, false), (true, false)] {
+            batches_of(&MatMulGeometry::dense(3, m, k, n, false, transpose_b, repeats, true), seed as u64);
+            batches_of(&MatMulGeometry::dense(3, m, k, n, false, transpose_b, true, repeats), seed as u64);
         }
+        // Operands that are broadcast along other axes of the batch.
+        let (a, b, c) = (m * k, k * n, m * n);
+        let crossed = MatMulGeometry {
+            batch: [1, 2, 3, 2],
+            a_batch: [0, 2 * a, 0, a],
+            b_batch: [0, 0, 2 * b, b],
+            c_batch: [0, 6 * c, 2 * c, c],
+            ..MatMulGeometry::dense(1, m, k, n, false, false, false, false)
+        };
+        batches_of(&crossed, seed as u64);
     }
 }
 

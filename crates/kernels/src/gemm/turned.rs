@@ -81,7 +81,7 @@ pub(super) fn run(
 ///
 /// # Safety
 /// The rows and columns lie at both places, which do not overlap.
-unsafe fn turn(isa: Isa, from: *const f32, [rows, columns]: [usize; 2], steps: [usize; 2], to: *mut f32) {
+pub(super) unsafe fn turn(isa: Isa, from: *const f32, [rows, columns]: [usize; 2], steps: [usize; 2], to: *mut f32) {
     for row in (0..rows).step_by(SIDE) {
         for column in (0..columns).step_by(SIDE) {
             // SAFETY: the caller's promise.
