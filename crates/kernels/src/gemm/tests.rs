@@ -82,12 +82,14 @@ proptest! {
 
 /// Products of dense operands give those of the reference, for any number of threads.
 fn batches_of(geometry: &MatMulGeometry, seed: u64) {
-    let MatMulGeometry { m, k, n, batch: [.., batch], .. } = *geometry;
+    let MatMulGeometry { m, k, n, .. } = *geometry;
+    let batch: usize = geometry.batch.iter().product();
     let mut random = Random::new(seed);
-    let values =
-        |random: &mut Random, size: usize, stride: usize| random.values(size * if stride > 0 { batch } else { 1 });
-    let a = values(&mut random, m * k, geometry.a_batch[3]);
-    let b = values(&mut random, k * n, geometry.b_batch[3]);
+    let mut values = |size: usize, strides: [usize; 4]| {
+        let repeated = strides.iter().zip(geometry.batch).filter(|(stride, _)| **stride > 0);
+        random.values(repeated.fold(size, |size, (_, batch)| size * batch))
+    };
+    let (a, b) = (values(m * k, geometry.a_batch), values(k * n, geometry.b_batch));
     for isa in Isa::available() {
         let run = || {
             let mut c = vec![f32::NAN; batch * m * n];
@@ -97,7 +99,8 @@ fn batches_of(geometry: &MatMulGeometry, seed: u64) {
         };
         let c = run();
         for index in 0..batch {
-            let (a, b) = (&a[geometry.a_batch[3] * index..], &b[geometry.b_batch[3] * index..]);
+            let [a_place, b_place] = [geometry.a_batch, geometry.b_batch].map(|batch| geometry.offset(&batch, index));
+            let (a, b) = (&a[a_place..], &b[b_place..]);
             let expected = reference(
                 m,
                 k,
