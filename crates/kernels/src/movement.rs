@@ -43,6 +43,9 @@ const FEWEST_BLOCKS: usize = 4;
 const NEAR_BYTES: usize = 1 << 18;
 const LINE_BYTES: usize = 64;
 
+/// Where tables have so many bytes of each line read soon, reading it again for the others takes less time than finding lines does.
+const FEWEST_BYTES: usize = LINE_BYTES / 8;
+
 /// Lines of so few elements take longer to find than their elements do where so few follow each other, or fewer of those that are
 /// moved in vectors; and shorter lines always do that are not.
 const SHORT_LINE: usize = 12;
@@ -384,11 +387,8 @@ impl StridedCopy {
         if !are_small {
             return None;
         }
-        // What a line of the cache holds besides is read soon if what lies between fits into the second cache.
-        let axes_between = &axes[across + 1..];
-        let between = axes_between.iter().fold(1usize, |count, axis| count.saturating_mul(axis.size));
-        let is_near = between.saturating_mul(LINE_BYTES) <= NEAR_BYTES
-            || self.count().saturating_mul(size_of::<T>()) <= NEAR_BYTES;
+        let is_near =
+            self.count().saturating_mul(size_of::<T>()) <= NEAR_BYTES || bytes_read_soon::<T>(axes) >= FEWEST_BYTES;
         let table = block_table(axes, 1)?;
         (is_near || across >= table.rank).then_some(table)
     }
@@ -793,6 +793,22 @@ impl<T: Copy> Pointers<T> {
             }
         }
     }
+}
+
+/// The bytes of a line of the cache that are read before what is read between them has filled the second cache.
+fn bytes_read_soon<T>(axes: &[Axis]) -> usize {
+    let (mut between, mut bytes) = (1usize, size_of::<T>());
+    for axis in axes.iter().rev() {
+        if between.saturating_mul(LINE_BYTES) > NEAR_BYTES {
+            break;
+        }
+        let step = axis.input.unsigned_abs().saturating_mul(size_of::<T>());
+        if (1..LINE_BYTES).contains(&step) {
+            bytes *= axis.size.min(LINE_BYTES / step);
+        }
+        between = between.saturating_mul(axis.size);
+    }
+    bytes.min(LINE_BYTES)
 }
 
 /// How many lines of one set of the first cache the elements of an axis lie in at most.
