@@ -24,6 +24,7 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     };
     let anywhere = has_halves(model) || model.nodes.iter().flat_map(|n| &n.bodies).any(has_halves);
     anywhere.then(|| {
+        let movements = movements(model, &|source| validated.inference().get(*source).element_type);
         for (id, node) in model.iter().filter(|(_, node)| !node.is("Const")) {
             let Some(half) = validated.inference().outputs(id).iter().find(|facts| is_half(facts.element_type)) else {
                 continue;
@@ -31,6 +32,8 @@ pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
             let half = half.element_type;
             if keeps_type(node) {
                 trace.declined(node, || format!("stays {half}: it names its type, or is seen from outside"));
+            } else if movements.contains(&id) {
+                trace.declined(node, || format!("stays {half}: it moves elements between what has their type anyhow"));
             } else if !node.is("Parameter") {
                 trace.applied(node, || format!("computed in f32 instead of {half}"));
             }
@@ -59,8 +62,10 @@ fn promote(model: &Model) -> Model {
     let type_of = |source: &Source| inference.get(*source).element_type;
     let mut new = Promoted { nodes: Vec::new(), wide: HashMap::new(), narrow: HashMap::new(), widening: Vec::new() };
     let mut position: Vec<NodeId> = Vec::with_capacity(model.nodes.len());
+    let movements = movements(model, &type_of);
     for (id, old) in model.iter() {
         let keeps_type = keeps_type(old)
+            || movements.contains(&id)
             || (moves(old)
                 && old.inputs.iter().all(|source| !is_half(type_of(source)) || new.narrow.contains_key(source)));
         let mut node = old.clone();
@@ -114,6 +119,55 @@ fn keeps_type(node: &Node) -> bool {
     matches!(&*node.type_name, "Result" | "Assign" | "ReadValue" | "ConvertLike")
         || !node.bodies.is_empty()
         || node.operation.attributes().iter().any(|(_, text)| names_type(text))
+}
+
+/// Layers between what has its type anyhow, such as parameters and results, that move elements and change none.
+fn movements(model: &Model, type_of: &dyn Fn(&Source) -> ElementType) -> HashSet<NodeId> {
+    let is_movement = |node: &Node| {
+        matches!(
+            &*node.type_name,
+            "BatchToSpace"
+                | "Broadcast"
+                | "Concat"
+                | "DepthToSpace"
+                | "Gather"
+                | "GatherElements"
+                | "GatherND"
+                | "Pad"
+                | "Reshape"
+                | "Reverse"
+                | "ReverseSequence"
+                | "Roll"
+                | "ShuffleChannels"
+                | "Slice"
+                | "SpaceToBatch"
+                | "SpaceToDepth"
+                | "Split"
+                | "Squeeze"
+                | "StridedSlice"
+                | "Tile"
+                | "Transpose"
+                | "Unsqueeze"
+                | "VariadicSplit"
+        )
+    };
+    let exists = |node: &Node| matches!(&*node.type_name, "Const" | "Convert" | "Parameter") || keeps_type(node);
+    let mut found = HashSet::new();
+    for (id, node) in model.iter().filter(|(_, node)| is_movement(node)) {
+        let mut halves = node.inputs.iter().filter(|source| is_half(type_of(source)));
+        if halves.all(|source| found.contains(&source.node) || exists(model.node(source.node))) {
+            found.insert(id);
+        }
+    }
+    // What computes reads values of f32, and has them converted before they are moved or after.
+    for (id, node) in model.iter().collect::<Vec<_>>().into_iter().rev() {
+        if !found.contains(&id) && !keeps_type(node) {
+            node.inputs.iter().for_each(|source| {
+                found.remove(&source.node);
+            });
+        }
+    }
+    found
 }
 
 /// Layers that change few elements of a tensor, and round each of these once: they stay as they are where their inputs

@@ -1246,6 +1246,16 @@ fn selections() {
             .input(random.tensor(element_type, &b))
             .input(random.tensor(element_type, &c))
     });
+    // Short lines are joined to blocks, the last of which may be shorter.
+    many(15, 30, |random, _| {
+        let shape = [random.between(1, 3), random.between(1, 300), random.between(1, 30), random.between(1, 9)];
+        let element_type = TYPES[random.between(0, 3)];
+        let (a, b, c) = (thinned(random, &shape), thinned(random, &shape), thinned(random, &shape));
+        Case::new("opset1", "Select")
+            .input(random.tensor(ElementType::Boolean, &a))
+            .input(random.tensor(element_type, &b))
+            .input(random.tensor(element_type, &c))
+    });
 }
 
 #[test]

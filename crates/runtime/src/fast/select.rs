@@ -79,24 +79,148 @@ impl SelectKernel {
         let (yes, _) = io.inputs[1].bytes().as_chunks::<WIDTH>();
         let (no, _) = io.inputs[2].bytes().as_chunks::<WIDTH>();
         let (target, _) = output.bytes_mut().as_chunks_mut::<WIDTH>();
-        let (inner, strides) = axes.first().copied().unwrap_or((1, [0; 3]));
-        let outer = axes.get(1..).unwrap_or(&[]);
-        let rows = (CHUNK / inner.max(1)).max(1);
+        let block = Block::new(&axes);
+        let (size, strides) = block.outer.first().copied().unwrap_or((1, [0; 3]));
+        let (line, outer) = (block.unit * size.max(1), block.outer.get(1..).unwrap_or(&[]));
+        let chunk = (CHUNK / block.unit.max(1)).max(1) * block.unit;
         let work = nanoseconds_for_bytes(target.len().saturating_mul(4 * WIDTH));
         let is_short = AtomicBool::new(false);
-        parallel_chunks_mut(target, rows * inner.max(1), work, |index, target| {
-            for (row, target) in target.chunks_mut(inner.max(1)).enumerate() {
-                let [c, y, n] = offsets(outer, index * rows + row);
-                let line = (&condition[c..], &yes[y..], &no[n..]);
-                if select_line(self.isa, line, strides.map(|stride| stride == 0), target).is_err() {
-                    is_short.store(true, Ordering::Relaxed);
+        parallel_chunks_mut(target, chunk, work, |index, mut target| {
+            let mut tiles = ([0; BLOCK], [[0; WIDTH]; BLOCK], [[0; WIDTH]; BLOCK]);
+            let (mut tiled, mut first) = ([None; 3], index * chunk);
+            while !target.is_empty() {
+                let (row, place) = (first / line, first % line);
+                let len = block.len.min(line - place).min(target.len());
+                let (now, later) = target.split_at_mut(len);
+                let (begin, at) = (offsets(outer, row), place / block.unit);
+                let [c, y, n] = [0, 1, 2].map(|input| [begin[input] + at * strides[input], len]);
+                let [spread_c, spread_y, spread_n] = &block.spreads;
+                let operands = (
+                    spread_c.read(condition, c, &mut tiles.0, &mut tiled[0]),
+                    spread_y.read(yes, y, &mut tiles.1, &mut tiled[1]),
+                    spread_n.read(no, n, &mut tiles.2, &mut tiled[2]),
+                );
+                let repeats = [0, 1, 2].map(|input| block.spreads[input].kind == Kind::Single);
+                let is_done = match operands {
+                    (Some(c), Some(y), Some(n)) => select_line(self.isa, (c, y, n), repeats, now).is_ok(),
+                    _ => false,
+                };
+                if !is_done {
+                    return is_short.store(true, Ordering::Relaxed);
                 }
+                (target, first) = (later, first + len);
             }
         });
         if is_short.into_inner() {
             return Err(OpError::shape(Blame::Node, "an input is shorter than its shape"));
         }
         Ok(())
+    }
+}
+
+/// The most elements of a block, and the longest innermost axis that is joined with others to one: finding longer lines takes
+/// little of their time.
+const BLOCK: usize = 512;
+const SHORT: usize = 64;
+
+/// Elements of the output that are computed together.
+struct Block<'a> {
+    /// The elements of whole axes.
+    unit: usize,
+    /// The elements of a block: some units.
+    len: usize,
+    /// The axes around the units.
+    outer: &'a [Axis],
+    /// How each input spreads over a block.
+    spreads: [Spread; 3],
+}
+
+/// How an input spreads over a block.
+struct Spread {
+    kind: Kind,
+    /// Where the element for each one of the block lies.
+    places: [u32; BLOCK],
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// It has one element for all.
+    Single,
+    /// It has an element for each, side by side.
+    Dense,
+    /// It has elements at the places.
+    Table,
+}
+
+impl<'a> Block<'a> {
+    /// The block for axes of the output, innermost first: all of the innermost one, or more of them if it is short.
+    fn new(axes: &'a [Axis]) -> Self {
+        let (mut unit, mut count) = axes.first().map_or((1, 0), |(size, _)| (*size, 1));
+        if unit > SHORT || axes.len() < 2 {
+            let spreads = [0, 1, 2].map(|input| Spread::of_line(axes.first().map_or(0, |(_, strides)| strides[input])));
+            return Self { unit, len: unit, outer: &axes[count..], spreads };
+        }
+        while count < axes.len() && unit * axes[count].0 <= BLOCK {
+            unit *= axes[count].0;
+            count += 1;
+        }
+        let cut = axes.get(count).map(|(size, strides)| ((BLOCK / unit.max(1)).clamp(1, (*size).max(1)), *strides));
+        let units = cut.map_or(1, |(units, _)| units);
+        let joined = || axes[..count].iter().copied().chain(cut);
+        let spreads = [0, 1, 2].map(|input| Spread::new(joined().map(|(size, strides)| (size, strides[input]))));
+        Self { unit, len: unit * units, outer: &axes[count..], spreads }
+    }
+}
+
+impl Spread {
+    /// How an input spreads over a block of axes, innermost first, of these sizes and steps.
+    fn new(axes: impl Iterator<Item = (usize, usize)>) -> Self {
+        let (mut places, mut len) = ([0u32; BLOCK], 1);
+        let (mut is_single, mut is_dense) = (true, true);
+        for (size, stride) in axes.filter(|(size, _)| *size > 1) {
+            is_single &= stride == 0;
+            is_dense &= stride == len;
+            for start in (len..size * len).step_by(len) {
+                let step = (start / len * stride) as u32;
+                for index in 0..len {
+                    places[start + index] = places[index] + step;
+                }
+            }
+            len *= size;
+        }
+        let kind = match () {
+            () if is_single => Kind::Single,
+            () if is_dense => Kind::Dense,
+            () => Kind::Table,
+        };
+        Self { kind, places }
+    }
+
+    /// The same for a line of these steps.
+    fn of_line(stride: usize) -> Self {
+        Self { kind: if stride == 0 { Kind::Single } else { Kind::Dense }, places: [0; BLOCK] }
+    }
+
+    /// The first `len` elements of a block whose first one the input has at `first`: where they lie, or in the tile, which holds
+    /// as many of the block as `tiled` says. `None` if the input is too short.
+    fn read<'a, T: Copy>(
+        &self,
+        input: &'a [T],
+        [first, len]: [usize; 2],
+        tile: &'a mut [T; BLOCK],
+        tiled: &mut Option<[usize; 2]>,
+    ) -> Option<&'a [T]> {
+        let input = input.get(first..)?;
+        if self.kind != Kind::Table {
+            return Some(input);
+        }
+        if tiled.is_none_or(|[from, elements]| from != first || elements < len) {
+            for (element, place) in tile.iter_mut().zip(self.places.get(..len)?) {
+                *element = *input.get(*place as usize)?;
+            }
+            *tiled = Some([first, len]);
+        }
+        Some(tile)
     }
 }
 

@@ -78,3 +78,25 @@ fn attention_rounds_its_operands() {
         check(text, end, &inputs, "attention");
     }
 }
+
+/// Halves that are moved alone stay halves; those that something computes with are widened once.
+#[test]
+fn halves_that_are_only_moved_stay() {
+    let halves: Vec<half::f16> = (0..60).map(|i| half::f16::from_f32(i as f32 / 7.0)).collect();
+    let given = [Tensor::from_slice(&halves, [3, 4, 5]).unwrap()];
+    for computes in [false, true] {
+        let mut text = Text::default();
+        let x = text.parameter("f16", "3,4,5");
+        let order = text.integers(&[2, 0, 1]);
+        let turned = text.layer("Transpose", "", &[x, order], "FP16");
+        let mut end = text.layer("Concat", "axis=\"1\"", &[turned, turned], "FP16");
+        if computes {
+            end = text.layer("ReLU", "", &[end], "FP16");
+        }
+        text.layer("Result", "", &[end], "");
+        let (actual, entries) = text.run(&given, false);
+        assert_eq!(actual.bytes(), text.unoptimised(&given).bytes());
+        let converts = entries.iter().filter(|entry| entry.type_name == "Convert").count();
+        assert_eq!(converts > 0, computes, "{:?}", entries.iter().map(|entry| &*entry.type_name).collect::<Vec<_>>());
+    }
+}
