@@ -21,11 +21,13 @@ const FEW: usize = 16;
 /// The most elements of each line that are held in registers with those of its neighbours.
 const MOST_HELD: usize = 8;
 
-/// The longest axis that is sorted as a whole where more elements are picked of each of some neighbouring lines.
-const MOST_SORTED: usize = 64;
+/// The longest axis that is sorted as a whole where more elements are picked of each of some neighbouring lines, and the longest
+/// one where it is sorted even if those that are picked are few enough to be collected.
+const MOST_SORTED: usize = 128;
+const SHORT: usize = 64;
 
 /// The pairs that sorting so many rows compares.
-const MOST_PAIRS: usize = 543;
+const MOST_PAIRS: usize = 1471;
 
 /// The longest axis whose places are exact in f32.
 const LONGEST: usize = 1 << 24;
@@ -170,7 +172,8 @@ pub fn top_k<T: Ranked, I: Index>(
     if is_by_lanes(axis, inner, rule.k) {
         let blocks = inner.div_ceil(LANES);
         let most_picked = if T::floats(&[]).is_some() { MOST_HELD } else { FEW };
-        let is_sorted = axis <= MOST_SORTED && rule.k > most_picked;
+        let fewest = if axis <= SHORT { most_picked } else { FEW };
+        let is_sorted = axis <= MOST_SORTED && rule.k > fewest;
         let picked = if rule.keeps_order { rule.k } else { 0 };
         let networks = is_sorted.then(|| [Network::new(axis), Network::new(picked)]);
         parallel_for(outer * blocks, CHUNK.div_ceil(axis * LANES), work, |range| {
@@ -848,7 +851,7 @@ mod tests {
     #[test]
     fn many_of_short_neighbouring_lines() {
         let mut random = Random::new(6);
-        for axis in [10, 17, 18, 30, 31, 32, 33, 49, 63, 64] {
+        for axis in [10, 17, 18, 30, 31, 32, 33, 49, 63, 64, 65, 100, 127, 128] {
             for (inner, k) in [(8, axis.min(17)), (21, axis), (32, random.between(axis.min(17), axis))] {
                 let count = 2 * axis * inner;
                 let mut values: Vec<f32> = (0..count).map(|_| random.between(0, 40) as f32 - 20.0).collect();
