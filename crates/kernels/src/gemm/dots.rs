@@ -14,13 +14,17 @@ const SHORTEST: usize = 48;
 const ROWS: usize = 128;
 const LONG: usize = 160;
 
-/// The fewest rows for which a right operand is turned.
+/// The fewest rows for which a right operand is turned, and the most of them with more columns than so many, but for a long shared
+/// axis.
 const FEWEST_ROWS: usize = 8;
+const FEW_ROWS: usize = 32;
+const FEW_COLUMNS: usize = 8;
 
 /// Whether a product is computed so.
 pub(super) fn suits(geometry: &MatMulGeometry) -> bool {
     let MatMulGeometry { m, n, k, a_column, b_row, b_column, .. } = *geometry;
-    let is_readable = b_row == 1 && b_column > 1 || b_column == 1 && m >= FEWEST_ROWS;
+    let repays_turning = m >= FEWEST_ROWS && (n <= FEW_COLUMNS || m <= FEW_ROWS || k >= LONG);
+    let is_readable = b_row == 1 && b_column > 1 || b_column == 1 && repays_turning;
     let fits = (2..=COLUMNS).contains(&n) && k >= SHORTEST && (m <= ROWS || k >= LONG);
     a_column == 1 && is_readable && fits
 }
