@@ -351,14 +351,13 @@ impl PlaneLines<'_> {
         let (mut place, mut held) = (Place::of(rows, first), 0..0);
         let count = output.len() / width;
         for (number, target) in output.chunks_exact_mut(width).enumerate() {
-            let end_of_plane = (place.plane + 1) * rows.input;
             let last = (place.y + count - number).min(rows.output()) - 1;
             let end = place.plane * rows.input + rows.first[last].max(rows.second[last]) as usize + 1;
             let (near, far, weight) = place.next(rows);
             let needed = near.min(far)..near.max(far) + 1;
             if needed.start < held.start || needed.end > held.end {
-                // As many as there is room for, but none that no line of this chunk may need.
-                let end = (needed.start + most).min(end).max(needed.end).min(end_of_plane);
+                // As many as there is room for, but none behind the last that a line of this plane and chunk needs.
+                let end = (needed.start + most).min(end).max(needed.end);
                 let (mut lines, mut new) = ([(0, 0); MOST_LINES], 0);
                 for line in (needed.start..end).filter(|line| !held.contains(line)) {
                     lines[new] = (line * columns.input, line % most * width);
@@ -506,6 +505,25 @@ mod tests {
     use crate::testing::{Random, assert_close, in_pool};
     use pretty_assertions::assert_eq;
 
+    /// Resizes planes, alone and in a pool.
+    fn resized(
+        isa: Isa,
+        planes: usize,
+        rows: &InterpolationTable,
+        columns: &InterpolationTable,
+        input: &[f32],
+    ) -> Vec<f32> {
+        let run = || {
+            let mut output = vec![f32::NAN; planes * rows.output() * columns.output()];
+            let mut scratch = vec![f32::NAN; interpolate_scratch_len(planes, rows, columns)];
+            interpolate(isa, planes, rows, columns, input, &mut output, &mut scratch).unwrap();
+            output
+        };
+        let output = run();
+        assert_eq!(output, in_pool(2, run));
+        output
+    }
+
     #[test]
     fn lanes_are_interpolated_as_planes_are() {
         let (planes, high, wide) = (2, 4, 5);
@@ -518,9 +536,7 @@ mod tests {
                 interpolate_lanes(isa, planes, lanes, &rows, &columns, &input, &mut output).unwrap();
                 for lane in 0..lanes {
                     let plane: Vec<f32> = input.iter().skip(lane).step_by(lanes).copied().collect();
-                    let mut expected = vec![f32::NAN; planes * 5 * 3];
-                    let mut scratch = vec![0.0; interpolate_scratch_len(planes, &rows, &columns)];
-                    interpolate(isa, planes, &rows, &columns, &plane, &mut expected, &mut scratch).unwrap();
+                    let expected = resized(isa, planes, &rows, &columns, &plane);
                     let result: Vec<f64> = output.iter().skip(lane).step_by(lanes).map(|v| f64::from(*v)).collect();
                     assert_close(&expected, &result, 4, "lanes");
                 }
@@ -574,14 +590,8 @@ mod tests {
                 }
             }
             for isa in Isa::available() {
-                let run = || {
-                    let mut output = vec![f32::NAN; expected.len()];
-                    let mut scratch = vec![f32::NAN; interpolate_scratch_len(planes, &rows, &columns)];
-                    interpolate(isa, planes, &rows, &columns, &input, &mut output, &mut scratch).unwrap();
-                    output
-                };
-                assert_close(&run(), &expected, 4, &format!("{planes} {high}x{wide} to {to_high}x{to_wide}"));
-                assert_eq!(run(), in_pool(2, run));
+                let found = resized(isa, planes, &rows, &columns, &input);
+                assert_close(&found, &expected, 4, &format!("{planes} {high}x{wide} to {to_high}x{to_wide}"));
             }
         }
     }
@@ -611,14 +621,7 @@ mod tests {
             );
         }
         for isa in Isa::available() {
-            let run = || {
-                let mut output = vec![f32::NAN; expected.len()];
-                let mut scratch = vec![f32::NAN; interpolate_scratch_len(planes, &rows, &columns)];
-                interpolate(isa, planes, &rows, &columns, &input, &mut output, &mut scratch).unwrap();
-                output
-            };
-            assert_close(&run(), &expected, 4, "linear");
-            assert_eq!(run(), in_pool(2, run));
+            assert_close(&resized(isa, planes, &rows, &columns, &input), &expected, 4, "linear");
         }
         let rows = InterpolationTable::nearest(2, &[0, 0, 1]).unwrap();
         let columns = InterpolationTable::nearest(2, &[1, 0]).unwrap();

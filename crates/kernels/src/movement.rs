@@ -804,7 +804,7 @@ fn bytes_read_soon<T>(axes: &[Axis]) -> usize {
         }
         let step = axis.input.unsigned_abs().saturating_mul(size_of::<T>());
         if (1..LINE_BYTES).contains(&step) {
-            bytes *= axis.size.min(LINE_BYTES / step);
+            bytes = bytes.saturating_mul(axis.size.min(LINE_BYTES / step));
         }
         between = between.saturating_mul(axis.size);
     }

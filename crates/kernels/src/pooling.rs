@@ -161,7 +161,8 @@ pub fn pooling(
     // Found once, since these take divisions.
     let (inside, tile) = (geometry.inside(2), geometry.tile());
     let is_small = geometry.stride[2] <= 2 && geometry.taps() <= FEW_TAPS;
-    let has_values = geometry.has_values();
+    // The sum of no values is their mean too; the greatest of none is given afterwards.
+    let has_values = kind != PoolingKind::Max || geometry.has_values();
     for_each_chunk([geometry.planes, 1], geometry, input, output, geometry.nanoseconds(), |first, output| {
         dispatch(isa, Lines { kind, geometry, inside: &inside, tile, is_small, has_values, first, input, output });
     })
@@ -404,7 +405,7 @@ struct Lines<'a> {
     tile: usize,
     /// Whether windows have few taps and strides of up to two.
     is_small: bool,
-    /// See [`PoolingGeometry::has_values`].
+    /// Whether every window whose greatest value is asked for has one.
     has_values: bool,
     /// The number of the first line.
     first: usize,
@@ -587,7 +588,8 @@ impl Line<'_> {
                     unsafe {
                         value = with::<S, MAX>(s, value, s.load_first(self.input.as_ptr().wrapping_add(row), count));
                     }
-                    row += self.geometry.dilation[1] * wide;
+                    // Behind the last row there may be nothing that could be counted.
+                    row = row.wrapping_add(self.geometry.dilation[1].wrapping_mul(wide));
                 }
             }
             // SAFETY: the values lie behind so many of the padding, and both in the span.

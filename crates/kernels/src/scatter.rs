@@ -311,19 +311,19 @@ impl Scatter {
     /// The bytes of scratch that [`Scatter::run`] needs.
     #[must_use]
     pub fn scratch_len(&self) -> usize {
-        let sorted = match self.element.width() {
-            1 => self.is_sorted::<1>(),
-            2 => self.is_sorted::<2>(),
-            4 => self.is_sorted::<4>(),
-            _ => self.is_sorted::<8>(),
+        let width = self.element.width();
+        let (sorted, adds_up) = match width {
+            1 => self.ways::<1>(),
+            2 => self.ways::<2>(),
+            4 => self.ways::<4>(),
+            _ => self.ways::<8>(),
         };
         // Elements may turn out to be rows when the indices are seen, and their bins may be finer or coarser.
-        let (units, width) = (self.units(), self.element.width());
-        let sums = self.reduction.combine == Combine::Sum && !sorted;
+        let units = self.units();
         let most = units.iter().map(|units| {
             let resolved = if units.count < RESOLVED { 0 } else { 4 * units.count };
-            let tables =
-                Tables::new(units, width).filter(|_| sums).map_or(0, |tables| tables.count * units.rows * width);
+            let tables = Tables::new(units, width).filter(|_| adds_up);
+            let tables = tables.map_or(0, |tables| tables.count * units.rows * width);
             resolved.max(tables).max(Bins::new(units, width, sorted).scratch_len())
         });
         self.firsts_len() + most.max().unwrap_or(0)
@@ -381,11 +381,13 @@ impl Scatter {
         }
     }
 
-    fn is_sorted<const N: usize>(&self) -> bool
+    /// Whether the updates of a piece are sorted by place, and whether they may be added up in tables.
+    fn ways<const N: usize>(&self) -> (bool, bool)
     where
         Width<N>: Leaves<N>,
     {
-        leaf::<N>(self.element, self.reduction.combine, self.reduction.use_init).is_some_and(|leaf| leaf.sorted)
+        let leaf = leaf::<N>(self.element, self.reduction.combine, self.reduction.use_init);
+        leaf.map_or((false, false), |leaf| (leaf.sorted, leaf.neutral.is_some()))
     }
 
     /// The units that move: elements or rows, in the ways that the indices may turn out to ask for.

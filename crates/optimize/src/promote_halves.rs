@@ -13,6 +13,33 @@ use crate::chain::remove;
 use crate::count_booleans::conversion;
 use crate::trace::Trace;
 
+/// Layers that move elements, or repeat them, and change none.
+const MOVEMENTS: &[&str] = &[
+    "BatchToSpace",
+    "Broadcast",
+    "Concat",
+    "DepthToSpace",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Pad",
+    "Reshape",
+    "Reverse",
+    "ReverseSequence",
+    "Roll",
+    "ShuffleChannels",
+    "Slice",
+    "SpaceToBatch",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "StridedSlice",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+    "VariadicSplit",
+];
+
 /// Promotes the graph and its bodies; `None` if there is nothing to promote.
 pub(crate) fn run(validated: &Validated, trace: &mut Trace) -> Option<Model> {
     let model = validated.model();
@@ -121,39 +148,11 @@ fn keeps_type(node: &Node) -> bool {
         || node.operation.attributes().iter().any(|(_, text)| names_type(text))
 }
 
-/// Layers between what has its type anyhow, such as parameters and results, that move elements and change none.
+/// The [`MOVEMENTS`] between what has its type anyhow, such as parameters and results.
 fn movements(model: &Model, type_of: &dyn Fn(&Source) -> ElementType) -> HashSet<NodeId> {
-    let is_movement = |node: &Node| {
-        matches!(
-            &*node.type_name,
-            "BatchToSpace"
-                | "Broadcast"
-                | "Concat"
-                | "DepthToSpace"
-                | "Gather"
-                | "GatherElements"
-                | "GatherND"
-                | "Pad"
-                | "Reshape"
-                | "Reverse"
-                | "ReverseSequence"
-                | "Roll"
-                | "ShuffleChannels"
-                | "Slice"
-                | "SpaceToBatch"
-                | "SpaceToDepth"
-                | "Split"
-                | "Squeeze"
-                | "StridedSlice"
-                | "Tile"
-                | "Transpose"
-                | "Unsqueeze"
-                | "VariadicSplit"
-        )
-    };
     let exists = |node: &Node| matches!(&*node.type_name, "Const" | "Convert" | "Parameter") || keeps_type(node);
     let mut found = HashSet::new();
-    for (id, node) in model.iter().filter(|(_, node)| is_movement(node)) {
+    for (id, node) in model.iter().filter(|(_, node)| MOVEMENTS.contains(&&*node.type_name)) {
         let mut halves = node.inputs.iter().filter(|source| is_half(type_of(source)));
         if halves.all(|source| found.contains(&source.node) || exists(model.node(source.node))) {
             found.insert(id);

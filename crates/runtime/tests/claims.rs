@@ -553,6 +553,25 @@ fn poolings() {
         let case = if round % 2 == 1 { case.attribute("exclude-pad", random.between(0, 1) == 1) } else { case };
         case.input(random.tensor(if round % 4 == 0 { ElementType::U8 } else { ElementType::F32 }, &data))
     });
+    // Windows whose positions lie apart, of which some may have no value at all.
+    many(7, 40, |random, round| {
+        let pairs = |random: &mut Random, low: usize, high: usize| [0, 1].map(|_| random.between(low, high));
+        let text = |[a, b]: [usize; 2]| format!("{a},{b}");
+        let (kernel, dilations) = (pairs(random, 1, 3), pairs(random, 1, 3));
+        let reach = [0, 1].map(|axis| (kernel[axis] - 1) * dilations[axis]);
+        let pads = [(); 2].map(|()| reach.map(|reach| random.between(0, reach)));
+        let [high, wide] = pairs(random, 5, 20);
+        let case = Case::new("opset16", "AvgPool")
+            .attribute("kernel", text(kernel))
+            .attribute("strides", text(pairs(random, 1, 5)))
+            .attribute("dilations", text(dilations))
+            .attribute("pads_begin", text(pads[0]))
+            .attribute("pads_end", text(pads[1]))
+            .attribute("rounding_type", ["floor", "ceil"][round % 2])
+            .attribute("exclude-pad", random.between(0, 1) == 1);
+        let channels = random.between(1, 40);
+        case.input(random.tensor(ElementType::F32, &[1, channels, high, wide]))
+    });
 }
 
 #[test]

@@ -10,6 +10,7 @@ use ovir_ops::condition::select::Select;
 use ovir_ops::{Blame, OpError, OpResult};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
+use super::settled::Settled;
 use super::{Claim, ClaimContext, Kernel, StepIo, StepShapes};
 
 /// Elements that a parallel chunk covers at least.
@@ -19,6 +20,7 @@ struct SelectKernel {
     isa: Isa,
     attributes: BroadcastAttributes,
     width: usize,
+    settled: Settled<Block>,
 }
 
 /// An axis: its size, and the steps of condition, first and second choice.
@@ -32,61 +34,80 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return None;
     }
     let width = yes.element_type.byte_width().filter(|width| matches!(width, 1 | 2 | 4 | 8))?;
-    let kernel = SelectKernel { isa: isa::detect(), attributes: select.attributes.clone(), width };
+    let attributes = select.attributes.clone();
+    let settled = Settled::new(context, 3, |shapes| {
+        let ([condition, yes, no], [output]) = (shapes.inputs, shapes.outputs) else { return None };
+        Some(Block::new(axes(&attributes, [condition, yes, no], output)?))
+    });
+    let kernel = SelectKernel { isa: isa::detect(), attributes, width, settled };
     Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() })
 }
 
-impl SelectKernel {
-    /// The axes of the output, innermost first, neighbours joined where that is possible; `None` if a shape does not
-    /// broadcast to the output.
-    fn axes(&self, inputs: [&Shape; 3], output: &Shape) -> Option<SmallVec<[Axis; 8]>> {
-        let [condition, yes, no] = inputs;
-        let aligned =
-            [self.attributes.aligned_second(yes, condition), yes.clone(), self.attributes.aligned_second(yes, no)];
-        let mut steps = [1usize; 3];
-        let mut axes: SmallVec<[Axis; 8]> = SmallVec::new();
-        for back in 0..output.rank() {
-            let size = output[output.rank() - 1 - back];
-            let mut strides = [0; 3];
-            for (at, shape) in aligned.iter().enumerate() {
-                let own = shape.rank().checked_sub(back + 1).map_or(1, |axis| shape[axis]);
-                if own != size && own != 1 {
-                    return None;
-                }
-                strides[at] = if own == 1 { 0 } else { steps[at] };
-                steps[at] = steps[at].checked_mul(own)?;
+/// The axes of the output, innermost first, neighbours joined where that is possible; `None` if a shape does not
+/// broadcast to the output.
+fn axes(attributes: &BroadcastAttributes, inputs: [&Shape; 3], output: &Shape) -> Option<SmallVec<[Axis; 8]>> {
+    let [condition, yes, no] = inputs;
+    let aligned = [attributes.aligned_second(yes, condition), yes.clone(), attributes.aligned_second(yes, no)];
+    let mut steps = [1usize; 3];
+    let mut axes: SmallVec<[Axis; 8]> = SmallVec::new();
+    for back in 0..output.rank() {
+        let size = output[output.rank() - 1 - back];
+        let mut strides = [0; 3];
+        for (at, shape) in aligned.iter().enumerate() {
+            let own = shape.rank().checked_sub(back + 1).map_or(1, |axis| shape[axis]);
+            if own != size && own != 1 {
+                return None;
             }
-            if size == 1 {
-                continue;
-            }
-            match axes.last_mut() {
-                Some((inner, before)) if (0..3).all(|at| strides[at] == before[at] * *inner) => *inner *= size,
-                _ => axes.push((size, strides)),
-            }
+            strides[at] = if own == 1 { 0 } else { steps[at] };
+            steps[at] = steps[at].checked_mul(own)?;
         }
-        aligned.iter().all(|shape| shape.rank() <= output.rank()).then_some(axes)
+        if size == 1 {
+            continue;
+        }
+        match axes.last_mut() {
+            Some((inner, before)) if (0..3).all(|at| strides[at] == before[at] * *inner) => *inner *= size,
+            _ => axes.push((size, strides)),
+        }
     }
+    aligned.iter().all(|shape| shape.rank() <= output.rank()).then_some(axes)
+}
 
+impl SelectKernel {
     fn apply<const WIDTH: usize>(&self, io: StepIo<'_, '_>) -> OpResult
     where
         [u8; WIDTH]: ElementBytes,
     {
         let [output] = io.outputs else { return Ok(()) };
-        let shapes = [io.inputs[0].shape(), io.inputs[1].shape(), io.inputs[2].shape()];
-        let axes = self.axes(shapes, output.shape());
-        let axes = axes.ok_or_else(|| OpError::shape(Blame::Node, "the inputs cannot be broadcast together"))?;
+        let found;
+        let block = match self.settled.get(io.inputs) {
+            Some(block) => block,
+            None => {
+                let shapes = [io.inputs[0].shape(), io.inputs[1].shape(), io.inputs[2].shape()];
+                let axes = axes(&self.attributes, shapes, output.shape());
+                let misfit = || OpError::shape(Blame::Node, "the inputs cannot be broadcast together");
+                found = Block::new(axes.ok_or_else(misfit)?);
+                &found
+            }
+        };
         let condition = io.inputs[0].slice::<u8>()?;
         let (yes, _) = io.inputs[1].bytes().as_chunks::<WIDTH>();
         let (no, _) = io.inputs[2].bytes().as_chunks::<WIDTH>();
         let (target, _) = output.bytes_mut().as_chunks_mut::<WIDTH>();
-        let block = Block::new(&axes);
         let (size, strides) = block.outer.first().copied().unwrap_or((1, [0; 3]));
         let (line, outer) = (block.unit * size.max(1), block.outer.get(1..).unwrap_or(&[]));
+        let repeats = [0, 1, 2].map(|input| block.spreads[input].kind == Kind::Single);
+        let has_tables = block.spreads.iter().any(|spread| spread.kind == Kind::Table);
         let chunk = (CHUNK / block.unit.max(1)).max(1) * block.unit;
         let work = nanoseconds_for_bytes(target.len().saturating_mul(4 * WIDTH));
         let is_short = AtomicBool::new(false);
         parallel_chunks_mut(target, chunk, work, |index, mut target| {
-            let mut tiles = ([0; BLOCK], [[0; WIDTH]; BLOCK], [[0; WIDTH]; BLOCK]);
+            let mut all;
+            let (tile_c, tile_y, tile_n): (&mut [u8], &mut [[u8; WIDTH]], &mut [[u8; WIDTH]]) = if has_tables {
+                all = ([0; BLOCK], [[0; WIDTH]; BLOCK], [[0; WIDTH]; BLOCK]);
+                (&mut all.0, &mut all.1, &mut all.2)
+            } else {
+                (&mut [], &mut [], &mut [])
+            };
             let (mut tiled, mut first) = ([None; 3], index * chunk);
             while !target.is_empty() {
                 let (row, place) = (first / line, first % line);
@@ -96,11 +117,10 @@ impl SelectKernel {
                 let [c, y, n] = [0, 1, 2].map(|input| [begin[input] + at * strides[input], len]);
                 let [spread_c, spread_y, spread_n] = &block.spreads;
                 let operands = (
-                    spread_c.read(condition, c, &mut tiles.0, &mut tiled[0]),
-                    spread_y.read(yes, y, &mut tiles.1, &mut tiled[1]),
-                    spread_n.read(no, n, &mut tiles.2, &mut tiled[2]),
+                    spread_c.read(condition, c, tile_c, &mut tiled[0]),
+                    spread_y.read(yes, y, tile_y, &mut tiled[1]),
+                    spread_n.read(no, n, tile_n, &mut tiled[2]),
                 );
-                let repeats = [0, 1, 2].map(|input| block.spreads[input].kind == Kind::Single);
                 let is_done = match operands {
                     (Some(c), Some(y), Some(n)) => select_line(self.isa, (c, y, n), repeats, now).is_ok(),
                     _ => false,
@@ -124,13 +144,13 @@ const BLOCK: usize = 512;
 const SHORT: usize = 64;
 
 /// Elements of the output that are computed together.
-struct Block<'a> {
+struct Block {
     /// The elements of whole axes.
     unit: usize,
     /// The elements of a block: some units.
     len: usize,
     /// The axes around the units.
-    outer: &'a [Axis],
+    outer: SmallVec<[Axis; 8]>,
     /// How each input spreads over a block.
     spreads: [Spread; 3],
 }
@@ -152,13 +172,14 @@ enum Kind {
     Table,
 }
 
-impl<'a> Block<'a> {
+impl Block {
     /// The block for axes of the output, innermost first: all of the innermost one, or more of them if it is short.
-    fn new(axes: &'a [Axis]) -> Self {
+    fn new(mut axes: SmallVec<[Axis; 8]>) -> Self {
         let (mut unit, mut count) = axes.first().map_or((1, 0), |(size, _)| (*size, 1));
         if unit > SHORT || axes.len() < 2 {
             let spreads = [0, 1, 2].map(|input| Spread::of_line(axes.first().map_or(0, |(_, strides)| strides[input])));
-            return Self { unit, len: unit, outer: &axes[count..], spreads };
+            axes.drain(..count);
+            return Self { unit, len: unit, outer: axes, spreads };
         }
         while count < axes.len() && unit * axes[count].0 <= BLOCK {
             unit *= axes[count].0;
@@ -168,7 +189,8 @@ impl<'a> Block<'a> {
         let units = cut.map_or(1, |(units, _)| units);
         let joined = || axes[..count].iter().copied().chain(cut);
         let spreads = [0, 1, 2].map(|input| Spread::new(joined().map(|(size, strides)| (size, strides[input]))));
-        Self { unit, len: unit * units, outer: &axes[count..], spreads }
+        axes.drain(..count);
+        Self { unit, len: unit * units, outer: axes, spreads }
     }
 }
 
@@ -207,7 +229,7 @@ impl Spread {
         &self,
         input: &'a [T],
         [first, len]: [usize; 2],
-        tile: &'a mut [T; BLOCK],
+        tile: &'a mut [T],
         tiled: &mut Option<[usize; 2]>,
     ) -> Option<&'a [T]> {
         let input = input.get(first..)?;
@@ -241,7 +263,7 @@ fn offsets(outer: &[Axis], row: usize) -> [usize; 3] {
 impl Kernel for SelectKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let ([condition, yes, no], [output]) = (shapes.inputs, shapes.outputs) else { return false };
-        self.axes([condition, yes, no], output).is_some()
+        axes(&self.attributes, [condition, yes, no], output).is_some()
     }
 
     fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
