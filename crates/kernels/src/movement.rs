@@ -53,6 +53,9 @@ const FEW_ROWS: usize = 16;
 const FEWEST_ROWS: usize = 4;
 const SHORTEST_LINE: usize = 8;
 
+/// Bytes of the lines of groups of a few lines of which first the first ones are moved, then the second ones and so on.
+const FIRST_BYTES: usize = 1 << 14;
+
 /// Repeats of so few elements in all are found by a table.
 const FEW_REPEATED: usize = 48;
 
@@ -273,8 +276,32 @@ impl StridedCopy {
         // Long inner axes are cut, so that a plain copy also runs in parallel.
         let piece = (4 * CHUNK / size_of::<T>()).min(inner.size);
         let pieces = inner.size.div_ceil(piece);
-        let outer: usize = axes[..self.rank - 1].iter().map(|axis| axis.size).product();
-        parallel_for(outer * pieces, CHUNK.div_ceil(piece * size_of::<T>()), work, |range| {
+        // Beginning each group of a few lines takes longer than moving them.
+        let few = match axes {
+            [.., outer, rows, _] if pieces == 1 && rows.size <= FEWEST_ROWS && outer.size > rows.size => Some(*rows),
+            _ => None,
+        };
+        let together = few.map_or(1, |rows| rows.size);
+        let outer = axes[..self.rank - 1].iter().map(|axis| axis.size).product::<usize>() / together;
+        let at_once = (FIRST_BYTES / (piece * size_of::<T>()).max(1)).max(1);
+        let grain = CHUNK.div_ceil(together * piece * size_of::<T>());
+        parallel_for(outer * pieces, grain, work, |range| {
+            if let Some(few) = few {
+                let [.., outer, _, _] = axes else { return };
+                let mut cursor = Cursor::new(&axes[..self.rank - 2], range.start);
+                let mut rest = range.len();
+                while rest > 0 {
+                    let count = rest.min(outer.size - cursor.at[self.rank - 3]).min(at_once);
+                    for row in 0..few.size as isize {
+                        let (input, output) = (cursor.input + row * few.input, cursor.output + row * few.output);
+                        // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
+                        unsafe { pointers.lines(input, output, *outer, inner, count) };
+                    }
+                    cursor.skip(count);
+                    rest -= count;
+                }
+                return;
+            }
             let mut cursor = Cursor::new(&axes[..self.rank - 1], range.start / pieces);
             if let (1, Some(rows)) = (pieces, axes[..self.rank - 1].last()) {
                 let mut rest = range.len();
@@ -1477,6 +1504,9 @@ mod tests {
             repeats(&[2, 30, 2, 7, 2, 4], &[true, false, true, false, true, false], width);
             repeats(&[50, 4, 3], &[false, true, false], width);
             repeats(&[5, 12, 40], &[false, true, false], width);
+            repeats(&[3, 90, 2, 20], &[false, false, true, false], width);
+            repeats(&[150, 3, 25], &[false, true, false], width);
+            repeats(&[70, 2, 30], &[false, false, false], width);
             repeats(&[700, 2, 3, 5], &[false, true, false, true], width);
         }
     }

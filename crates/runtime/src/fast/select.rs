@@ -103,7 +103,7 @@ impl SelectKernel {
         parallel_chunks_mut(target, chunk, work, |index, mut target| {
             let mut all;
             let (tile_c, tile_y, tile_n): (&mut [u8], &mut [[u8; WIDTH]], &mut [[u8; WIDTH]]) = if has_tables {
-                all = ([0; BLOCK], [[0; WIDTH]; BLOCK], [[0; WIDTH]; BLOCK]);
+                all = ([0; TILE], [[0; WIDTH]; TILE], [[0; WIDTH]; TILE]);
                 (&mut all.0, &mut all.1, &mut all.2)
             } else {
                 (&mut [], &mut [], &mut [])
@@ -143,6 +143,10 @@ impl SelectKernel {
 const BLOCK: usize = 512;
 const SHORT: usize = 64;
 
+/// The elements that are written at once to a tile, which has room for as many behind the block.
+const LANES: usize = 8;
+const TILE: usize = BLOCK + LANES;
+
 /// Elements of the output that are computed together.
 struct Block {
     /// The elements of whole axes.
@@ -158,8 +162,10 @@ struct Block {
 /// How an input spreads over a block.
 struct Spread {
     kind: Kind,
-    /// Where the element for each one of the block lies.
-    places: [u32; BLOCK],
+    /// Of a table: the elements of a run, and the distance between their places, which is 0 or 1.
+    run: [usize; 2],
+    /// Of a table: where the first element of each run lies.
+    places: SmallVec<[u32; 32]>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -168,7 +174,7 @@ enum Kind {
     Single,
     /// It has an element for each, side by side.
     Dense,
-    /// It has elements at the places.
+    /// It has runs of elements, which are equal or side by side.
     Table,
 }
 
@@ -197,30 +203,28 @@ impl Block {
 impl Spread {
     /// How an input spreads over a block of axes, innermost first, of these sizes and steps.
     fn new(axes: impl Iterator<Item = (usize, usize)>) -> Self {
-        let (mut places, mut len) = ([0u32; BLOCK], 1);
-        let (mut is_single, mut is_dense) = (true, true);
-        for (size, stride) in axes.filter(|(size, _)| *size > 1) {
-            is_single &= stride == 0;
-            is_dense &= stride == len;
-            for start in (len..size * len).step_by(len) {
-                let step = (start / len * stride) as u32;
-                for index in 0..len {
-                    places[start + index] = places[index] + step;
-                }
-            }
-            len *= size;
+        let mut axes = axes.filter(|(size, _)| *size > 1).peekable();
+        let (mut run, step) = axes.peek().map_or((1, 1), |(_, stride)| (1, *stride));
+        while let Some((size, _)) = axes.next_if(|(_, stride)| *stride == run * step) {
+            run *= size;
         }
-        let kind = match () {
-            () if is_single => Kind::Single,
-            () if is_dense => Kind::Dense,
-            () => Kind::Table,
-        };
-        Self { kind, places }
+        if axes.peek().is_none() {
+            return Self::of_line(step);
+        }
+        let mut places: SmallVec<[u32; 32]> = SmallVec::new();
+        places.push(0);
+        for (size, stride) in axes {
+            let runs = places.len();
+            for index in runs..size * runs {
+                places.push(places[index - runs] + stride as u32);
+            }
+        }
+        Self { kind: Kind::Table, run: [run, step], places }
     }
 
     /// The same for a line of these steps.
     fn of_line(stride: usize) -> Self {
-        Self { kind: if stride == 0 { Kind::Single } else { Kind::Dense }, places: [0; BLOCK] }
+        Self { kind: if stride == 0 { Kind::Single } else { Kind::Dense }, run: [1, stride], places: SmallVec::new() }
     }
 
     /// The first `len` elements of a block whose first one the input has at `first`: where they lie, or in the tile, which holds
@@ -237,12 +241,32 @@ impl Spread {
             return Some(input);
         }
         if tiled.is_none_or(|[from, elements]| from != first || elements < len) {
-            for (element, place) in tile.iter_mut().zip(self.places.get(..len)?) {
-                *element = *input.get(*place as usize)?;
-            }
+            self.fill(input, tile, len)?;
             *tiled = Some([first, len]);
         }
         Some(tile)
+    }
+
+    /// Writes the runs that hold the first `len` elements to the tile, a few elements too many after each run but before the
+    /// next one. `None` if the input is too short.
+    fn fill<T: Copy>(&self, input: &[T], tile: &mut [T], len: usize) -> Option<()> {
+        let [run, step] = self.run;
+        for (index, place) in self.places.iter().take(len.div_ceil(run)).enumerate() {
+            let (from, to) = (input.get(*place as usize..)?, tile.get_mut(index * run..)?);
+            if step == 0 {
+                let value = [*from.first()?; LANES];
+                for lanes in (0..run).step_by(LANES) {
+                    *to.get_mut(lanes..)?.first_chunk_mut()? = value;
+                }
+            } else if let Some(from) = from.get(..run.next_multiple_of(LANES)) {
+                for (lanes, from) in from.as_chunks::<LANES>().0.iter().enumerate() {
+                    *to.get_mut(lanes * LANES..)?.first_chunk_mut()? = *from;
+                }
+            } else {
+                to.get_mut(..run)?.copy_from_slice(from.get(..run)?);
+            }
+        }
+        Some(())
     }
 }
 
