@@ -155,7 +155,7 @@ fn depthwise_rows(isa: Isa, filter: &str) {
         let packed = BlockedDepthwise::pack(&geometry, &weights).unwrap();
         report(filter, &format!("depthwise blocked {isa} {name}"), geometry.flops() as f64, "GFLOP/s", || {
             let (input, output) = (DepthwiseInput::Values(&input), QuantizedOutput::Values(&mut output));
-            blocked_depthwise(isa, &geometry, &packed, input, output, &epilogue).unwrap();
+            blocked_depthwise(isa, &geometry, packed.weights(), input, output, &epilogue).unwrap();
         });
     }
 }

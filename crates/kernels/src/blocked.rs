@@ -19,7 +19,7 @@ mod rows;
 mod transposed;
 
 pub use channels::{ChannelRange, blocked_channels};
-pub use depthwise::{BlockedDepthwise, DepthwiseInput, blocked_depthwise};
+pub use depthwise::{BlockedDepthwise, DepthwiseInput, DepthwiseWeights, blocked_depthwise};
 pub(crate) use direct::{AxisView, PlaneView, lanes_from, slopes_from};
 pub use direct::{
     BlockedConvolution, BlockedInput, blocked_convolution, blocked_convolution_nanoseconds,

@@ -50,11 +50,11 @@ const LOWEST_BEHIND: [f32; 2 * MOST_LANES] = {
 /// takes far less time to compile.
 #[cfg(not(debug_assertions))]
 macro_rules! unrolled {
-    ($index:ident < $count:ident => $body:block) => {
+    ($index:ident < $count:expr => $body:block) => {
         const { assert!($count <= 28, "a loop that is unrolled has so many steps") };
-        unrolled!(@ $index $count $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27)
+        unrolled!(@ $index, $count, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27)
     };
-    (@ $index:ident $count:ident $body:block $($number:literal)*) => {
+    (@ $index:ident, $count:expr, $body:block, $($number:literal)*) => {
         $(if const { $number < $count } {
             let $index: usize = $number;
             $body
@@ -63,7 +63,7 @@ macro_rules! unrolled {
 }
 #[cfg(debug_assertions)]
 macro_rules! unrolled {
-    ($index:ident < $count:ident => $body:block) => {
+    ($index:ident < $count:expr => $body:block) => {
         for $index in 0..$count $body
     };
 }

@@ -8,14 +8,14 @@
 mod bytes;
 
 use super::direct::{PlaneView, lanes_from, slopes_from};
-use super::{BLOCK, blocked_len};
+use super::{BLOCK, blocked_len, from_plain};
 use crate::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
-use crate::error::{KernelError, check_exact};
+use crate::error::{KernelError, check_exact, check_len};
 use crate::isa::Isa;
 use crate::packed::Packed;
 use crate::parallel::parallel_for;
 use crate::quantized::{Decodings, EncodingLanes, QuantizedOutput, Stored, Target, TargetLanes, store_codes};
-use crate::simd::{Kernel, Simd, dispatch};
+use crate::simd::{Kernel, Simd, dispatch, unrolled};
 use crate::unary::{self, UnaryOp};
 use bytes::{ByteBlock, ByteTaps};
 use std::ops::Range;
@@ -25,9 +25,6 @@ const CHUNK: usize = 1 << 13;
 
 /// Positions whose values are kept until a function has been applied to them and they can become codes.
 const MOST_KEPT: usize = 256;
-
-/// The most columns that a tile reads of one line.
-const MOST_COLUMNS: usize = 19;
 
 /// The weights of a depthwise convolution, tap by tap in blocks of sixteen channels.
 #[derive(Debug)]
@@ -45,20 +42,15 @@ impl BlockedDepthwise {
     /// # Errors
     /// The geometry is not depthwise (groups equal to both channels) or has a depth, or the weights do not fit it.
     pub fn pack(geometry: &ConvolutionGeometry, weights: &[f32]) -> Result<Self, KernelError> {
-        let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
-        if groups != outputs || groups != inputs || geometry.has_depth() {
-            return Err(KernelError::invalid("geometry", "is not a depthwise convolution of planes"));
-        }
-        check_exact("weights", weights.len(), geometry.weights_len())?;
-        let taps = high * wide;
-        let mut values = Packed::zeroed(groups.div_ceil(BLOCK) * taps * BLOCK);
-        for (channel, kernel) in weights.chunks_exact(taps.max(1)).enumerate() {
-            let block = &mut values[channel / BLOCK * taps * BLOCK..][..taps * BLOCK];
-            for (lanes, weight) in block.as_chunks_mut::<BLOCK>().0.iter_mut().zip(kernel) {
-                lanes[channel % BLOCK] = *weight;
-            }
-        }
-        Ok(Self { channels: groups, taps: [high, wide], values, bytes: None })
+        let mut values = Packed::zeroed(DepthwiseWeights::len(geometry));
+        let DepthwiseWeights { channels, taps, .. } = DepthwiseWeights::pack(geometry, weights, &mut values)?;
+        Ok(Self { channels, taps, values, bytes: None })
+    }
+
+    /// The weights, to compute with.
+    #[must_use]
+    pub fn weights(&self) -> DepthwiseWeights<'_> {
+        DepthwiseWeights { channels: self.channels, taps: self.taps, values: &self.values, bytes: self.bytes.as_ref() }
     }
 
     /// Packs codes `[channels, 1, height, width]` that stand for their product with one scale a channel.
@@ -73,6 +65,46 @@ impl BlockedDepthwise {
         let values: Vec<f32> =
             codes.iter().enumerate().map(|(at, code)| f32::from(*code) * scales[at / taps]).collect();
         Ok(Self { bytes: ByteTaps::pack([high, wide], codes, scales), ..Self::pack(geometry, &values)? })
+    }
+}
+
+/// Packed weights of a depthwise convolution: those of a [`BlockedDepthwise`], or those that are known only when the layer
+/// runs.
+#[derive(Debug, Clone, Copy)]
+pub struct DepthwiseWeights<'a> {
+    channels: usize,
+    taps: [usize; 2],
+    values: &'a [f32],
+    bytes: Option<&'a ByteTaps>,
+}
+
+impl<'a> DepthwiseWeights<'a> {
+    /// The elements of the packed weights.
+    #[must_use]
+    pub fn len(geometry: &ConvolutionGeometry) -> usize {
+        let [channels, _, _, high, wide] = geometry.channels_and_kernel();
+        blocked_len(1, channels, high.saturating_mul(wide))
+    }
+
+    /// Packs the weights `[channels, 1, height, width]` of a depthwise convolution into memory for as many elements as
+    /// [`DepthwiseWeights::len`] tells, or more.
+    ///
+    /// # Errors
+    /// The geometry is not depthwise (groups equal to both channels) or has a depth, or a slice does not fit it.
+    pub fn pack(
+        geometry: &ConvolutionGeometry,
+        weights: &[f32],
+        packed: &'a mut [f32],
+    ) -> Result<DepthwiseWeights<'a>, KernelError> {
+        let [groups, outputs, inputs, high, wide] = geometry.channels_and_kernel();
+        if groups != outputs || groups != inputs || geometry.has_depth() {
+            return Err(KernelError::invalid("geometry", "is not a depthwise convolution of planes"));
+        }
+        check_exact("weights", weights.len(), geometry.weights_len())?;
+        check_len("packed", packed.len(), Self::len(geometry))?;
+        let values = &mut packed[..Self::len(geometry)];
+        from_plain(1, groups, high * wide, weights, values)?;
+        Ok(Self { channels: groups, taps: [high, wide], values, bytes: None })
     }
 }
 
@@ -104,7 +136,7 @@ impl DepthwiseInput<'_> {
 pub fn blocked_depthwise(
     isa: Isa,
     geometry: &ConvolutionGeometry,
-    weights: &BlockedDepthwise,
+    weights: DepthwiseWeights<'_>,
     input: DepthwiseInput<'_>,
     mut output: QuantizedOutput<'_>,
     epilogue: &ConvolutionEpilogue<'_>,
@@ -148,7 +180,7 @@ pub fn blocked_depthwise(
                 (None, _) => std::ptr::null(),
             };
             let from = plane_index * plane * BLOCK..(plane_index + 1) * plane * BLOCK;
-            let bytes = match (input, bytes::codes_of_zero(&zero), &weights.bytes) {
+            let bytes = match (input, bytes::codes_of_zero(&zero), weights.bytes) {
                 (DepthwiseInput::Codes(codes, _), Some(zero), Some(taps)) if taps.fits(isa, &view) => {
                     Some(ByteBlock { taps, block: channel / BLOCK, codes: &codes[from.clone()], zero })
                 }
@@ -485,7 +517,6 @@ impl<I: Element> Lines<'_, I> {
         [y, x]: [usize; 2],
         count: usize,
     ) {
-        const { assert!((N - 1) * T + K <= MOST_COLUMNS, "a tile reads more columns than are written out") };
         let (width, step) = (self.shared.view.input[1], self.step::<DILATED>());
         let high = if self.has_channels(part) { self.shared.taps[0] } else { 0 };
         let mut sums = [s.splat(0.0); N];
@@ -497,22 +528,19 @@ impl<I: Element> Lines<'_, I> {
             // The first column may lie before the input, but what is read does not.
             let line = self.input.as_ptr().wrapping_add((row * width).wrapping_add(first).wrapping_mul(BLOCK) + part);
             let weights = self.shared.weights.as_ptr().wrapping_add(ky * K * BLOCK + part);
-            macro_rules! columns {
-                ($($offset:literal)*) => {$(
-                    if $offset < (N - 1) * T + K && (!EDGE || first.wrapping_add($offset * step) < width) {
-                        // SAFETY: the column lies in the row, which `at` has found inside the input.
-                        let column = unsafe { I::load(s, line.wrapping_add($offset * step * BLOCK), zero) };
-                        for (index, sum) in sums.iter_mut().enumerate() {
-                            if index * T <= $offset && $offset < index * T + K {
-                                // SAFETY: there are as many blocks of weights as taps.
-                                let weight = unsafe { s.load(weights.add(($offset - index * T) * BLOCK)) };
-                                *sum = s.fma(column, weight, *sum);
-                            }
+            unrolled!(offset < ((N - 1) * T + K) => {
+                if !EDGE || first.wrapping_add(offset * step) < width {
+                    // SAFETY: the column lies in the row, which `at` has found inside the input.
+                    let column = unsafe { I::load(s, line.wrapping_add(offset * step * BLOCK), zero) };
+                    for (index, sum) in sums.iter_mut().enumerate() {
+                        if index * T <= offset && offset < index * T + K {
+                            // SAFETY: there are as many blocks of weights as taps.
+                            let weight = unsafe { s.load(weights.add((offset - index * T) * BLOCK)) };
+                            *sum = s.fma(column, weight, *sum);
                         }
                     }
-                )*};
-            }
-            columns!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18);
+                }
+            });
         }
         // SAFETY: the positions lie in the line.
         unsafe { self.finish(s, part, [y, x], step * BLOCK, sums, if EDGE { count } else { N }) };

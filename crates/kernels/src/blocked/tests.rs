@@ -112,7 +112,7 @@ fn check(random: &mut Random, geometry: &ConvolutionGeometry, input_layout: Opti
             None => {
                 let packed = BlockedDepthwise::pack(geometry, &weights).unwrap();
                 let (input, output) = (DepthwiseInput::Values(&blocked_input), QuantizedOutput::Values(output));
-                blocked_depthwise(isa, geometry, &packed, input, output, epilogue).unwrap();
+                blocked_depthwise(isa, geometry, packed.weights(), input, output, epilogue).unwrap();
             }
         };
         let (mut output, mut accumulated) = (vec![f32::NAN; blocked_residual.len()], blocked_residual.clone());
@@ -277,13 +277,13 @@ proptest! {
             let values_of = |input: DepthwiseInput<'_>| {
                 let mut output = vec![f32::NAN; blocked_len(2, channels, positions)];
                 let target = QuantizedOutput::Values(&mut output);
-                blocked_depthwise(isa, &geometry, &packed, input, target, &epilogue).unwrap();
+                blocked_depthwise(isa, &geometry, packed.weights(), input, target, &epilogue).unwrap();
                 output
             };
             let codes_of = || {
                 let mut output = vec![0; blocked_len(2, channels, positions)];
                 let (input, target) = (DepthwiseInput::Codes(&codes, &decodings), QuantizedOutput::Codes(&mut output, &encodings));
-                blocked_depthwise(isa, &geometry, &packed, input, target, &epilogue).unwrap();
+                blocked_depthwise(isa, &geometry, packed.weights(), input, target, &epilogue).unwrap();
                 output
             };
             let given = values_of(DepthwiseInput::Codes(&codes, &decodings));
@@ -304,7 +304,7 @@ proptest! {
         let short = Encodings::new(&vec![0.0; channels + 1], &vec![1.0; channels + 1], 255.0).unwrap();
         for (input, encodings) in [(&codes[1..], &encodings), (&codes[..], &short)] {
             let (input, target) = (DepthwiseInput::Codes(input, &decodings), QuantizedOutput::Codes(&mut output, encodings));
-            prop_assert!(blocked_depthwise(Isa::portable(), &geometry, &packed, input, target, &epilogue).is_err());
+            prop_assert!(blocked_depthwise(Isa::portable(), &geometry, packed.weights(), input, target, &epilogue).is_err());
         }
     }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use ovir_graph::Node;
 use ovir_kernels::blocked::{
-    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, ChannelRange, DepthwiseInput, MOST_DIRECT_TAPS,
-    MOST_NARROW, NarrowConvolution, blocked_channels, blocked_convolution, blocked_convolution_nanoseconds,
-    blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling, narrow_convolution,
+    BLOCK, BlockedConvolution, BlockedDepthwise, BlockedInput, ChannelRange, DepthwiseInput, DepthwiseWeights,
+    MOST_DIRECT_TAPS, MOST_NARROW, NarrowConvolution, blocked_channels, blocked_convolution,
+    blocked_convolution_nanoseconds, blocked_convolution_scratch_len, blocked_depthwise, blocked_pad, blocked_pooling,
+    narrow_convolution,
 };
 use ovir_kernels::chain::MOST_INPUTS;
 use ovir_kernels::convolution::{ConvolutionEpilogue, ConvolutionGeometry};
@@ -343,6 +344,27 @@ pub(super) fn constant_filter(
     Some((data, facts.shape.to_shape().filter(|_| is_fixed)?))
 }
 
+/// The same for a filter of a depthwise convolution that is known only when the layer runs, such as the one that a tracker
+/// computes from its template.
+fn computed_filter(
+    parts: &Parts<'_>,
+    form: &Form,
+    inputs: &[&ValueFacts],
+    is_constant: &dyn Fn(usize) -> bool,
+) -> Option<(usize, Shape)> {
+    let (data, filter) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
+    let is_computed = !is_constant(filter) && !is_constant(data) && data != filter;
+    let shape = depthwise_filter(form, inputs.get(filter)?)?;
+    is_computed.then_some((data, shape))
+}
+
+/// The shape of a computed filter, if it is one of a depthwise convolution.
+fn depthwise_filter(form: &Form, facts: &ValueFacts) -> Option<Shape> {
+    let shape = facts.shape.to_shape().filter(|_| facts.element_type == ElementType::F32)?;
+    let is_depthwise = matches!(form, Form::Grouped(_)) && matches!(shape[..], [_, 1, 1, ..]);
+    is_depthwise.then_some(shape)
+}
+
 fn convolution_candidate(
     node: &Node,
     inputs: &[&ValueFacts],
@@ -351,12 +373,14 @@ fn convolution_candidate(
 ) -> Option<Candidate> {
     let (parts, coded) = convolution_parts(node)?;
     let form = Form::of(parts.root)?;
-    let (data, filter_shape) = constant_filter(&parts, inputs, is_constant)?;
+    let computed = computed_filter(&parts, &form, inputs, is_constant).filter(|_| coded.is_none());
+    let is_computed = computed.is_some();
+    let (data, filter_shape) = computed.or_else(|| constant_filter(&parts, inputs, is_constant))?;
     let data_channels = data_channels(&form, inputs.get(data)?, &filter_shape)?;
     let has_residual = parts.residual.is_some() || parts.bias.is_some_and(|port| !is_constant(port));
     let geometry = smallest_geometry(&form, &filter_shape)?;
     let way = way(&form, &filter_shape, data_channels, has_residual, &geometry)?;
-    (way == Way::Depthwise || coded.is_none()).then_some(())?;
+    (way == Way::Depthwise || coded.is_none() && !is_computed).then_some(())?;
     let mut layouts: SmallVec<[Layout; 4]> = SmallVec::from_elem(Layout::Plain, inputs.len());
     if way != Way::Dense(BlockedInput::Plain) {
         layouts[data] = Layout::Blocked;
@@ -484,19 +508,31 @@ enum Weights {
     Narrow(Arc<NarrowConvolution>),
     Dense(Arc<BlockedConvolution>),
     Depthwise(Arc<BlockedDepthwise>),
+    /// Those of a depthwise convolution at this port, which are packed when the layer runs.
+    Computed(usize),
 }
 
 fn claim_convolution(context: &mut ClaimContext<'_>) -> Option<Claim> {
     let (parts, coded) = convolution_parts(context.node)?;
     let form = Form::of(parts.root)?;
     let (data_port, filter_port) = (*parts.inputs.first()?, *parts.inputs.get(1)?);
-    let filter = (context.constant)(filter_port)?;
-    let filter_shape = filter.shape().clone();
+    let filter = (context.constant)(filter_port);
+    let filter_shape = match &filter {
+        Some(filter) => filter.shape().clone(),
+        None => depthwise_filter(&form, context.inputs.get(filter_port)?)?,
+    };
     let data_channels = data_channels(&form, context.inputs.get(data_port)?, &filter_shape)?;
     let epilogue = parts.epilogue(context, channels_of(&context.outputs.first()?.shape)?)?;
     let geometry = smallest_geometry(&form, &filter_shape)?;
     let way = way(&form, &filter_shape, data_channels, epilogue.residual.is_some(), &geometry)?;
     (way == Way::Depthwise || coded.is_none()).then_some(())?;
+    let Some(filter) = filter else {
+        (way == Way::Depthwise && coded.is_none()).then_some(())?;
+        let packed_inputs = parts.packed_ports(&epilogue).into_iter().collect();
+        let (isa, weights, coded) = (isa::detect(), Weights::Computed(filter_port), Coded::default());
+        let kernel = ConvolutionKernel { isa, form, filter: filter_shape, weights, epilogue, coded, data_port };
+        return Some(Claim { kernel: Box::new(kernel), packed_inputs });
+    };
     let mut packed_inputs: SmallVec<[usize; 2]> = SmallVec::from_slice(&[filter_port]);
     packed_inputs.extend(parts.packed_ports(&epilogue));
     if way == Way::Dense(BlockedInput::Blocked)
@@ -579,7 +615,7 @@ impl ConvolutionKernel {
         match &self.weights {
             Weights::Dense(weights) => BlockedConvolution::can_be(geometry, weights.input()),
             Weights::Narrow(_) => true,
-            Weights::Depthwise(_) => !geometry.has_depth(),
+            Weights::Depthwise(_) | Weights::Computed(_) => !geometry.has_depth(),
         }
     }
 }
@@ -588,6 +624,12 @@ impl Kernel for ConvolutionKernel {
     fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
         let geometry = shapes.inputs.get(self.data_port).and_then(|data| self.geometry(data));
         let is_output = |port: usize| shapes.inputs.get(port) == shapes.outputs.first();
+        if let Weights::Computed(port) = self.weights {
+            let is_filter = shapes.inputs.get(port).is_some_and(|shape| **shape == self.filter);
+            if !is_filter {
+                return false;
+            }
+        }
         let fits = |g: &ConvolutionGeometry| {
             shapes.outputs.first().is_some_and(|output| g.output_len() == output.elements()) && self.can_be(g)
         };
@@ -600,13 +642,14 @@ impl Kernel for ConvolutionKernel {
             (Some(geometry), Weights::Dense(weights)) => {
                 blocked_convolution_scratch_len(&geometry, weights.input()).saturating_mul(size_of::<f32>())
             }
+            (Some(geometry), Weights::Computed(_)) => DepthwiseWeights::len(&geometry).saturating_mul(size_of::<f32>()),
             _ => 0,
         }
     }
 
     fn in_place_inputs(&self, _shapes: &StepShapes<'_>) -> SmallVec<[usize; 2]> {
         match self.weights {
-            Weights::Dense(_) | Weights::Depthwise(_) if self.coded.output.is_none() => {
+            Weights::Dense(_) | Weights::Depthwise(_) | Weights::Computed(_) if self.coded.output.is_none() => {
                 // What a convolution adds may be its own data, which it reads to the end.
                 self.epilogue.residual.into_iter().filter(|port| *port != self.data_port).collect()
             }
@@ -655,7 +698,15 @@ impl Kernel for ConvolutionKernel {
                     Some(encodings) => QuantizedOutput::Codes(output.slice_mut::<u8>()?, encodings),
                     None => QuantizedOutput::Values(output.slice_mut::<f32>()?),
                 };
-                blocked_depthwise(self.isa, &geometry, weights, input, target, &epilogue)
+                blocked_depthwise(self.isa, &geometry, weights.weights(), input, target, &epilogue)
+            }
+            Weights::Computed(port) => {
+                let (values, target) = (data.slice::<f32>()?, output.slice_mut::<f32>()?);
+                let scratch = scratch_f32(io.scratch);
+                DepthwiseWeights::pack(&geometry, io.inputs[*port].slice::<f32>()?, scratch).and_then(|weights| {
+                    let (input, target) = (DepthwiseInput::Values(values), QuantizedOutput::Values(target));
+                    blocked_depthwise(self.isa, &geometry, weights, input, target, &epilogue)
+                })
             }
         }
         .map_err(kernel_error)

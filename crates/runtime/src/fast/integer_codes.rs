@@ -403,7 +403,7 @@ impl Kernel for Convolution {
                 let zero = f32::from(zero);
                 let values = Decodings::new(&[-zero], &[255.0 - zero], 255.0).map_err(kernel_error)?;
                 let (input, epilogue) = (DepthwiseInput::Codes(input, &values), ConvolutionEpilogue::default());
-                blocked_depthwise(isa, &placed.geometry, weights, input, target, &epilogue)
+                blocked_depthwise(isa, &placed.geometry, weights.weights(), input, target, &epilogue)
             }
             (Weights::Bytes(..), None) => return Err(misfit()),
         }

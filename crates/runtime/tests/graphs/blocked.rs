@@ -279,6 +279,36 @@ fn regions_of_lines() {
     }
 }
 
+/// Each channel of a search image is correlated with that of a template, as trackers do it: the filter is computed.
+#[test]
+fn correlations_with_a_computed_filter() {
+    for (channels, size, declared) in [(40, 7, "1,40,?,?"), (64, 5, "1,64,30,30"), (32, 9, "?,32,?,?")] {
+        let mut text = Text::default();
+        let x = text.parameter("f32", declared);
+        let template = text.parameter("f32", &format!("1,{channels},{size},{size}"));
+        let search = text.convolution(x, &[channels, channels, 3, 3], PLANE);
+        let filter = text.convolution(template, &[channels, channels, 1, 1], POINT);
+        let shape = text.integers(&[channels as i64, 1, 1, size as i64, size as i64]);
+        let filter = text.layer("Reshape", "special_zero=\"false\"", &[filter, shape], "FP32");
+        let correlated = text.layer("GroupConvolution", POINT, &[search, filter], "FP32");
+        let bias = text.floats(&[1, channels, 1, 1], |i| i as f32 - 0.5);
+        let correlated = text.binary("Add", correlated, bias);
+        let correlated = text.unary("ReLU", correlated);
+        let end = text.convolution(correlated, &[48, channels, 1, 1], POINT);
+        text.layer("Result", "", &[end], "");
+        let sizes = if declared.contains('?') { &[30, 12][..] } else { &[30] };
+        for high in sizes {
+            let inputs = [image(&[1, channels, *high, 30]), image(&[1, channels, size, size])];
+            let (expected, _) = text.run(&inputs, true);
+            let (actual, entries) = text.run(&inputs, false);
+            compare(&expected, &actual, &format!("{declared} {high}"));
+            assert!(entries.iter().all(|entry| entry.is_kernel || entry.type_name == "Reshape"), "{declared}");
+            // Both images, the filter and the result.
+            assert_eq!(entries.iter().filter(|entry| entry.type_name == "Reorder").count(), 4, "{declared}");
+        }
+    }
+}
+
 /// A lone convolution of few channels is not worth its reorders.
 #[test]
 fn a_region_that_loses_stays_plain() {
