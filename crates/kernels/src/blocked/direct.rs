@@ -1142,8 +1142,15 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
     fn run<S: Simd>(self, s: S) {
         let mut call = self.0;
         let per_block = BLOCK / S::LANES;
-        // Tiles that no registers of a tier hold are not compiled for it: `run_tiles` asks for none of them.
-        if const { POSITIONS * VECTORS > 2 * S::TILE_ROWS || VECTORS > MOST_BLOCKS * (BLOCK / S::LANES) } {
+        // Tiles that `run_tiles` never asks for are not compiled: those that no registers of a tier hold, and where a block is
+        // several vectors, all but those of one block and, of two vectors, of half of one.
+        let (is_held, is_asked_for) = const {
+            let per_block = BLOCK / S::LANES;
+            let is_block = VECTORS == per_block || VECTORS == 1 && per_block == 2;
+            (POSITIONS * VECTORS <= 2 * S::TILE_ROWS, is_block || per_block == 1 && VECTORS <= MOST_BLOCKS)
+        };
+        if !is_held || !is_asked_for {
+            debug_assert!(false, "no such tile");
             return;
         }
         // Blocks of several groups are computed one by one.
