@@ -64,6 +64,17 @@ const PAIR_IN_LINE: usize = usize::MAX - 6;
 /// As [`IN_LINE_BY_TWO`], of two groups that have half of a block each.
 const PAIR_BY_TWO: usize = usize::MAX - 7;
 
+/// Both [`SHARED`] and [`IN_LINE`].
+const SHARED_IN_LINE: usize = usize::MAX - 8;
+
+/// Both [`SHARED`] and [`IN_LINE_BY_TWO`].
+const SHARED_BY_TWO: usize = usize::MAX - 9;
+
+/// Whether tiles that read in this way belong to blocks of several groups, whole.
+const fn shares(step: usize) -> bool {
+    matches!(step, SHARED | SHARED_IN_LINE | SHARED_BY_TWO)
+}
+
 /// Whether tiles that read in this way belong to groups that begin and end inside of blocks.
 const fn straddles(step: usize) -> bool {
     matches!(step, STRADDLING | STRADDLING_BESIDE | PAIR_IN_LINE | PAIR_BY_TWO)
@@ -485,8 +496,10 @@ pub fn blocked_convolution(
     let (inputs, group_outputs) = (inputs / groups, outputs / groups);
     // Groups that lie in one block, and those that straddle blocks, are one task a block.
     let groups = if shares_blocks || is_straddling { outputs.div_ceil(BLOCK) } else { groups };
+    // Other tiers take several instructions for the channels of several groups, beside which finding them takes little.
+    let has_lines = !shares_blocks || isa.tier() == Tier::Avx512;
     let ends_with_lines = layout == BlockedInput::Plain
-        || (taps != [1, 1] && view.stride[1] <= 2 && view.output[1] >= narrowest(isa.tier()) && !shares_blocks);
+        || (taps != [1, 1] && view.stride[1] <= 2 && view.output[1] >= narrowest(isa.tier()) && has_lines);
     // Where a vector is half a block, channels that would fill the other half alone are not computed.
     let is_halved = isa.tier() == Tier::Avx2
         && groups == 1
@@ -908,6 +921,8 @@ impl Job<'_> {
                     PAIR_BY_TWO => run_tiles::<PAIR_BY_TWO>(self.isa, count, blocks, call),
                     STRADDLING => run_tiles::<STRADDLING>(self.isa, count, blocks, call),
                     SHARED => run_tiles::<SHARED>(self.isa, count, blocks, call),
+                    SHARED_IN_LINE => run_tiles::<SHARED_IN_LINE>(self.isa, count, blocks, call),
+                    SHARED_BY_TWO => run_tiles::<SHARED_BY_TWO>(self.isa, count, blocks, call),
                     SIDE_BY_SIDE => run_tiles::<SIDE_BY_SIDE>(self.isa, count, blocks, call),
                     IN_LINE => run_tiles::<IN_LINE>(self.isa, count, blocks, call),
                     IN_LINE_BY_TWO => run_tiles::<IN_LINE_BY_TWO>(self.isa, count, blocks, call),
@@ -955,6 +970,10 @@ impl Job<'_> {
             },
             (false, true) => STRADDLING_BESIDE,
             (false, false) => STRADDLING,
+            _ if self.shares_blocks && is_in_line => match self.view.stride[1] {
+                1 => SHARED_IN_LINE,
+                _ => SHARED_BY_TWO,
+            },
             _ if self.shares_blocks => SHARED,
             (true, true) => SIDE_BY_SIDE,
             _ if is_in_line => match self.view.stride[1] {
@@ -1142,12 +1161,13 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
     fn run<S: Simd>(self, s: S) {
         let mut call = self.0;
         let per_block = BLOCK / S::LANES;
-        // Tiles that `run_tiles` never asks for are not compiled: those that no registers of a tier hold, and where a block is
-        // several vectors, all but those of one block and, of two vectors, of half of one.
+        // Tiles that `run_tiles` never asks for are not compiled: those that no registers of a tier hold, those of several blocks
+        // that groups share, and where a block is several vectors, all but those of one block and, of two vectors, of half of one.
         let (is_held, is_asked_for) = const {
             let per_block = BLOCK / S::LANES;
             let is_block = VECTORS == per_block || VECTORS == 1 && per_block == 2;
-            (POSITIONS * VECTORS <= 2 * S::TILE_ROWS, is_block || per_block == 1 && VECTORS <= MOST_BLOCKS)
+            let are_blocks = per_block == 1 && VECTORS <= MOST_BLOCKS && !shares(STEP);
+            (POSITIONS * VECTORS <= 2 * S::TILE_ROWS, is_block || are_blocks)
         };
         if !is_held || !is_asked_for {
             debug_assert!(false, "no such tile");
@@ -1172,6 +1192,8 @@ impl<const POSITIONS: usize, const VECTORS: usize, const STEP: usize> Kernel for
             unsafe {
                 let sums = match STEP {
                     APART | SHARED => accumulate::<S, POSITIONS, VECTORS, STEP>(s, &call),
+                    SHARED_IN_LINE => shared_in_line::<S, POSITIONS, VECTORS, 1>(s, &call),
+                    SHARED_BY_TWO => shared_in_line::<S, POSITIONS, VECTORS, 2>(s, &call),
                     STRADDLING | STRADDLING_BESIDE => mixed::<S, POSITIONS, VECTORS, STEP>(s, &call),
                     PAIR_IN_LINE => in_line::<S, POSITIONS, VECTORS, 1, true>(s, &call.for_both()),
                     PAIR_BY_TWO => in_line::<S, POSITIONS, VECTORS, 2, true>(s, &call.for_both()),
@@ -1443,6 +1465,82 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
                 };
             }
         }
+    }
+    sums
+}
+
+/// The sums of a tile in one line of a blocked input, whose positions lie `STRIDE` apart and whose block belongs to several
+/// groups.
+///
+/// # Safety
+/// As of [`run_tiles`].
+#[inline(always)]
+unsafe fn shared_in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STRIDE: usize>(
+    s: S,
+    call: &Call,
+) -> [[S::F; VECTORS]; POSITIONS] {
+    let view = &call.view;
+    let wide = view.input[1] as isize;
+    let (y, x) = (call.position / view.output[1], call.position % view.output[1]);
+    let first = (x * STRIDE) as isize - view.pad[1] as isize;
+    let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
+    for (ky, input, row) in call.lines(y) {
+        for kx in 0..call.taps[1] {
+            let column = first + (kx * view.dilation[1]) as isize;
+            let (before, end) = ((-column).max(0) as usize, (wide - column).max(0) as usize);
+            let inside = before.div_ceil(STRIDE)..end.div_ceil(STRIDE).min(POSITIONS);
+            if inside.is_empty() {
+                continue;
+            }
+            let steps = (ky * call.taps[1] + kx) * call.channels;
+            let own = (call.weights.wrapping_add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
+            let place = input.wrapping_offset((row as isize * wide + column) * BLOCK as isize);
+            // SAFETY: the tap lies in the kernel, and the positions that are read lie in the line.
+            sums = unsafe {
+                match inside.len() == POSITIONS {
+                    true => shared::<S, POSITIONS, VECTORS, STRIDE, false>(s, call, own, place, inside, sums),
+                    false => shared::<S, POSITIONS, VECTORS, STRIDE, true>(s, call, own, place, inside, sums),
+                }
+            };
+        }
+    }
+    sums
+}
+
+/// Adds the products of one tap and all channels of each group in a block to the sums of positions that lie `STRIDE` apart: of
+/// those `inside` at an `EDGE`.
+///
+/// # Safety
+/// The weights are those of the tap, and the positions, or those inside, lie in the input.
+#[inline(always)]
+unsafe fn shared<S: Simd, const POSITIONS: usize, const VECTORS: usize, const STRIDE: usize, const EDGE: bool>(
+    s: S,
+    call: &Call,
+    (mut weights, mut next): (*const f32, *const f32),
+    place: *const f32,
+    inside: Range<usize>,
+    mut sums: [[S::F; VECTORS]; POSITIONS],
+) -> [[S::F; VECTORS]; POSITIONS] {
+    for channel in call.first_lane..call.first_lane + call.channels {
+        prefetch_far(next);
+        next = next.wrapping_add(call.next_step);
+        for vector in 0..VECTORS {
+            let first = vector * S::LANES;
+            // SAFETY: the caller's promise; the lanes have sixteen entries.
+            unsafe {
+                let right = s.load(weights.add(first));
+                let lanes = s.bits(s.load(call.group_lanes.add(first).cast()));
+                let index = s.add_i(lanes, s.splat_i(channel as i32));
+                unrolled!(position < POSITIONS => {
+                    if !EDGE || inside.contains(&position) {
+                        let block = place.wrapping_add(position * STRIDE * BLOCK);
+                        let left = s.lookup(&*block.cast::<[f32; BLOCK]>(), index);
+                        sums[position][vector] = s.fma(left, right, sums[position][vector]);
+                    }
+                });
+            }
+        }
+        weights = weights.wrapping_add(BLOCK);
     }
     sums
 }

@@ -603,7 +603,8 @@ fn tiles_in_lines() {
             if !covered(5, high) || !covered(wide, across) {
                 continue;
             }
-            for (groups, inputs, outputs) in [(1, 20, 16), (1, 20, 40), (3, 72, 72), (2, 24, 48), (2, 30, 80)] {
+            let groups = [(1, 20, 16), (1, 20, 40), (3, 72, 72), (2, 24, 48), (2, 30, 80), (9, 36, 36), (5, 10, 40)];
+            for (groups, inputs, outputs) in groups {
                 let (size, stride) = ([1, 5, wide], [1, 1, apart]);
                 let (dilation, pad) = ([1, 1, dilation], [0, pad, pad]);
                 let kernel = [1, high, across];
