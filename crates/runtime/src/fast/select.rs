@@ -165,7 +165,7 @@ struct Spread {
     /// Of a table: the elements of a run, and the distance between their places, which is 0 or 1.
     run: [usize; 2],
     /// Of a table: where the first element of each run lies.
-    places: SmallVec<[u32; 32]>,
+    places: SmallVec<[u32; BLOCK / 2]>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -211,7 +211,8 @@ impl Spread {
         if axes.peek().is_none() {
             return Self::of_line(step);
         }
-        let mut places: SmallVec<[u32; 32]> = SmallVec::new();
+        // A run has two elements at least, so that places are never allocated.
+        let mut places: SmallVec<[u32; BLOCK / 2]> = SmallVec::new();
         places.push(0);
         for (size, stride) in axes {
             let runs = places.len();
