@@ -53,7 +53,7 @@ const FEW_ROWS: usize = 16;
 const FEWEST_ROWS: usize = 4;
 const SHORTEST_LINE: usize = 8;
 
-/// Bytes of the lines of groups of a few lines of which first the first ones are moved, then the second ones and so on.
+/// Bytes of lines that are moved together, one from each of some groups of a few lines.
 const FIRST_BYTES: usize = 1 << 14;
 
 /// Repeats of so few elements in all are found by a table.
@@ -276,39 +276,33 @@ impl StridedCopy {
         // Long inner axes are cut, so that a plain copy also runs in parallel.
         let piece = (4 * CHUNK / size_of::<T>()).min(inner.size);
         let pieces = inner.size.div_ceil(piece);
-        // Beginning each group of a few lines takes longer than moving them.
-        let few = match axes {
-            [.., outer, rows, _] if pieces == 1 && rows.size <= FEWEST_ROWS && outer.size > rows.size => Some(*rows),
-            _ => None,
-        };
-        let together = few.map_or(1, |rows| rows.size);
-        let outer = axes[..self.rank - 1].iter().map(|axis| axis.size).product::<usize>() / together;
-        let at_once = (FIRST_BYTES / (piece * size_of::<T>()).max(1)).max(1);
-        let grain = CHUNK.div_ceil(together * piece * size_of::<T>());
-        parallel_for(outer * pieces, grain, work, |range| {
-            if let Some(few) = few {
-                let [.., outer, _, _] = axes else { return };
-                let mut cursor = Cursor::new(&axes[..self.rank - 2], range.start);
-                let mut rest = range.len();
-                while rest > 0 {
-                    let count = rest.min(outer.size - cursor.at[self.rank - 3]).min(at_once);
-                    for row in 0..few.size as isize {
-                        let (input, output) = (cursor.input + row * few.input, cursor.output + row * few.output);
-                        // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
-                        unsafe { pointers.lines(input, output, *outer, inner, count) };
-                    }
-                    cursor.skip(count);
-                    rest -= count;
-                }
-                return;
+        // Beginning each group of a few lines takes longer than moving them: first the first ones of some groups are moved, then
+        // the second ones and so on.
+        let lines = &axes[..self.rank - 1];
+        let (outer, few) = match lines {
+            [groups @ .., few]
+                if pieces == 1
+                    && few.size <= FEWEST_ROWS
+                    && groups.last().is_some_and(|groups| groups.size > few.size) =>
+            {
+                (groups, *few)
             }
-            let mut cursor = Cursor::new(&axes[..self.rank - 1], range.start / pieces);
-            if let (1, Some(rows)) = (pieces, axes[..self.rank - 1].last()) {
+            _ => (lines, Axis { size: 1, input: 0, output: 0 }),
+        };
+        let at_once = if few.size > 1 { (FIRST_BYTES / (piece * size_of::<T>()).max(1)).max(1) } else { usize::MAX };
+        let count = outer.iter().map(|axis| axis.size).product::<usize>();
+        let grain = CHUNK.div_ceil(few.size * piece * size_of::<T>());
+        parallel_for(count * pieces, grain, work, |range| {
+            let mut cursor = Cursor::new(outer, range.start / pieces);
+            if let (1, [.., rows]) = (pieces, outer) {
                 let mut rest = range.len();
                 while rest > 0 {
-                    let count = rest.min(rows.size - cursor.at[self.rank - 2]);
-                    // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
-                    unsafe { pointers.lines(cursor.input, cursor.output, *rows, inner, count) };
+                    let count = rest.min(rows.size - cursor.at[outer.len() - 1]).min(at_once);
+                    for line in 0..few.size as isize {
+                        let (input, output) = (cursor.input + line * few.input, cursor.output + line * few.output);
+                        // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
+                        unsafe { pointers.lines(input, output, *rows, inner, count) };
+                    }
                     cursor.skip(count);
                     rest -= count;
                 }

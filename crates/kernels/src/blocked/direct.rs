@@ -1227,6 +1227,13 @@ impl Call {
         })
     }
 
+    /// The weights of a tap, by its number among all of the call, and those of the next task that are called while it is computed.
+    #[inline(always)]
+    fn tap(&self, number: usize) -> (*const f32, *const f32) {
+        let steps = number * self.channels;
+        (self.weights.wrapping_add(steps * BLOCK), self.next.wrapping_add(steps * self.next_step))
+    }
+
     /// Where one of the groups of a block begins: elements behind the input, and the first lane there.
     ///
     /// # Safety
@@ -1389,8 +1396,7 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const S
     };
     let mut sums = [[s.splat(0.0); VECTORS]; POSITIONS];
     for (ky, input, row) in call.lines(y) {
-        let steps = ky * call.taps[1] * call.channels;
-        let mut own = (call.weights.wrapping_add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
+        let mut own = call.tap(ky * call.taps[1]);
         let mut place = input.wrapping_offset((row as isize * wide + first) * BLOCK as isize);
         let mut following = Some(place.wrapping_add(view.dilation[0] * view.input[1] * BLOCK));
         macro_rules! taps {
@@ -1413,6 +1419,14 @@ unsafe fn in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, const S
         taps!(after[1], 0, 2);
     }
     sums
+}
+
+/// Of positions `STRIDE` apart, those that read an element of a line of `wide` by a tap with which the first one reads `column`:
+/// those before them read the padding in front of it, those behind them the one behind it.
+#[inline(always)]
+fn reached<const POSITIONS: usize, const STRIDE: usize>(column: isize, wide: isize) -> Range<usize> {
+    let (before, end) = ((-column).max(0) as usize, (wide - column).max(0) as usize);
+    before.div_ceil(STRIDE)..end.div_ceil(STRIDE).min(POSITIONS)
 }
 
 /// The weights of the next tap, and those of the next task that are called while it is computed.
@@ -1439,18 +1453,14 @@ unsafe fn in_line_at_edges<S: Simd, const POSITIONS: usize, const VECTORS: usize
     for (ky, input, row) in call.lines(y) {
         for kx in 0..call.taps[1] {
             let column = start + (kx * view.dilation[1]) as isize;
-            // The positions that read an element of the line: those before them read the padding in front of it, those behind
-            // them the one behind it.
-            let (before, end) = ((-column).max(0) as usize, (wide - column).max(0) as usize);
-            let inside = before.div_ceil(STRIDE)..end.div_ceil(STRIDE).min(POSITIONS);
+            let inside = reached::<POSITIONS, STRIDE>(column, wide);
             if inside.is_empty() {
                 continue;
             }
-            let steps = (ky * call.taps[1] + kx) * call.channels;
+            let own = call.tap(ky * call.taps[1] + kx);
             let first = input.wrapping_offset((row as isize * wide + column) * BLOCK as isize);
             // SAFETY: the tap lies in the kernel, and the positions that are read lie in the line.
             unsafe {
-                let own = (call.weights.add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
                 sums = match inside.len() == POSITIONS {
                     true => beside::<S, POSITIONS, VECTORS, STRIDE, 0, 0, false>(s, call, own, first, None, sums),
                     false => {
@@ -1487,13 +1497,11 @@ unsafe fn shared_in_line<S: Simd, const POSITIONS: usize, const VECTORS: usize, 
     for (ky, input, row) in call.lines(y) {
         for kx in 0..call.taps[1] {
             let column = first + (kx * view.dilation[1]) as isize;
-            let (before, end) = ((-column).max(0) as usize, (wide - column).max(0) as usize);
-            let inside = before.div_ceil(STRIDE)..end.div_ceil(STRIDE).min(POSITIONS);
+            let inside = reached::<POSITIONS, STRIDE>(column, wide);
             if inside.is_empty() {
                 continue;
             }
-            let steps = (ky * call.taps[1] + kx) * call.channels;
-            let own = (call.weights.wrapping_add(steps * BLOCK), call.next.wrapping_add(steps * call.next_step));
+            let own = call.tap(ky * call.taps[1] + kx);
             let place = input.wrapping_offset((row as isize * wide + column) * BLOCK as isize);
             // SAFETY: the tap lies in the kernel, and the positions that are read lie in the line.
             sums = unsafe {
