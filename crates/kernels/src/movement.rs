@@ -59,9 +59,10 @@ const FIRST_BYTES: usize = 1 << 14;
 /// Repeats of so few elements in all are found by a table.
 const FEW_REPEATED: usize = 48;
 
-/// Sets of the first cache, and lines of one of them that elements found by a table may lie in: with more, each is read again and
-/// again.
+/// Sets of the first cache, the lines that one of them keeps, and those that elements found by a table may lie in: with more, each
+/// is read again and again.
 const SETS: usize = 64;
+const WAYS: usize = 8;
 const MOST_OF_A_SET: usize = 16;
 
 /// Picoseconds that an element takes which is found by a table.
@@ -402,7 +403,8 @@ impl StridedCopy {
             false => {
                 let tiled = picoseconds_of_tiles::<T>(sides);
                 let by_table = sides.iter().fold(PICOSECONDS_BY_TABLE, |time, side| time.saturating_mul(*side));
-                by_table < tiled && lines_of_a_set::<T>(axes[self.rank - 1]) <= MOST_OF_A_SET
+                let inner = axes[self.rank - 1];
+                by_table < tiled && lines_of_a_set::<T>(inner.input, inner.size) <= MOST_OF_A_SET
             }
         };
         if !are_small {
@@ -426,10 +428,14 @@ impl StridedCopy {
                 count += 1;
             }
         }
-        let others = &others[..count];
-        let outer: usize = others.iter().map(|axis| axis.size).product();
+        let others = &mut others[..count];
         // Planes with a narrow side, such as images of three channels, go by long strips of the other one.
         let is_narrow = across_axis.size <= NARROW || inner.size <= NARROW;
+        if is_narrow && let Some(place) = neighbour::<T>(others, across_axis, inner) {
+            others[place..].rotate_left(1);
+            return turns(others, [across_axis, inner], work, pointers);
+        }
+        let outer: usize = others.iter().map(|axis| axis.size).product();
         let side = if is_narrow { STRIP } else { TILE };
         let bands = across_axis.size.div_ceil(side);
         let grain = CHUNK.div_ceil(side.min(across_axis.size) * inner.size * size_of::<T>());
@@ -615,8 +621,8 @@ side_by_side!(4: first second third fourth);
 
 impl<T: Copy> Pointers<T> {
     /// Moves a tile of `high` rows and `wide` columns, at most [`TILE`] each or one of them at most [`NARROW`]: rows are
-    /// contiguous in the output and columns in the input. It passes through the stack, so that every line of memory is
-    /// visited once.
+    /// contiguous in the output and columns in the input. Parts of [`SIDE`] by [`SIDE`] elements visit as few lines of memory as
+    /// one set of the first cache keeps.
     ///
     /// # Safety
     /// The tile lies inside both slices, which do not overlap.
@@ -715,29 +721,32 @@ impl<T: Copy> Pointers<T> {
                 }
                 return;
             }
-            if size_of::<T>() <= size_of::<u32>() && input_step > 0 && output_step > 0 {
-                let steps = [input_step as usize, output_step as usize];
-                for (row, column) in [(0, 0), (0, SIDE), (SIDE, 0), (SIDE, SIDE)] {
-                    let (high, wide) = (high.saturating_sub(row).min(SIDE), wide.saturating_sub(column).min(SIDE));
-                    if high > 0 && wide > 0 {
-                        let from = from.add(column * steps[0] + row);
-                        let to = to.add(row * steps[1] + column);
-                        small_tile(from, to, [high, wide], steps);
+            let is_small = size_of::<T>() <= size_of::<u32>() && input_step > 0 && output_step > 0;
+            for (row, column) in [(0, 0), (0, SIDE), (SIDE, 0), (SIDE, SIDE)] {
+                let (high, wide) = (high.saturating_sub(row).min(SIDE), wide.saturating_sub(column).min(SIDE));
+                if high == 0 || wide == 0 {
+                    continue;
+                }
+                let from = from.offset(column as isize * input_step).add(row);
+                let to = to.offset(row as isize * output_step).add(column);
+                if is_small {
+                    small_tile(from, to, [high, wide], [input_step as usize, output_step as usize]);
+                } else if size_of::<T>() == 8 && high == SIDE && wide == SIDE {
+                    let columns: [[u64; SIDE]; SIDE] = std::array::from_fn(|column| {
+                        from.offset(column as isize * input_step).cast::<[u64; SIDE]>().read_unaligned()
+                    });
+                    for row in 0..SIDE {
+                        let line: [u64; SIDE] = std::array::from_fn(|column| columns[column][row]);
+                        to.offset(row as isize * output_step).cast::<[u64; SIDE]>().write_unaligned(line);
                     }
-                }
-                return;
-            }
-            let mut buffer = [from.read_unaligned(); TILE * TILE];
-            for column in 0..wide {
-                let line = from.offset(column as isize * input_step);
-                for row in 0..high {
-                    buffer[row * TILE + column] = line.add(row).read_unaligned();
-                }
-            }
-            for row in 0..high {
-                let line = to.offset(row as isize * output_step);
-                for column in 0..wide {
-                    line.add(column).write_unaligned(buffer[row * TILE + column]);
+                } else {
+                    for column in 0..wide {
+                        let line = from.offset(column as isize * input_step);
+                        for row in 0..high {
+                            let to = to.offset(row as isize * output_step).add(column);
+                            to.write_unaligned(line.add(row).read_unaligned());
+                        }
+                    }
                 }
             }
         }
@@ -832,12 +841,55 @@ fn bytes_read_soon<T>(axes: &[Axis]) -> usize {
     bytes.min(LINE_BYTES)
 }
 
-/// How many lines of one set of the first cache the elements of an axis lie in at most.
-fn lines_of_a_set<T>(axis: Axis) -> usize {
-    let bytes = axis.input.unsigned_abs().saturating_mul(size_of::<T>());
+/// Where among the other axes the one lies that goes on in the cache lines of a plane's elements, if a side of the plane is so narrow
+/// that its lines, of the input or of the output, have room for it, and so many lie in each set of the first cache that they would
+/// be fetched again for each of its elements.
+fn neighbour<T>(others: &[Axis], across: Axis, inner: Axis) -> Option<usize> {
+    let is_short = |step: isize| (1..LINE_BYTES).contains(&step.unsigned_abs().saturating_mul(size_of::<T>()));
+    if inner.size <= NARROW && lines_of_a_set::<T>(across.output, across.size) > WAYS {
+        others.iter().rposition(|axis| is_short(axis.output))
+    } else if across.size <= NARROW && lines_of_a_set::<T>(inner.input, inner.size) > WAYS {
+        others.iter().rposition(|axis| is_short(axis.input))
+    } else {
+        None
+    }
+}
+
+/// Moves planes with a narrow side a few elements of the other side at a time: the first ones of each plane along the last of the
+/// other axes, then the second ones and so on.
+fn turns<T: Copy>(others: &[Axis], [across, inner]: [Axis; 2], work: u64, pointers: &Pointers<T>) {
+    let [outer @ .., neighbour] = others else { return };
+    let count: usize = outer.iter().map(|axis| axis.size).product();
+    let plane = across.size * inner.size;
+    let piece = (NEAR_BYTES / (plane * size_of::<T>())).clamp(1, neighbour.size);
+    let pieces = neighbour.size.div_ceil(piece);
+    parallel_for(count * pieces, CHUNK.div_ceil(piece * plane * size_of::<T>()), work, |range| {
+        for index in range {
+            let cursor = Cursor::new(outer, index / pieces);
+            let first = index % pieces * piece;
+            let rows = (0..across.size).step_by(SIDE);
+            for (row, column) in rows.flat_map(|row| (0..inner.size).step_by(SIDE).map(move |column| (row, column))) {
+                let high = SIDE.min(across.size - row);
+                let wide = SIDE.min(inner.size - column);
+                let input = cursor.input + row as isize + column as isize * inner.input;
+                let output = cursor.output + row as isize * across.output + column as isize;
+                for index in first..neighbour.size.min(first + piece) {
+                    let input = input + index as isize * neighbour.input;
+                    let output = output + index as isize * neighbour.output;
+                    // SAFETY: the geometry was checked to stay inside both slices, and its outputs to be distinct.
+                    unsafe { pointers.tile([high, wide], input, inner.input, output, across.output) };
+                }
+            }
+        }
+    });
+}
+
+/// How many lines of one set of the first cache elements lie in at most, so many a step apart.
+fn lines_of_a_set<T>(step: isize, count: usize) -> usize {
+    let bytes = step.unsigned_abs().saturating_mul(size_of::<T>());
     // An odd number of lines apart, they lie in all sets; an even one, in fewer by its powers of two.
     let shared = (bytes / LINE_BYTES).trailing_zeros().min(SETS.trailing_zeros());
-    if bytes.is_multiple_of(LINE_BYTES) { axis.size.div_ceil(SETS >> shared) } else { axis.size.div_ceil(SETS) }
+    if bytes.is_multiple_of(LINE_BYTES) { count.div_ceil(SETS >> shared) } else { count.div_ceil(SETS) }
 }
 
 /// Picoseconds that a plane takes whose sides are longer than [`NARROW`] if it goes tile by tile: whole tiles are moved in vectors,
@@ -1516,6 +1568,17 @@ mod tests {
             transposes(&[7, 4, 37, 3, 5], &[0, 2, 3, 1, 4], width);
             transposes(&[300, 3, 2], &[1, 0, 2], width);
             transposes(&[2, 11, 26, 11], &[2, 0, 1, 3], width);
+        }
+    }
+
+    /// Planes with a narrow side whose lines lie in few sets of the first cache.
+    #[test]
+    fn transpositions_a_few_elements_at_a_time() {
+        for width in [1, 2, 4, 8, 16] {
+            transposes(&[4, 1024, 19], &[2, 1, 0], width);
+            transposes(&[19, 1024, 4], &[2, 1, 0], width);
+            transposes(&[2, 3, 1024, 12], &[0, 3, 2, 1], width);
+            transposes(&[2, 512, 12, 5], &[2, 3, 1, 0], width);
         }
     }
 
