@@ -800,12 +800,13 @@ pub(crate) unsafe fn line_f32(
     output: *mut f32,
     len: usize,
 ) {
+    let lines = Lines::one([a, b], [a_contiguous, b_contiguous], output, len);
     macro_rules! run {
         ($($name:ident => $function:expr),*) => {
             match op {
                 $(BinaryOp::$name => {
                     let function = $function;
-                    dispatch(isa, Single { function, a, a_contiguous, b, b_contiguous, output, len });
+                    dispatch(isa, Compute { function, lines });
                 })*
             }
         };
@@ -828,12 +829,13 @@ pub(crate) unsafe fn line_truth_f32(
     output: *mut f32,
     len: usize,
 ) {
+    let lines = Lines::one([a, b], [a_contiguous, b_contiguous], output, len);
     macro_rules! run {
         ($($name:ident)*) => {
             match op {
                 $(CompareOp::$name => {
                     let function = Truth(compare_functions::$name);
-                    dispatch(isa, Single { function, a, a_contiguous, b, b_contiguous, output, len });
+                    dispatch(isa, Compute { function, lines });
                 })*
             }
         };
@@ -923,28 +925,48 @@ impl Choice {
     }
 }
 
-struct Single<F> {
-    function: F,
-    a: *const f32,
-    a_contiguous: bool,
-    b: *const f32,
-    b_contiguous: bool,
-    output: *mut f32,
+/// Lines of two operands that lie equally far apart.
+#[derive(Clone, Copy)]
+struct Lines<T, U> {
+    operands: [*const T; 2],
+    /// Whether a line of an operand is contiguous, and not a single value.
+    are_dense: [bool; 2],
+    /// The places from one line of an operand to the next; lines of the output are contiguous.
+    steps: [usize; 2],
+    output: *mut U,
     len: usize,
+    count: usize,
 }
 
-impl<F: Function<f32, f32>> Kernel for Single<F> {
+impl<T, U> Lines<T, U> {
+    /// A single line.
+    fn one(operands: [*const T; 2], are_dense: [bool; 2], output: *mut U, len: usize) -> Self {
+        Self { operands, are_dense, steps: [0; 2], output, len, count: 1 }
+    }
+}
+
+/// A function of lines.
+struct Compute<T, U, F> {
+    function: F,
+    lines: Lines<T, U>,
+}
+
+impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Compute<T, U, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { function, a, b, output, len, .. } = self;
-        // SAFETY: `line_f32` was promised what a line needs.
-        unsafe {
-            match (self.a_contiguous, self.b_contiguous) {
-                (true, true) => line::<S, f32, f32, F, true, true>(s, function, a, b, output, len),
-                (true, false) => line::<S, f32, f32, F, true, false>(s, function, a, b, output, len),
-                (false, true) => line::<S, f32, f32, F, false, true>(s, function, a, b, output, len),
-                (false, false) => line::<S, f32, f32, F, false, false>(s, function, a, b, output, len),
+        let Self { function, lines } = self;
+        for index in 0..lines.count {
+            // SAFETY: who makes lines promises what each needs.
+            unsafe {
+                let [a, b] = [0, 1].map(|operand| lines.operands[operand].add(index * lines.steps[operand]));
+                let (output, len) = (lines.output.add(index * lines.len), lines.len);
+                match lines.are_dense {
+                    [true, true] => line::<S, T, U, F, true, true>(s, function, a, b, output, len),
+                    [true, false] => line::<S, T, U, F, true, false>(s, function, a, b, output, len),
+                    [false, true] => line::<S, T, U, F, false, true>(s, function, a, b, output, len),
+                    [false, false] => line::<S, T, U, F, false, false>(s, function, a, b, output, len),
+                }
             }
         }
     }
@@ -958,7 +980,7 @@ unsafe impl<P> Send for Shared<P> {}
 // SAFETY: as above.
 unsafe impl<P> Sync for Shared<P> {}
 
-/// Cuts the result into chunks of rows or of pieces of a row.
+/// Computes all of a result.
 ///
 /// # Safety
 /// As of [`binary_raw`].
@@ -970,77 +992,92 @@ pub(crate) unsafe fn rows<T: Number, U: Copy, F: Function<T, U>>(
     b: *const T,
     output: *mut U,
 ) {
+    // SAFETY: the caller's promise.
+    unsafe { cut(geometry, [a, b], output, &|lines| dispatch(isa, Compute { function, lines })) };
+}
+
+/// Cuts a result into chunks of rows or of pieces of a row. This is compiled once for elements of each type, not for each function
+/// of them and each tier.
+///
+/// # Safety
+/// As of [`binary_raw`].
+unsafe fn cut<T: Copy, U>(
+    geometry: &BroadcastGeometry,
+    operands: [*const T; 2],
+    output: *mut U,
+    compute: &(dyn Fn(Lines<T, U>) + Sync),
+) {
     if geometry.len == 0 {
         return;
     }
-    let (inner, ..) = geometry.axes[geometry.rank - 1];
+    let (inner, a_stride, b_stride) = geometry.axes[geometry.rank - 1];
+    if geometry.rank == 1 && inner <= CHUNK {
+        return compute(Lines::one(operands, [a_stride == 1, b_stride == 1], output, inner));
+    }
     let pieces = inner.div_ceil(CHUNK);
     let outer = geometry.len / inner;
     let work = nanoseconds_for_bytes(geometry.len.saturating_mul(3 * size_of::<T>()));
-    let shared = Shared((a, b, output));
+    let shared = Shared((operands, output));
     parallel_for(outer * pieces, (CHUNK / inner).max(1), work, |range| {
-        let Shared((a, b, output)) = { shared };
-        dispatch(isa, Rows { function, geometry, a, b, output, first: range.start, last: range.end, pieces });
+        let Shared((operands, output)) = { shared };
+        let rows = Rows { geometry, operands, output, first: range.start, last: range.end, pieces };
+        // SAFETY: the caller's promise; the ranges lie in the result.
+        unsafe { rows.compute(compute) };
     });
 }
 
-struct Rows<'a, T, U, F> {
-    function: F,
+struct Rows<'a, T, U> {
     geometry: &'a BroadcastGeometry,
-    a: *const T,
-    b: *const T,
+    operands: [*const T; 2],
     output: *mut U,
     first: usize,
     last: usize,
     pieces: usize,
 }
 
-impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Rows<'_, T, U, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+impl<T: Copy, U> Rows<'_, T, U> {
+    /// # Safety
+    /// As of [`cut`], and the rows or pieces lie in the result.
+    unsafe fn compute(self, compute: &dyn Fn(Lines<T, U>)) {
         let rank = self.geometry.rank;
         let axes = &self.geometry.axes[..rank];
         let (inner, a_stride, b_stride) = axes[rank - 1];
+        let are_dense = [a_stride == 1, b_stride == 1];
         // Its positions in input and output are those in both operands. Rows are counted on, since divisions take longer than
         // short rows.
         let outer = self.geometry.axes.map(|(size, a, b)| Axis { size, input: a as isize, output: b as isize });
         let outer = &outer[..rank - 1];
         let mut cursor = Cursor::new(outer, self.first / self.pieces);
         let (mut row, mut piece) = (self.first / self.pieces, self.first % self.pieces);
-        // Short rows are computed some at a time, with operands that are not dense along them written out.
-        let around = outer.last().filter(|_| inner * size_of::<T>() <= SHORT_ROW);
-        let (joined, a_step, b_step) = match around {
-            Some(axis) => (WRITTEN_OUT / size_of::<T>() / inner, axis.input as usize, axis.output as usize),
-            None => (1, 0, 0),
-        };
-        let mut a_rows = WrittenOut::new([inner, a_step, a_stride]);
-        let mut b_rows = WrittenOut::new([inner, b_step, b_stride]);
+        // Short rows are computed some at a time, with operands that are not dense along them written out; others of the innermost
+        // axis around them one after the other.
+        let around = outer.last().copied().unwrap_or(Axis { size: 1, input: 0, output: 0 });
+        let are_short = !outer.is_empty() && inner * size_of::<T>() <= SHORT_ROW;
+        let joined = if are_short { WRITTEN_OUT / size_of::<T>() / inner } else { usize::MAX };
+        let steps = [around.input as usize, around.output as usize];
+        let mut a_rows = WrittenOut::new([inner, steps[0], a_stride]);
+        let mut b_rows = WrittenOut::new([inner, steps[1], b_stride]);
         let mut at = self.first;
         while at < self.last {
             let start = piece * CHUNK;
             let len = if self.pieces == 1 { inner } else { CHUNK.min(inner - start) };
-            let rows = match around {
-                Some(axis) => joined.min(axis.size - row % axis.size).min(self.last - at),
-                None => 1,
+            let rows = match self.pieces {
+                1 => joined.min(around.size - row % around.size).min(self.last - at),
+                _ => 1,
             };
             // SAFETY: offsets stay within the operands, whose lengths were checked against the geometry, and so many rows
             // lie in the innermost axis around them.
             unsafe {
-                let (a, b) = (self.a.offset(cursor.input), self.b.offset(cursor.output));
-                let (a, b) = (a.add(start * a_stride), b.add(start * b_stride));
+                let (a, b) = (self.operands[0].offset(cursor.input), self.operands[1].offset(cursor.output));
+                let operands = [a.add(start * a_stride), b.add(start * b_stride)];
                 let output = self.output.add(row * inner + start);
-                let (a, b, is_a_dense, is_b_dense) = match rows {
-                    1 => (a, b, a_stride == 1, b_stride == 1),
-                    _ => (a_rows.of(a, rows), b_rows.of(b, rows), true, true),
-                };
-                let len = len * rows;
-                match (is_a_dense, is_b_dense) {
-                    (true, true) => line::<S, T, U, F, true, true>(s, self.function, a, b, output, len),
-                    (true, false) => line::<S, T, U, F, true, false>(s, self.function, a, b, output, len),
-                    (false, true) => line::<S, T, U, F, false, true>(s, self.function, a, b, output, len),
-                    (false, false) => line::<S, T, U, F, false, false>(s, self.function, a, b, output, len),
-                }
+                compute(match are_short && rows > 1 {
+                    true => {
+                        let operands = [a_rows.of(operands[0], rows), b_rows.of(operands[1], rows)];
+                        Lines::one(operands, [true; 2], output, rows * inner)
+                    }
+                    false => Lines { operands, are_dense, steps, output, len, count: rows },
+                });
             }
             piece += 1;
             at += rows;

@@ -65,6 +65,11 @@ pub fn parallel_for(count: usize, grain: usize, work_nanoseconds: u64, body: imp
         }
         return;
     }
+    run_chunks(count, grain, work_nanoseconds, &body);
+}
+
+/// Several chunks; this and what it calls is not compiled for each body.
+fn run_chunks(count: usize, grain: usize, work_nanoseconds: u64, body: &(dyn Fn(Range<usize>) + Sync)) {
     let chunks = count.div_ceil(grain);
     let run = |chunk: usize| {
         let start = chunk * grain;

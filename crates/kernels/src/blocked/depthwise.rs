@@ -229,6 +229,9 @@ pub fn blocked_depthwise(
 
 /// An element of the data.
 trait Element: Copy + Sync {
+    /// Whether it is a number itself, and no code.
+    const IS_NUMBER: bool;
+
     /// Reads a vector of them as numbers, from which `zero` is taken if they are codes.
     ///
     /// # Safety
@@ -237,6 +240,8 @@ trait Element: Copy + Sync {
 }
 
 impl Element for f32 {
+    const IS_NUMBER: bool = true;
+
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, from: *const f32, _zero: S::F) -> S::F {
         // SAFETY: the caller's promise.
@@ -245,6 +250,8 @@ impl Element for f32 {
 }
 
 impl Element for u8 {
+    const IS_NUMBER: bool = false;
+
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, from: *const u8, zero: S::F) -> S::F {
         // SAFETY: the caller's promise.
@@ -258,6 +265,8 @@ impl Element for u8 {
 struct FromZero(u8);
 
 impl Element for FromZero {
+    const IS_NUMBER: bool = false;
+
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, from: *const FromZero, _zero: S::F) -> S::F {
         // SAFETY: the caller's promise.
@@ -318,19 +327,23 @@ impl Shared<'_> {
             TargetLanes::Codes(codes, encoding) => {
                 let output = codes.wrapping_add(offset);
                 let is_linear = self.slopes.is_none() && part.residual.is_null();
-                if is_linear && self.function == Some(UnaryOp::HSwish) {
-                    let gated = encoding.gated(&self.scale, &self.bias);
-                    // SAFETY: the caller's promise.
-                    return unsafe { self.lines(input, part, Stored::Gated(output, &gated)) };
+                // Numbers seldom become codes: their tiles store numbers only.
+                match self.function {
+                    _ if T::IS_NUMBER => {}
+                    Some(UnaryOp::HSwish) if is_linear => {
+                        let gated = encoding.gated(&self.scale, &self.bias);
+                        // SAFETY: the caller's promise.
+                        return unsafe { self.lines(input, part, Stored::Gated(output, &gated)) };
+                    }
+                    Some(_) => {}
+                    None => {
+                        let direct = encoding.direct(&self.scale, &self.bias, self.limits);
+                        let stored =
+                            if is_linear { Stored::Direct(output, &direct) } else { Stored::Codes(output, &encoding) };
+                        // SAFETY: the caller's promise.
+                        return unsafe { self.lines(input, part, stored) };
+                    }
                 }
-                let Some(op) = self.function else {
-                    let direct = encoding.direct(&self.scale, &self.bias, self.limits);
-                    let stored =
-                        if is_linear { Stored::Direct(output, &direct) } else { Stored::Codes(output, &encoding) };
-                    // SAFETY: the caller's promise.
-                    unsafe { self.lines(input, part, stored) };
-                    return;
-                };
                 let mut kept = [0.0f32; MOST_KEPT * BLOCK];
                 // Whole lines where one has room, otherwise parts of each.
                 let step = (MOST_KEPT / self.view.output[1].max(1)).max(1);
@@ -350,7 +363,9 @@ impl Shared<'_> {
                         // SAFETY: the lines are some of those that the caller promises, and their values are kept.
                         unsafe {
                             self.lines(input, part, stored);
-                            unary::apply(self.isa, op, values, values, count * BLOCK);
+                            if let Some(op) = self.function {
+                                unary::apply(self.isa, op, values, values, count * BLOCK);
+                            }
                         }
                         let output = output.wrapping_add(place);
                         dispatch(self.isa, Store { values: &kept[..count * BLOCK], encoding: &encoding, output });
@@ -434,28 +449,41 @@ impl<I: Element> Kernel for Lines<'_, I> {
                 }
             };
         }
-        let kind = (self.shared.view.dilation[1], self.shared.view.stride[1], self.shared.taps[1], S::LANES == BLOCK);
-        let has_tiles = match kind {
-            (1, 1, 1, true) => tiles!(1 1: 4 7 8),
-            (1, 1, 2, true) => tiles!(1 2: 4 7 8),
-            (1, 1, 3, true) => tiles!(1 3: 4 6 7 8 10 12),
-            (1, 1, 5, true) => tiles!(1 5: 4 6 7 8 10),
-            (1, 1, 7, true) => tiles!(1 7: 4 6 7 8),
-            (1, 1, 9, true) => tiles!(1 9: 4 6 7 8),
-            (1, 1, 11, true) => tiles!(1 11: 4 6 7 8),
-            (1, 2, 3, true) => tiles!(2 3: 4 6 7 8),
-            (1, 2, 5, true) => tiles!(2 5: 4 6 7),
-            (1, 2, 7, true) => tiles!(2 7: 4 7),
-            (1, 2, 9, true) => tiles!(2 9: 4 6),
-            (1, 1, 3, false) => tiles!(1 3: 4 7 8 10 12),
-            (1, 1, 5, false) => tiles!(1 5: 4 7 8 10),
-            (1, 1, 7, false) => tiles!(1 7: 4 7 8),
-            (1, 2, 3, false) => tiles!(2 3: 4 7 8),
-            (1, 2, 5, false) => tiles!(2 5: 4 7 8),
-            (1, 2, 7, false) => tiles!(2 7: 4 7),
-            (2.., 1, 3, _) => tiles!(dilated 3: 2 4 8),
-            (2.., 1, 5, _) => tiles!(dilated 5: 2 4 8),
-            (2.., 1, 7, _) => tiles!(dilated 7: 4 8),
+        // Codes have tiles of their own where the machine sums products of bytes; others, and tiers of short vectors, have few.
+        let tier = match S::LANES {
+            _ if !I::IS_NUMBER => 0,
+            BLOCK => 2,
+            8.. => 1,
+            _ => 0,
+        };
+        let has_tiles = match (self.shared.view.dilation[1], self.shared.view.stride[1], self.shared.taps[1], tier) {
+            (1, 1, 1, 2) => tiles!(1 1: 4 7 8),
+            (1, 1, 2, 2) => tiles!(1 2: 4 7 8),
+            (1, 1, 3, 2) => tiles!(1 3: 4 6 7 8 10 12),
+            (1, 1, 5, 2) => tiles!(1 5: 4 6 7 8 10),
+            (1, 1, 7, 2) => tiles!(1 7: 4 6 7 8),
+            (1, 1, 9, 2) => tiles!(1 9: 4 6 7 8),
+            (1, 1, 11, 2) => tiles!(1 11: 4 6 7 8),
+            (1, 2, 3, 2) => tiles!(2 3: 4 6 7 8),
+            (1, 2, 5, 2) => tiles!(2 5: 4 6 7),
+            (1, 2, 7, 2) => tiles!(2 7: 4 7),
+            (1, 2, 9, 2) => tiles!(2 9: 4 6),
+            (1, 1, 3, 1) => tiles!(1 3: 4 7 8 10 12),
+            (1, 1, 5, 1) => tiles!(1 5: 4 7 8 10),
+            (1, 1, 7, 1) => tiles!(1 7: 4 7 8),
+            (1, 2, 3, 1) => tiles!(2 3: 4 7 8),
+            (1, 2, 5, 1) => tiles!(2 5: 4 7 8),
+            (1, 2, 7, 1) => tiles!(2 7: 4 7),
+            (1, 1, 3, 0) => tiles!(1 3: 4 7),
+            (1, 1, 5, 0) => tiles!(1 5: 4 7),
+            (1, 1, 7, 0) => tiles!(1 7: 4 7),
+            (1, 2, 3, 0) => tiles!(2 3: 4 7),
+            (1, 2, 5, 0) => tiles!(2 5: 4 7),
+            (2.., 1, 3, 1..) => tiles!(dilated 3: 2 4 8),
+            (2.., 1, 5, 1..) => tiles!(dilated 5: 2 4 8),
+            (2.., 1, 7, 1..) => tiles!(dilated 7: 4 8),
+            (2.., 1, 3, 0) => tiles!(dilated 3: 4),
+            (2.., 1, 5, 0) => tiles!(dilated 5: 4),
             _ => false,
         };
         // All other geometries share one copy of this code.
@@ -676,6 +704,7 @@ impl<I: Element> Lines<'_, I> {
                         }
                     }
                 }
+                _ if I::IS_NUMBER => debug_assert!(false, "numbers become codes elsewhere"),
                 Stored::Codes(codes, encoding) => {
                     let (codes, encoding) = (codes.wrapping_add(place), encoding.at(s, part));
                     for (index, value) in self.values(s, part, place, step, sums, count).into_iter().enumerate() {

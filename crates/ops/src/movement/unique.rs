@@ -184,14 +184,14 @@ struct Groups {
 impl Unique {
     fn groups(&self, data: &TensorView<'_>, slices: Slices) -> OpResult<Groups> {
         if let Some(strings) = data.strings() {
-            return self.group(slices, |a, b| slices.compare(a, b, |i, j| strings[i].cmp(&strings[j])));
+            return self.group(slices, &|a, b| slices.compare(a, b, |i, j| strings[i].cmp(&strings[j])));
         }
         dispatch!(data.element_type(), T in [native] => {
             let values = data.slice::<T>()?;
             if slices.outer == 1 && slices.inner == 1 {
                 return self.group_elements(values);
             }
-            self.group(slices, |a, b| slices.compare(a, b, |i, j| total_order(values[i], values[j])))
+            self.group(slices, &|a, b| slices.compare(a, b, |i, j| total_order(values[i], values[j])))
         } else { Err(unsupported(data.element_type())) })
     }
 
@@ -210,12 +210,13 @@ impl Unique {
             groups.inverse.push(group);
         }
         if self.attributes.sorted {
-            groups.order_by(|a, b| total_order(values[a], values[b]))?;
+            groups.order_by(&|a, b| total_order(values[a], values[b]))?;
         }
         Ok(groups)
     }
 
-    fn group(&self, slices: Slices, compare: impl Fn(usize, usize) -> Ordering) -> OpResult<Groups> {
+    /// Groups of slices. As sorting is, this is compiled once, and not for each element type.
+    fn group(&self, slices: Slices, compare: &dyn Fn(usize, usize) -> Ordering) -> OpResult<Groups> {
         let mut order = reserved(slices.size)?;
         order.extend(0..slices.size);
         order.sort_unstable_by(|a, b| compare(*a, *b).then(a.cmp(b)));
@@ -231,7 +232,7 @@ impl Unique {
             groups.counts[group] += 1;
         }
         if !self.attributes.sorted {
-            groups.order_by(|a, b| a.cmp(&b))?;
+            groups.order_by(&|a, b| a.cmp(&b))?;
         }
         Ok(groups)
     }
@@ -239,7 +240,7 @@ impl Unique {
 
 impl Groups {
     /// Orders groups by their first slices, which no two have in common.
-    fn order_by(&mut self, compare: impl Fn(usize, usize) -> Ordering) -> OpResult {
+    fn order_by(&mut self, compare: &dyn Fn(usize, usize) -> Ordering) -> OpResult {
         let mut order = reserved(self.first.len())?;
         order.extend(0..self.first.len());
         order.sort_unstable_by(|a: &usize, b: &usize| compare(self.first[*a], self.first[*b]));

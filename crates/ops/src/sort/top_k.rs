@@ -163,7 +163,8 @@ impl TopK {
         for outer in 0..source.len() / (size * inner) {
             for lane in 0..inner {
                 let value = |i: usize| source[(outer * size + i) * inner + lane];
-                let better = |a: &usize, b: &usize| {
+                // Sorting is compiled once, and not for each element type.
+                let better: &dyn Fn(&usize, &usize) -> Ordering = &|a, b| {
                     let by_value = total_order(value(*a), value(*b));
                     let best_first = if self.attributes.mode == TopKMode::Max { by_value.reverse() } else { by_value };
                     best_first.then(a.cmp(b))
