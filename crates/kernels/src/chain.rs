@@ -5,7 +5,7 @@ mod small;
 
 pub use small::{MOST_ELEMENTS, SmallChain, spread};
 
-use crate::elementwise::{BinaryOp, CompareOp, line_f32, line_select_f32, line_truth_f32};
+use crate::elementwise::{BinaryOp, CompareOp, Lines, line_select_f32, lines_f32, lines_truth_f32};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
@@ -41,8 +41,11 @@ const TILES: usize = SLOTS + MOST_INPUTS + 1;
 /// The most axes a collapsed geometry keeps.
 const MOST_AXES: usize = 8;
 
-/// Innermost axes up to here are too short for a line; they are joined with the axes around them.
+/// Innermost axes up to here are too short for a line; they are joined with the axes around them: shorter ones always, as lines of
+/// their own take longer than what spreads over them does, and others where too few of them lie around to be computed together.
 pub const SHORT_LINE: usize = 64;
+const SHORTER_LINE: usize = 20;
+const FEW_LINES: usize = 8;
 
 /// Elements that a repeated value is written to at once.
 const FILL: usize = 16;
@@ -270,7 +273,7 @@ impl ChainGeometry {
         let end = self.rank;
         let line = |first: usize| self.sizes[first..end].iter().fold(1usize, |len, size| len.saturating_mul(*size));
         let mut first = end - 1;
-        while first > 0 && line(first) <= SHORT_LINE {
+        while first > 0 && line(first) <= if self.sizes[first - 1] < FEW_LINES { SHORT_LINE } else { SHORTER_LINE } {
             first -= 1;
         }
         let mut is_spread = [false; MOST_INPUTS];
@@ -380,21 +383,33 @@ pub fn run_chain(
     let coded = inputs.iter().filter(|input| matches!(input, ChainInput::Codes(..))).count();
     let used = chain.inner_tiles + coded + spread.iter().flatten().count() + 1;
     let length = (NEAR / used).clamp(LEAST, TILE) / geometry.unit * geometry.unit;
-    let is_plain = coded == 0 && spread.iter().flatten().next().is_none();
+    let has_spread = spread.iter().flatten().next().is_some();
+    let is_plain = coded == 0 && !has_spread;
     let job = Job { isa, chain, geometry, sources, spread, target, length, is_plain };
+    // Beginning each step of a line takes longer than some dozens of its elements do.
+    let most_together = if !has_spread && pieces == 1 { (length / inner).max(1) } else { 1 };
     parallel_for(lines * pieces, (CHUNK / inner).max(1), work, |range| {
         let mut tiles = Tiles(MaybeUninit::uninit());
         let tiles = tiles.0.as_mut_ptr().cast::<f32>();
         let mut line = Line::of(geometry, range.start / pieces);
         let mut piece = range.start % pieces;
-        for _ in range {
+        let mut left = range.len();
+        while left > 0 {
+            let together = most_together.min(line.of_axis(geometry)).min(left);
+            left -= together;
+            if together > 1 {
+                // SAFETY: lengths were checked, and the lines are disjoint parts of the output.
+                unsafe { job.lines(&line, together, tiles) };
+                line.go_on(geometry, together);
+                continue;
+            }
             let start = piece * chunk;
             // SAFETY: lengths were checked, and the pieces of lines are disjoint parts of the output.
             unsafe { job.line(&line, start, inner.min(start + chunk), tiles) };
             piece += 1;
             if piece == pieces {
                 piece = 0;
-                line.go_on(geometry);
+                line.go_on(geometry, 1);
             }
         }
     });
@@ -441,22 +456,32 @@ impl Line {
         line
     }
 
-    /// To the next line.
-    fn go_on(&mut self, geometry: &ChainGeometry) {
-        self.number += 1;
+    /// The lines of the innermost axis around them from this one on.
+    fn of_axis(&self, geometry: &ChainGeometry) -> usize {
+        geometry.rank.checked_sub(2).map_or(1, |axis| geometry.sizes[axis] - self.at[axis])
+    }
+
+    /// On by so many lines, not beyond the end of the innermost axis around them.
+    fn go_on(&mut self, geometry: &ChainGeometry, mut count: usize) {
+        self.number += count;
         for axis in (0..geometry.rank - 1).rev() {
-            self.at[axis] += 1;
             let strides = self.offsets.iter_mut().zip(&geometry.strides[..geometry.inputs]);
+            let passed = self.at[axis];
+            self.at[axis] += count;
             if self.at[axis] < geometry.sizes[axis] {
-                strides.for_each(|(offset, strides)| *offset += strides[axis]);
+                strides.for_each(|(offset, strides)| *offset += count * strides[axis]);
                 return;
             }
-            let passed = self.at[axis] - 1;
             strides.for_each(|(offset, strides)| *offset -= passed * strides[axis]);
             self.at[axis] = 0;
+            count = 1;
         }
     }
 }
+
+/// What a step reads along lines: the first element, whether a line is dense and not a single value, and the places from one line to
+/// the next.
+type Found = (*const f32, bool, usize);
 
 /// Where an input is.
 #[derive(Clone, Copy)]
@@ -503,6 +528,42 @@ struct Spread {
 unsafe impl Sync for Job<'_> {}
 
 impl Job<'_> {
+    /// Computes some lines of the innermost axis around them. No input is spread.
+    ///
+    /// # Safety
+    /// The lengths were checked, nobody else touches this part of the output, and `bases` holds all tiles, which have room for the
+    /// lines.
+    unsafe fn lines(&self, line: &Line, count: usize, bases: *mut f32) {
+        let (geometry, last) = (self.geometry, self.geometry.rank - 1);
+        let len = geometry.line();
+        let mut found: [Found; MOST_INPUTS] = [(std::ptr::null(), false, 0); MOST_INPUTS];
+        for (place, found) in found[..geometry.inputs].iter_mut().enumerate() {
+            let (offset, strides) = (line.offsets[place], &geometry.strides[place]);
+            let (is_dense, step) = (strides[last] > 0, strides[last - 1]);
+            *found = match self.sources[place] {
+                Source::Values(values) => (values.wrapping_add(offset), is_dense, step),
+                Source::Codes(codes, decoder) => {
+                    let tile = bases.wrapping_add((SLOTS + place) * APART);
+                    let own = if is_dense { len } else { 1 };
+                    let (own, count, step) = if step == own { (own * count, 1, 0) } else { (own, count, step) };
+                    for index in 0..count {
+                        let codes = codes.wrapping_add(offset + index * step);
+                        // SAFETY: the input has elements there, and the tile room for them.
+                        unsafe { dequantize_line(self.isa, decoder, codes, tile.add(index * own), own) };
+                    }
+                    (tile.cast_const(), is_dense, if is_dense { len } else { 1 })
+                }
+            };
+        }
+        let input = |input: usize| found[input];
+        let result = self.result(bases, line.number * len);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.steps(bases, input, result, [len, count]);
+            self.store(result, line.number * len, len * count);
+        }
+    }
+
     /// Computes the part `start..end` of a line.
     ///
     /// # Safety
@@ -553,56 +614,100 @@ impl Job<'_> {
                 }
             }
             let place = line.number * geometry.line() + position;
-            let result = match &self.target {
-                Target::Values(values) => values.pointer().wrapping_add(place),
-                Target::Codes(..) => tile_of(MOST_INPUTS),
+            let result = self.result(bases, place);
+            let input = |input: usize| {
+                let is_dense = geometry.strides[input][last] > 0;
+                match self.sources[input] {
+                    Source::Values(values) if tiles[input].is_null() => {
+                        (values.wrapping_add(offsets[input] + if is_dense { position } else { 0 }), is_dense, 0)
+                    }
+                    _ => (tiles[input], geometry.is_spread[input] || is_dense, 0),
+                }
             };
-            for (place, step) in self.chain.steps.iter().enumerate() {
-                let target = if place + 1 == self.chain.steps.len() {
-                    result
-                } else {
-                    bases.wrapping_add(self.chain.slots[place] * APART)
-                };
-                let find = |operand: &Operand| match operand {
-                    Operand::Input(input) => {
-                        let is_dense = geometry.strides[*input][last] > 0;
-                        match self.sources[*input] {
-                            Source::Values(values) if tiles[*input].is_null() => {
-                                (values.wrapping_add(offsets[*input] + if is_dense { position } else { 0 }), is_dense)
+            // SAFETY: inputs cover the tile, or are single values, and so does the result, which lies in the output.
+            unsafe {
+                self.steps(bases, input, result, [count, 1]);
+                self.store(result, place, count);
+            }
+            position += count;
+        }
+    }
+
+    /// Where the last step writes the elements of the output from `place` on.
+    fn result(&self, bases: *mut f32, place: usize) -> *mut f32 {
+        match &self.target {
+            Target::Values(values) => values.pointer().wrapping_add(place),
+            Target::Codes(..) => bases.wrapping_add((SLOTS + MOST_INPUTS) * APART),
+        }
+    }
+
+    /// Stores the codes of `count` results, if the output has codes.
+    ///
+    /// # Safety
+    /// There are so many, and the output has room for them at the place.
+    unsafe fn store(&self, result: *const f32, place: usize, count: usize) {
+        if let Target::Codes(codes, encoding) = &self.target {
+            // SAFETY: the caller's promise.
+            unsafe { quantize_line(self.isa, *encoding, result, codes.pointer().add(place), count) };
+        }
+    }
+
+    /// Computes all steps of `count` lines of `len` elements each.
+    ///
+    /// # Safety
+    /// What is found for the inputs is readable, the result has room for the lines, and so have the tiles.
+    unsafe fn steps(
+        &self,
+        bases: *mut f32,
+        input: impl Fn(usize) -> Found,
+        result: *mut f32,
+        [len, count]: [usize; 2],
+    ) {
+        let (isa, steps) = (self.isa, &self.chain.steps);
+        let tile = |step: usize| bases.wrapping_add(self.chain.slots[step] * APART);
+        let find = |operand: &Operand| match operand {
+            Operand::Input(place) => input(*place),
+            Operand::Step(from) => (tile(*from).cast_const(), true, len),
+            Operand::Constant(value) => (std::ptr::from_ref(value), false, 0),
+        };
+        // What goes on from line to line is one.
+        let goes_on = |(_, is_dense, step): &Found| count == 1 || *step == if *is_dense { len } else { 0 };
+        for (place, step) in steps.iter().enumerate() {
+            let target = if place + 1 == steps.len() { result } else { tile(place) };
+            // SAFETY: operands cover the lines, or are single values; an operand that overlaps the target equals it, because a
+            // step's tile is reused only by the last step that reads it.
+            unsafe {
+                match step {
+                    ChainStep::Unary(op, a) => {
+                        let found = find(a);
+                        let (len, count) = if goes_on(&found) { (len * count, 1) } else { (len, count) };
+                        for line in 0..count {
+                            let (a, target) = (found.0.add(line * found.2), target.add(line * len));
+                            if found.1 {
+                                unary::apply(isa, *op, a, target, len);
+                            } else {
+                                let mut value = 0.0;
+                                unary::apply(isa, *op, a, &raw mut value, 1);
+                                std::slice::from_raw_parts_mut(target, len).fill(value);
                             }
-                            _ => (tiles[*input], geometry.is_spread[*input] || is_dense),
                         }
                     }
-                    Operand::Step(from) => (bases.wrapping_add(self.chain.slots[*from] * APART).cast_const(), true),
-                    Operand::Constant(value) => (std::ptr::from_ref(value), false),
-                };
-                // SAFETY: operands cover the tile, or are single values; an operand that overlaps the target equals
-                // it, because a step's tile is reused only by the last step that reads it.
-                unsafe {
-                    match step {
-                        ChainStep::Unary(op, a) => match find(a) {
-                            (a, true) => unary::apply(self.isa, *op, a, target, count),
-                            (a, false) => {
-                                let mut value = 0.0;
-                                unary::apply(self.isa, *op, a, &raw mut value, 1);
-                                std::slice::from_raw_parts_mut(target, count).fill(value);
-                            }
-                        },
-                        ChainStep::Binary(op, a, b) => line_f32(self.isa, *op, find(a), find(b), target, count),
-                        ChainStep::Compare(op, a, b) => {
-                            line_truth_f32(self.isa, *op, find(a), find(b), target, count);
-                        }
-                        ChainStep::Select(condition, yes, no) => {
-                            line_select_f32(self.isa, [condition, yes, no].map(find), target, count);
+                    ChainStep::Binary(op, a, b) => {
+                        lines_f32(isa, *op, Lines::some([find(a), find(b)], target, len, count));
+                    }
+                    ChainStep::Compare(op, a, b) => {
+                        lines_truth_f32(isa, *op, Lines::some([find(a), find(b)], target, len, count));
+                    }
+                    ChainStep::Select(condition, yes, no) => {
+                        let found = [condition, yes, no].map(find);
+                        let (len, count) = if found.iter().all(goes_on) { (len * count, 1) } else { (len, count) };
+                        for line in 0..count {
+                            let operands = found.map(|(first, is_dense, step)| (first.add(line * step), is_dense));
+                            line_select_f32(isa, operands, target.add(line * len), len);
                         }
                     }
                 }
             }
-            if let Target::Codes(codes, encoding) = &self.target {
-                // SAFETY: the last step has written so many results, and the place lies in the output.
-                unsafe { quantize_line(self.isa, *encoding, result, codes.pointer().add(place), count) };
-            }
-            position += count;
         }
     }
 
@@ -858,6 +963,52 @@ mod tests {
         let (short, mut output) = ([&data, &scale[1..], &gate].map(ChainInput::Values), vec![0.0; data.len()]);
         let target = ChainOutput::Values(&mut output);
         assert!(run_chain(Isa::portable(), &chain, &geometry, &short, None, target).is_err());
+    }
+
+    /// Lines that are computed together: of inputs that are whole, one value a line, one line, and codes of each kind.
+    #[test]
+    fn lines_together() {
+        let mut random = Random::new(8);
+        let output = [3, 30, 45];
+        let shapes: [&[usize]; 6] = [&output, &[30, 1], &[45], &output, &[3, 30, 1], &[3, 1, 45]];
+        let lens = shapes.map(|shape| shape.iter().product::<usize>());
+        let values: Vec<Vec<f32>> = lens.iter().map(|len| random.values(*len)).collect();
+        let codes: Vec<Vec<u8>> = lens.iter().map(|len| (0..*len).map(|_| random.next() as u8).collect()).collect();
+        let dequantizer = Dequantizer { low: -1.0, high: 2.0, steps: 255.0 };
+        let inputs: Vec<ChainInput<'_>> = (0..6)
+            .map(|place| match place {
+                0..3 => ChainInput::Values(&values[place]),
+                _ => ChainInput::Codes(&codes[place], dequantizer),
+            })
+            .collect();
+        let chain = Chain::new(
+            6,
+            vec![
+                ChainStep::Binary(BinaryOp::Mul, Operand::Input(0), Operand::Input(1)),
+                ChainStep::Unary(UnaryOp::Abs, Operand::Input(4)),
+                ChainStep::Binary(BinaryOp::Add, Operand::Step(0), Operand::Input(2)),
+                ChainStep::Compare(CompareOp::Less, Operand::Step(2), Operand::Input(3)),
+                ChainStep::Select(Operand::Step(3), Operand::Step(1), Operand::Input(5)),
+                ChainStep::Binary(BinaryOp::Max, Operand::Step(4), Operand::Step(2)),
+            ],
+        )
+        .unwrap();
+        let geometry = ChainGeometry::new(&output, &shapes).unwrap();
+        let decoder = Decoder::new(&dequantizer);
+        for isa in Isa::available() {
+            let mut result = vec![f32::NAN; lens[0]];
+            run_chain(isa, &chain, &geometry, &inputs, None, ChainOutput::Values(&mut result)).unwrap();
+            for (index, found) in result.into_iter().enumerate() {
+                let (outer, line, column) = (index / 45 / 30, index / 45 % 30, index % 45);
+                let decoded = |input: usize, at: usize| decoder.value(codes[input][at]);
+                let sum = values[0][index] * values[1][line] + values[2][column];
+                let chosen = match sum < decoded(3, index) {
+                    true => decoded(4, index / 45).abs(),
+                    false => decoded(5, outer * 45 + column),
+                };
+                assert_eq!(found, chosen.max(sum), "{isa} {index}");
+            }
+        }
     }
 
     #[test]

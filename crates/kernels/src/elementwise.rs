@@ -788,26 +788,16 @@ unsafe fn binary_raw<T: Number>(
     run!(Add Sub Mul Div FloorDiv Max Min Power SquaredDifference Mod FloorMod PRelu);
 }
 
-/// One line of f32 on the caller's thread; an operand that is not contiguous is a single value.
+/// Lines of f32 on the caller's thread.
 ///
 /// # Safety
-/// `len` values are readable (one, where not contiguous) and writable; an operand that overlaps the output equals it.
-pub(crate) unsafe fn line_f32(
-    isa: Isa,
-    op: BinaryOp,
-    (a, a_contiguous): (*const f32, bool),
-    (b, b_contiguous): (*const f32, bool),
-    output: *mut f32,
-    len: usize,
-) {
-    let lines = Lines::one([a, b], [a_contiguous, b_contiguous], output, len);
+/// Each has `len` values that are readable (one, where an operand is not dense) and writable; an operand that overlaps the output
+/// equals it.
+pub(crate) unsafe fn lines_f32(isa: Isa, op: BinaryOp, lines: Lines<f32, f32>) {
     macro_rules! run {
         ($($name:ident => $function:expr),*) => {
             match op {
-                $(BinaryOp::$name => {
-                    let function = $function;
-                    dispatch(isa, Compute { function, lines });
-                })*
+                $(BinaryOp::$name => dispatch(isa, Compute { function: $function, lines }),)*
             }
         };
     }
@@ -816,27 +806,15 @@ pub(crate) unsafe fn line_f32(
         SquaredDifference => SquaredDifference, Mod => Remainder::<false>, FloorMod => Remainder::<true>, PRelu => PRelu);
 }
 
-/// The truth of a comparison of one line of f32 on the caller's thread, as 0 or 1; an operand that is not contiguous is a
-/// single value.
+/// The truth of a comparison of lines of f32 on the caller's thread, as 0 or 1.
 ///
 /// # Safety
-/// As of [`line_f32`].
-pub(crate) unsafe fn line_truth_f32(
-    isa: Isa,
-    op: CompareOp,
-    (a, a_contiguous): (*const f32, bool),
-    (b, b_contiguous): (*const f32, bool),
-    output: *mut f32,
-    len: usize,
-) {
-    let lines = Lines::one([a, b], [a_contiguous, b_contiguous], output, len);
+/// As of [`lines_f32`].
+pub(crate) unsafe fn lines_truth_f32(isa: Isa, op: CompareOp, lines: Lines<f32, f32>) {
     macro_rules! run {
         ($($name:ident)*) => {
             match op {
-                $(CompareOp::$name => {
-                    let function = Truth(compare_functions::$name);
-                    dispatch(isa, Compute { function, lines });
-                })*
+                $(CompareOp::$name => dispatch(isa, Compute { function: Truth(compare_functions::$name), lines }),)*
             }
         };
     }
@@ -858,7 +836,7 @@ impl<F: Function<f32, u8>> Function<f32, f32> for Truth<F> {
 /// value.
 ///
 /// # Safety
-/// As of [`line_f32`], for three operands.
+/// `len` values are readable (one, where not contiguous) and writable; an operand that overlaps the output equals it.
 pub(crate) unsafe fn line_select_f32(isa: Isa, operands: [(*const f32, bool); 3], output: *mut f32, len: usize) {
     dispatch(isa, Choice { operands, output, len });
 }
@@ -927,7 +905,7 @@ impl Choice {
 
 /// Lines of two operands that lie equally far apart.
 #[derive(Clone, Copy)]
-struct Lines<T, U> {
+pub(crate) struct Lines<T, U> {
     operands: [*const T; 2],
     /// Whether a line of an operand is contiguous, and not a single value.
     are_dense: [bool; 2],
@@ -939,9 +917,16 @@ struct Lines<T, U> {
 }
 
 impl<T, U> Lines<T, U> {
-    /// A single line.
-    fn one(operands: [*const T; 2], are_dense: [bool; 2], output: *mut U, len: usize) -> Self {
-        Self { operands, are_dense, steps: [0; 2], output, len, count: 1 }
+    /// A single line of operands that are contiguous or single values.
+    pub(crate) fn one([a, b]: [(*const T, bool); 2], output: *mut U, len: usize) -> Self {
+        Self { operands: [a.0, b.0], are_dense: [a.1, b.1], steps: [0; 2], output, len, count: 1 }
+    }
+
+    /// So many lines of operands that are contiguous or single values along each, with the places from one to the next.
+    pub(crate) fn some([a, b]: [(*const T, bool, usize); 2], output: *mut U, len: usize, count: usize) -> Self {
+        let goes_on = |(_, is_dense, step): (*const T, bool, usize)| step == if is_dense { len } else { 0 };
+        let (len, count) = if goes_on(a) && goes_on(b) { (len * count, 1) } else { (len, count) };
+        Self { operands: [a.0, b.0], are_dense: [a.1, b.1], steps: [a.2, b.2], output, len, count }
     }
 }
 
@@ -1012,7 +997,8 @@ unsafe fn cut<T: Copy, U>(
     }
     let (inner, a_stride, b_stride) = geometry.axes[geometry.rank - 1];
     if geometry.rank == 1 && inner <= CHUNK {
-        return compute(Lines::one(operands, [a_stride == 1, b_stride == 1], output, inner));
+        let [a, b] = operands;
+        return compute(Lines::one([(a, a_stride == 1), (b, b_stride == 1)], output, inner));
     }
     let pieces = inner.div_ceil(CHUNK);
     let outer = geometry.len / inner;
@@ -1073,8 +1059,8 @@ impl<T: Copy, U> Rows<'_, T, U> {
                 let output = self.output.add(row * inner + start);
                 compute(match are_short && rows > 1 {
                     true => {
-                        let operands = [a_rows.of(operands[0], rows), b_rows.of(operands[1], rows)];
-                        Lines::one(operands, [true; 2], output, rows * inner)
+                        let operands = [(a_rows.of(operands[0], rows), true), (b_rows.of(operands[1], rows), true)];
+                        Lines::one(operands, output, rows * inner)
                     }
                     false => Lines { operands, are_dense, steps, output, len, count: rows },
                 });
@@ -1280,7 +1266,7 @@ mod tests {
                         // SAFETY: the slices have a line of values, or one.
                         unsafe {
                             let (a, b) = ((a.as_ptr(), contiguous.0), (b.as_ptr(), contiguous.1));
-                            line_f32(isa, op, a, b, single.as_mut_ptr(), len);
+                            lines_f32(isa, op, Lines::one([a, b], single.as_mut_ptr(), len));
                         }
                         for index in 0..len {
                             let (x, y) = (a[index % a.len()], b[index % b.len()]);

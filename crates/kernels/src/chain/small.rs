@@ -2,7 +2,7 @@
 //! settled beforehand, and constants lie side by side.
 
 use super::{Chain, ChainGeometry, ChainInput, ChainOutput, ChainStep, MOST_INPUTS, Operand, SLOTS, run_chain};
-use crate::elementwise::{BinaryOp, CompareOp, line_f32, line_select_f32, line_truth_f32};
+use crate::elementwise::{BinaryOp, CompareOp, Lines, line_select_f32, lines_f32, lines_truth_f32};
 use crate::error::{KernelError, check_exact};
 use crate::isa::Isa;
 use crate::unary::{self, UnaryOp};
@@ -155,11 +155,11 @@ impl SmallChain {
                     }
                     SmallStep::Binary(op, a, b, target) => {
                         let target = memories[target.memory].wrapping_add(target.at);
-                        line_f32(isa, *op, find(a), find(b), target, room);
+                        lines_f32(isa, *op, Lines::one([find(a), find(b)], target, room));
                     }
                     SmallStep::Compare(op, a, b, target) => {
                         let target = memories[target.memory].wrapping_add(target.at);
-                        line_truth_f32(isa, *op, find(a), find(b), target, room);
+                        lines_truth_f32(isa, *op, Lines::one([find(a), find(b)], target, room));
                     }
                     SmallStep::Select(operands, target) => {
                         let target = memories[target.memory].wrapping_add(target.at);
