@@ -1,15 +1,18 @@
 //! Sums of all elements up to each one along an axis.
 
+use std::ops::Range;
+
 use crate::error::{KernelError, check_exact, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, nanoseconds_for_bytes, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
+use crate::tile::{SIDE, transpose};
 
 /// Columns whose sums run side by side.
 const BLOCK: usize = 256;
 
-/// Rows whose sums run side by side.
-const ROWS: usize = 8;
+/// Rows whose sums run side by side: the side of a tile that is turned.
+const ROWS: usize = SIDE;
 
 /// Elements a parallel chunk covers.
 const CHUNK: usize = 1 << 13;
@@ -84,7 +87,7 @@ pub fn cumulative_sum<T: Cumulative>(
                 let rows = group * ROWS * axis..outer.min((group + 1) * ROWS) * axis;
                 // SAFETY: groups of rows are disjoint.
                 let target = unsafe { shared.slice(rows.clone()) };
-                dispatch(isa, Rows { axis, rule, input: &input[rows], target });
+                dispatch(isa, Rows { isa, axis, rule, input: &input[rows], target });
             }
         });
         return Ok(());
@@ -106,6 +109,7 @@ pub fn cumulative_sum<T: Cumulative>(
 
 /// At most [`ROWS`] rows.
 struct Rows<'a, T> {
+    isa: Isa,
     axis: usize,
     rule: CumulativeRule,
     input: &'a [T],
@@ -117,27 +121,80 @@ impl<T: Cumulative> Kernel for Rows<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
-        let Rows { axis, rule, input, target } = self;
+        let Rows { isa, axis, rule, input, target } = self;
         if input.len() == ROWS * axis {
-            return sum_rows::<T, ROWS>(axis, rule, input, target);
+            let mut sums = [T::Sum::default(); ROWS];
+            let in_tiles = if size_of::<T>() == size_of::<f32>() { axis / SIDE * SIDE } else { 0 };
+            if rule.reverse {
+                sum_steps(axis, in_tiles..axis, rule, input, target, &mut sums);
+                sum_tiles(isa, axis, in_tiles, rule, input, target, &mut sums);
+            } else {
+                sum_tiles(isa, axis, in_tiles, rule, input, target, &mut sums);
+                sum_steps(axis, in_tiles..axis, rule, input, target, &mut sums);
+            }
+            return;
         }
         for (input, target) in input.chunks_exact(axis).zip(target.chunks_exact_mut(axis)) {
-            sum_rows::<T, 1>(axis, rule, input, target);
+            sum_steps(axis, 0..axis, rule, input, target, &mut [T::Sum::default(); 1]);
         }
     }
 }
 
-/// The sums of some rows: those of one row wait for each other, those of several do not.
+/// The sums at some steps of rows, those of what came before included: those of one row wait for each other, those of several do not.
 #[inline(always)]
-fn sum_rows<T: Cumulative, const COUNT: usize>(axis: usize, rule: CumulativeRule, input: &[T], target: &mut [T]) {
-    let mut sums = [T::Sum::default(); COUNT];
-    for step in 0..axis {
-        let at = if rule.reverse { axis - 1 - step } else { step };
-        for row in 0..COUNT {
-            let (before, after) = (sums[row], T::plus(sums[row], input[row * axis + at]));
+fn sum_steps<T: Cumulative, const COUNT: usize>(
+    axis: usize,
+    steps: Range<usize>,
+    rule: CumulativeRule,
+    input: &[T],
+    target: &mut [T],
+    sums: &mut [T::Sum; COUNT],
+) {
+    for step in 0..steps.len() {
+        let at = if rule.reverse { steps.end - 1 - step } else { steps.start + step };
+        for (row, sum) in sums.iter_mut().enumerate() {
+            let (before, after) = (*sum, T::plus(*sum, input[row * axis + at]));
             target[row * axis + at] = T::of(if rule.exclusive { before } else { after });
-            sums[row] = after;
+            *sum = after;
         }
+    }
+}
+
+/// The sums at the first steps of rows of elements of four bytes, a whole number of tiles: what the rows have at a step lies side by
+/// side in a tile that is turned.
+#[inline(always)]
+fn sum_tiles<T: Cumulative>(
+    isa: Isa,
+    axis: usize,
+    steps: usize,
+    rule: CumulativeRule,
+    input: &[T],
+    target: &mut [T],
+    sums: &mut [T::Sum; ROWS],
+) {
+    let count = steps / SIDE;
+    let end = (ROWS - 1) * axis + count * SIDE;
+    let (input, target) = (&input[..end], &mut target[..end]);
+    for index in 0..count {
+        let first = if rule.reverse { count - 1 - index } else { index } * SIDE;
+        let mut tile = [[T::default(); ROWS]; SIDE];
+        // SAFETY: eight elements of four bytes lie behind the first step in each of the eight rows, and as many in each of eight
+        // lines of the tile.
+        unsafe { transpose(isa, input[first..].as_ptr().cast(), axis, tile.as_mut_ptr().cast(), ROWS) };
+        let mut at_step = |values: &mut [T; ROWS]| {
+            for (value, sum) in values.iter_mut().zip(&mut *sums) {
+                let (before, after) = (*sum, T::plus(*sum, *value));
+                *value = T::of(if rule.exclusive { before } else { after });
+                *sum = after;
+            }
+        };
+        if rule.reverse {
+            tile.iter_mut().rev().for_each(&mut at_step);
+        } else {
+            tile.iter_mut().for_each(&mut at_step);
+        }
+        // SAFETY: as above; the target is as long as the input.
+        unsafe { transpose(isa, tile.as_ptr().cast(), ROWS, target[first..].as_mut_ptr().cast(), axis) };
     }
 }
 
