@@ -1146,11 +1146,16 @@ unsafe fn line<S: Simd, T: Number, U: Copy, F: Function<T, U>, const A: bool, co
     // SAFETY: the caller's promise.
     unsafe {
         let (a_value, b_value) = (*a, *b);
+        if !A && !B {
+            std::slice::from_raw_parts_mut(output, len).fill(function.apply(a_value, b_value));
+            return;
+        }
         let done = function.vectors::<S, A, B>(s, a, b, output, len);
         let (a, b) = (if A { a.add(done) } else { a }, if B { b.add(done) } else { b });
         let (output, len) = (output.add(done), len - done);
         let data = output.cast::<T>();
-        match (A && std::ptr::eq(a, data), B && std::ptr::eq(b, data)) {
+        // Tiers without fused operations have few vectors to win.
+        match (S::FUSED && A && std::ptr::eq(a, data), S::FUSED && B && std::ptr::eq(b, data)) {
             (true, true) => {
                 for index in 0..len {
                     let value = *data.add(index);
