@@ -63,8 +63,14 @@ impl Operation for ExperimentalDetectronTopKROIs {
         let (rois, probabilities) = (context.input(0)?, widened_view(context.input(1)?)?);
         let shape = Shape::from([self.attributes.max_rois as usize, 4]);
         let mut order: Vec<usize> = (0..probabilities.len()).collect();
-        // Zero is added because both zeros are equal probabilities.
-        order.sort_by(|a, b| (probabilities[*b] + 0.0).total_cmp(&(probabilities[*a] + 0.0)));
+        // Zero is added because both zeros are equal probabilities; of equal ones the first comes first.
+        let best_first =
+            |a: &usize, b: &usize| (probabilities[*b] + 0.0).total_cmp(&(probabilities[*a] + 0.0)).then(a.cmp(b));
+        if shape[0] < order.len() {
+            order.select_nth_unstable_by(shape[0], best_first);
+            order.truncate(shape[0]);
+        }
+        order.sort_unstable_by(best_first);
         let mut target = context.output(0, &shape)?;
         target.bytes_mut().fill(0);
         let element_type = rois.element_type();
