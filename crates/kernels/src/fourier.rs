@@ -1,4 +1,4 @@
-//! Discrete Fourier transforms of f32 lines.
+//! Discrete Fourier transforms of f32 lines, and signals from frames that overlap.
 //!
 //! Sixteen lines are transformed side by side, one in each lane, by Stockham's algorithm: every pass reads one buffer and
 //! writes another, and its innermost loop runs over neighbouring places. Two real lines share a lane as the parts of complex
@@ -8,7 +8,7 @@ use std::f64::consts::PI;
 
 use crate::error::{KernelError, check_len};
 use crate::isa::Isa;
-use crate::parallel::{SharedMut, parallel_for};
+use crate::parallel::{SharedMut, parallel_chunks_mut, parallel_for};
 use crate::simd::{Kernel, Simd, dispatch};
 
 /// Lines that are transformed together.
@@ -520,6 +520,79 @@ impl Job<'_> {
     }
 }
 
+/// Elements of a signal that are summed together.
+const PIECE: usize = 1 << 10;
+
+/// Adds frames where they overlap, and divides by the sum of the squared windows there; where that is zero, so is the signal.
+/// `frames` holds frames of the window's length one after the other, each of which begins `step` elements behind the one before. The
+/// output begins `margin` elements behind the first frame, is multiplied by `scale`, and is zero beyond the frames.
+///
+/// # Errors
+/// `frames` holds no whole number of frames, or there is no step.
+pub fn overlap_add(
+    isa: Isa,
+    frames: &[f32],
+    window: &[f32],
+    step: usize,
+    (margin, scale): (usize, f32),
+    output: &mut [f32],
+) -> Result<(), KernelError> {
+    let size = window.len();
+    if step == 0 || size == 0 || !frames.len().is_multiple_of(size) {
+        return Err(KernelError::invalid("frames", "are not whole, or do not go on"));
+    }
+    let overlapping = size.div_ceil(step) as u64;
+    let work = (output.len() as u64).saturating_mul(overlapping) / 4;
+    parallel_chunks_mut(output, PIECE, work, |index, output| {
+        let first = (index * PIECE).saturating_add(margin);
+        dispatch(isa, OverlapAdd { frames, window, step, first, scale, output });
+    });
+    Ok(())
+}
+
+/// At most [`PIECE`] elements of a signal.
+struct OverlapAdd<'a> {
+    frames: &'a [f32],
+    window: &'a [f32],
+    step: usize,
+    /// How far the first element lies behind the beginning of the first frame.
+    first: usize,
+    scale: f32,
+    output: &'a mut [f32],
+}
+
+impl Kernel for OverlapAdd<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _s: S) {
+        let Self { frames, window, step, first, scale, output } = self;
+        let size = window.len();
+        let end = first.saturating_add(output.len());
+        let mut weights = [0.0f32; PIECE];
+        output.fill(0.0);
+        // The frames that reach the piece, in order.
+        let from = if first < size { 0 } else { (first - size) / step + 1 };
+        let reaching = frames.chunks_exact(size).enumerate().skip(from).take_while(|(frame, _)| frame * step < end);
+        for (number, frame) in reaching {
+            let begin = number * step;
+            let (low, high) = (begin.max(first), end.min(begin + size));
+            if low >= high {
+                continue;
+            }
+            let part = low - begin..high - begin;
+            let values = frame[part.clone()].iter().zip(&window[part]);
+            let sums = output[low - first..high - first].iter_mut().zip(&mut weights[low - first..high - first]);
+            for ((sum, weight), (value, window)) in sums.zip(values) {
+                *sum += value * window;
+                *weight += window * window;
+            }
+        }
+        for (value, weight) in output.iter_mut().zip(weights) {
+            *value = if weight == 0.0 { 0.0 } else { *value * scale / weight };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -603,6 +676,43 @@ mod tests {
             check(length, true, LineForm::Half, LineForm::Real, 2, length);
             check(length, true, LineForm::Half, LineForm::Complex, length / 2 + 1, length);
         }
+    }
+
+    #[test]
+    fn frames_overlap() {
+        let mut random = Random::new(3);
+        for (size, step, count, margin, len) in [
+            (5, 2, 4, 0, 11),
+            (4, 4, 3, 2, 20),
+            (3, 5, 4, 0, 30),
+            (64, 3, 900, 32, 2900),
+            (1, 1, 1, 0, 1),
+            (7, 2, 0, 3, 9),
+        ] {
+            let (frames, mut window) = (random.values(size * count), random.values(size));
+            window[0] = 0.0;
+            let expected: Vec<f32> = (margin..margin + len)
+                .map(|at| {
+                    let inside = (0..count).filter(|frame| (frame * step..frame * step + size).contains(&at));
+                    let (sum, weight) = inside.fold((0.0, 0.0), |(sum, weight), frame| {
+                        let place = at - frame * step;
+                        (sum + frames[frame * size + place] * window[place], weight + window[place] * window[place])
+                    });
+                    if weight == 0.0 { 0.0 } else { sum * 3.0 / weight }
+                })
+                .collect();
+            for isa in Isa::available() {
+                let run = || {
+                    let mut output = vec![f32::NAN; len];
+                    overlap_add(isa, &frames, &window, step, (margin, 3.0), &mut output).unwrap();
+                    output
+                };
+                assert_eq!(run(), expected, "{isa}: {size} {step}");
+                assert_eq!(in_pool(2, run), expected);
+            }
+        }
+        assert!(overlap_add(Isa::portable(), &[0.0; 3], &[1.0; 2], 1, (0, 1.0), &mut []).is_err());
+        assert!(overlap_add(Isa::portable(), &[0.0; 2], &[1.0; 2], 0, (0, 1.0), &mut []).is_err());
     }
 
     #[test]

@@ -1658,6 +1658,23 @@ fn fourier_transforms() {
             .integer(size as i64)
             .integer(step as i64)
     });
+    many(84, 32, |random, round| {
+        let size = random.between(1, 65);
+        let step = random.between(1, size + 3);
+        let (results, frames) = (size / 2 + 1, random.between(1, 40));
+        let shape = if round % 2 == 0 { vec![results, frames, 2] } else { vec![2, results, frames, 2] };
+        // Where windows are small, a division by their squares would make errors large.
+        let window: Vec<f32> = (0..random.between(1, size)).map(|_| 1.5 + 0.5 * random.float()).collect();
+        let case = Case::new("opset16", "ISTFT")
+            .attribute("center", random.between(0, 1) == 0)
+            .attribute("normalized", random.between(0, 1) == 0)
+            .tolerance(2e-4)
+            .input(random.tensor(ElementType::F32, &shape))
+            .input(Tensor::from_slice(&window, [window.len()]).unwrap())
+            .integer(size as i64)
+            .integer(step as i64);
+        if round % 3 == 0 { case.integer(random.between(1, 900) as i64) } else { case }
+    });
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! DFT, IDFT, RDFT, IRDFT and STFT of f32 along constant axes.
+//! DFT, IDFT, RDFT and IRDFT of f32 along constant axes, STFT and ISTFT.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ovir_kernels::fourier::{FourierPlan, LineForm, Lines, fourier, fourier_scratch_len};
+use ovir_kernels::fourier::{FourierPlan, LineForm, Lines, fourier, fourier_scratch_len, overlap_add};
 use ovir_kernels::isa::{self, Isa};
-use ovir_ops::signals::{dft::Dft, idft::Idft, irdft::Irdft, rdft::Rdft, stft::Stft};
+use ovir_ops::signals::{dft::Dft, idft::Idft, irdft::Irdft, istft::Istft, rdft::Rdft, stft::Stft};
 use ovir_ops::{Blame, OpError, OpResult};
 use ovir_tensor::{ElementType, Shape, SmallVec};
 
@@ -42,6 +42,15 @@ struct FrameKernel {
     transposes: bool,
 }
 
+struct SignalKernel {
+    isa: Isa,
+    plan: FourierPlan,
+    step: usize,
+    /// The elements that are left out at the beginning, and what the others are multiplied with.
+    margin: usize,
+    scale: f32,
+}
+
 /// What to do for one pair of shapes.
 struct Passes {
     data: Shape,
@@ -67,12 +76,22 @@ pub(crate) fn claim(context: &mut ClaimContext<'_>) -> Option<Claim> {
         return None;
     }
     let integers = |port: usize| context.inputs.get(port).and_then(|facts| facts.integers());
-    if let Some(stft) = operation.downcast_ref::<Stft>() {
+    let frame = || {
         let (size, step) = (*integers(2)?.first()?, *integers(3)?.first()?);
         let (size, step) = (usize::try_from(size).ok()?, usize::try_from(step).ok()?);
-        (size > 0 && step > 0).then_some(())?;
-        let transposes = stft.attributes.transpose_frames;
-        let kernel = FrameKernel { isa, plan: FourierPlan::new(size).ok()?, step, transposes };
+        (size > 0 && step > 0).then_some((FourierPlan::new(size).ok()?, step))
+    };
+    if let Some(stft) = operation.downcast_ref::<Stft>() {
+        let (plan, step) = frame()?;
+        let kernel = FrameKernel { isa, plan, step, transposes: stft.attributes.transpose_frames };
+        return Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() });
+    }
+    if let Some(istft) = operation.downcast_ref::<Istft>() {
+        let (plan, step) = frame()?;
+        let size = plan.length();
+        let margin = if istft.attributes.center { size / 2 } else { 0 };
+        let scale = if istft.attributes.normalized { (size as f32).sqrt() } else { 1.0 };
+        let kernel = SignalKernel { isa, plan, step, margin, scale };
         return Some(Claim { kernel: Box::new(kernel), packed_inputs: SmallVec::new() });
     }
     let table = [
@@ -235,11 +254,7 @@ impl Kernel for FrameKernel {
         let [batch, length, frames] = sizes.ok_or_else(misfit)?;
         let (size, results) = (self.plan.length(), self.plan.length() / 2 + 1);
         let (padded, scratch) = scratch_f32(io.scratch).split_at_mut(size);
-        // A short window stands in the middle of the frame.
-        let window = window.slice::<f32>()?;
-        let start = (size - window.len()) / 2;
-        padded.fill(0.0);
-        padded[start..start + window.len()].copy_from_slice(window);
+        pad_window(window.slice::<f32>()?, padded);
         let from = Lines { outer: length, inner: self.step, step: 1, count: size, form: LineForm::Real };
         let (inner, step) = if self.transposes { (2, 2 * frames) } else { (2 * results, 2) };
         let to = Lines { outer: frames * results * 2, inner, step, count: results, form: LineForm::Half };
@@ -247,4 +262,61 @@ impl Kernel for FrameKernel {
         fourier(self.isa, &self.plan, false, [batch, frames], (values, from), Some(padded), (target, to), scratch)
             .map_err(kernel_error)
     }
+}
+
+impl SignalKernel {
+    /// The signals, their length, and the frames of each.
+    fn sizes(&self, data: &Shape, window: &Shape, output: &Shape) -> Option<[usize; 3]> {
+        let [outer @ .., results, frames, 2] = &data[..] else { return None };
+        let (batch, length): (usize, usize) = (outer.iter().product(), *output.last()?);
+        let fits = *results == self.plan.length() / 2 + 1 && window.elements() <= self.plan.length();
+        let is_whole = output.elements() == batch * length && *frames > 0 && output.elements() > 0;
+        (fits && is_whole).then_some([batch, length, *frames])
+    }
+}
+
+impl Kernel for SignalKernel {
+    fn accepts(&self, shapes: &StepShapes<'_>) -> bool {
+        matches!((shapes.inputs, shapes.outputs), ([data, window, ..], [output])
+            if self.sizes(data, window, output).is_some())
+    }
+
+    fn scratch_bytes(&self, shapes: &StepShapes<'_>) -> usize {
+        let ([data, window, ..], [output]) = (shapes.inputs, shapes.outputs) else { return 0 };
+        let Some([_, _, frames]) = self.sizes(data, window, output) else { return 0 };
+        let size = self.plan.length();
+        let own = frames.saturating_mul(size).saturating_add(size);
+        fourier_scratch_len(&self.plan, frames).saturating_add(own).saturating_mul(4)
+    }
+
+    fn work_nanoseconds(&self, shapes: &StepShapes<'_>) -> u64 {
+        shapes.inputs.first().map_or(0, |data| data.elements() as u64 * 4)
+    }
+
+    fn run(&self, io: StepIo<'_, '_>) -> OpResult {
+        let misfit = || OpError::shape(Blame::Node, "the kernel does not fit the layer");
+        let ([data, window, ..], [output]) = (io.inputs, io.outputs) else { return Err(misfit()) };
+        let sizes = self.sizes(data.shape(), window.shape(), output.shape());
+        let [_, length, frames] = sizes.ok_or_else(misfit)?;
+        let (size, results) = (self.plan.length(), self.plan.length() / 2 + 1);
+        let (padded, rest) = scratch_f32(io.scratch).split_at_mut(size);
+        pad_window(window.slice::<f32>()?, padded);
+        let (waves, scratch) = rest.split_at_mut(frames * size);
+        let from = Lines { outer: 2, inner: 0, step: 2 * frames, count: results, form: LineForm::Half };
+        let to = Lines { outer: size, inner: 0, step: 1, count: size, form: LineForm::Real };
+        let spectra = data.slice::<f32>()?.chunks_exact(results * frames * 2);
+        for (spectrum, signal) in spectra.zip(output.slice_mut::<f32>()?.chunks_exact_mut(length)) {
+            fourier(self.isa, &self.plan, true, [frames, 1], (spectrum, from), None, (waves, to), scratch)
+                .and_then(|()| overlap_add(self.isa, waves, padded, self.step, (self.margin, self.scale), signal))
+                .map_err(kernel_error)?;
+        }
+        Ok(())
+    }
+}
+
+/// A short window stands in the middle of the frame.
+fn pad_window(window: &[f32], padded: &mut [f32]) {
+    let start = (padded.len() - window.len()) / 2;
+    padded.fill(0.0);
+    padded[start..start + window.len()].copy_from_slice(window);
 }
