@@ -570,6 +570,9 @@ struct Remainder<const FLOOR: bool>;
 
 /// An element of 32 bits whose remainders f32 can compute.
 trait InF32: Number {
+    /// As many zeros as a vector has lanes at most, and as many ones behind them.
+    const ONES_BEHIND: [Self; 2 * MOST_LANES];
+
     /// All lanes equal to the element's bits.
     fn splat<S: Simd>(self, s: S) -> S::F;
     /// The numbers whose bits these are, and where f32 does not hold them exactly.
@@ -578,7 +581,20 @@ trait InF32: Number {
     fn bits<S: Simd>(s: S, number: S::F) -> S::F;
 }
 
+/// Zeros, and as many ones behind them.
+const fn behind_zeros<T: Copy>(zero: T, one: T) -> [T; 2 * MOST_LANES] {
+    let mut values = [zero; 2 * MOST_LANES];
+    let mut lane = MOST_LANES;
+    while lane < values.len() {
+        values[lane] = one;
+        lane += 1;
+    }
+    values
+}
+
 impl InF32 for f32 {
+    const ONES_BEHIND: [f32; 2 * MOST_LANES] = behind_zeros(0.0, 1.0);
+
     #[inline(always)]
     fn splat<S: Simd>(self, s: S) -> S::F {
         s.splat(self)
@@ -594,6 +610,8 @@ impl InF32 for f32 {
 }
 
 impl InF32 for i32 {
+    const ONES_BEHIND: [i32; 2 * MOST_LANES] = behind_zeros(0, 1);
+
     #[inline(always)]
     fn splat<S: Simd>(self, s: S) -> S::F {
         s.from_bits(s.splat_i(self))
@@ -628,31 +646,68 @@ impl<T: InF32, const FLOOR: bool> Function<T, T> for Remainder<FLOOR> {
         if !S::FUSED {
             return 0;
         }
-        let whole = len - len % S::LANES;
+        let (whole, rest) = (len - len % S::LANES, len % S::LANES);
         // SAFETY: the caller's promise, and elements have the bytes of an f32; each vector is read before its place is
         // written.
         unsafe {
             let (a_bits, b_bits) = ((*a).splat(s), (*b).splat(s));
-            for index in (0..whole).step_by(S::LANES) {
-                let x_bits = if A { s.load(a.add(index).cast()) } else { a_bits };
-                let y_bits = if B { s.load(b.add(index).cast()) } else { b_bits };
-                let ((x, x_is_wide), (y, y_is_wide)) = (T::number(s, x_bits), T::number(s, y_bits));
-                let (rest, is_far) = remainder(s, x, y);
-                let is_wide = x_is_wide.is_some_and(|mask| s.any(mask)) || y_is_wide.is_some_and(|mask| s.any(mask));
-                if is_wide || s.any(is_far) {
-                    let (mut xs, mut ys) = ([T::default(); MOST_LANES], [T::default(); MOST_LANES]);
-                    s.store(xs.as_mut_ptr().cast(), x_bits);
-                    s.store(ys.as_mut_ptr().cast(), y_bits);
-                    for (lane, (x, y)) in xs.into_iter().zip(ys).enumerate().take(S::LANES) {
-                        *output.add(index + lane) = self.apply(x, y);
+            macro_rules! write {
+                ($x:expr, $y:expr, $to:expr, $count:expr, |$result:ident| $store:expr) => {
+                    let (x_bits, y_bits) = ($x, $y);
+                    let ((x, x_is_wide), (y, y_is_wide)) = (T::number(s, x_bits), T::number(s, y_bits));
+                    let (left, is_far) = remainder(s, x, y);
+                    let is_wide =
+                        x_is_wide.is_some_and(|mask| s.any(mask)) || y_is_wide.is_some_and(|mask| s.any(mask));
+                    if is_wide || s.any(is_far) {
+                        self.apply_far(s, [x_bits, y_bits], $to, $count);
+                    } else {
+                        let left = if FLOOR { floored(s, left, y) } else { left };
+                        let $result = T::bits(s, left);
+                        $store;
                     }
-                    continue;
-                }
-                let rest = if FLOOR { floored(s, rest, y) } else { rest };
-                s.store(output.add(index).cast(), T::bits(s, rest));
+                };
+            }
+            for index in (0..whole).step_by(S::LANES) {
+                let x = if A { s.load(a.add(index).cast()) } else { a_bits };
+                let y = if B { s.load(b.add(index).cast()) } else { b_bits };
+                let to = output.add(index);
+                write!(x, y, to, S::LANES, |result| s.store(to.cast(), result));
+            }
+            if rest > 0 {
+                let x = if A { s.load_partial(a.add(whole).cast(), rest) } else { a_bits };
+                let y = match B {
+                    true => {
+                        // Divisors beyond the line are one.
+                        let ones = s.load(T::ONES_BEHIND[MOST_LANES - rest..].as_ptr().cast());
+                        let y = s.load_partial(b.add(whole).cast(), rest);
+                        s.from_bits(s.xor_i(s.bits(y), s.bits(ones)))
+                    }
+                    false => b_bits,
+                };
+                let to = output.add(whole);
+                write!(x, y, to, rest, |result| s.store_partial(to.cast(), result, rest));
             }
         }
-        whole
+        len
+    }
+}
+
+impl<const FLOOR: bool> Remainder<FLOOR> {
+    /// The first `count` remainders of a vector that f32 does not compute, one by one.
+    ///
+    /// # Safety
+    /// The output has so many places.
+    #[inline(always)]
+    unsafe fn apply_far<S: Simd, T: InF32>(self, s: S, [x, y]: [S::F; 2], output: *mut T, count: usize) {
+        let (mut xs, mut ys) = ([T::default(); MOST_LANES], [T::default(); MOST_LANES]);
+        // SAFETY: no tier has more lanes than there is room for; the rest is the caller's promise.
+        unsafe {
+            s.store(xs.as_mut_ptr().cast(), x);
+            s.store(ys.as_mut_ptr().cast(), y);
+            for (lane, (x, y)) in xs.into_iter().zip(ys).enumerate().take(count) {
+                *output.add(lane) = self.apply(x, y);
+            }
+        }
     }
 }
 
@@ -797,7 +852,7 @@ pub(crate) unsafe fn lines_f32(isa: Isa, op: BinaryOp, lines: Lines<f32, f32>) {
     macro_rules! run {
         ($($name:ident => $function:expr),*) => {
             match op {
-                $(BinaryOp::$name => dispatch(isa, Compute { function: $function, lines }),)*
+                $(BinaryOp::$name => compute(isa, $function, lines),)*
             }
         };
     }
@@ -814,11 +869,18 @@ pub(crate) unsafe fn lines_truth_f32(isa: Isa, op: CompareOp, lines: Lines<f32, 
     macro_rules! run {
         ($($name:ident)*) => {
             match op {
-                $(CompareOp::$name => dispatch(isa, Compute { function: Truth(compare_functions::$name), lines }),)*
+                $(CompareOp::$name => compute(isa, Truth(compare_functions::$name), lines),)*
             }
         };
     }
     run!(Equal NotEqual Less LessEqual Greater GreaterEqual And Or Xor);
+}
+
+fn compute(isa: Isa, function: impl Function<f32, f32>, lines: Lines<f32, f32>) {
+    match lines.count {
+        1 => dispatch(isa, ComputeOne { function, line: lines }),
+        _ => dispatch(isa, Compute { function, lines }),
+    }
 }
 
 /// A comparison whose truth is a number.
@@ -942,16 +1004,31 @@ impl<T: Number, U: Copy, F: Function<T, U>> Kernel for Compute<T, U, F> {
     fn run<S: Simd>(self, s: S) {
         let Self { function, lines } = self;
         for index in 0..lines.count {
-            // SAFETY: who makes lines promises what each needs.
-            unsafe {
-                let [a, b] = [0, 1].map(|operand| lines.operands[operand].add(index * lines.steps[operand]));
-                let (output, len) = (lines.output.add(index * lines.len), lines.len);
-                match lines.are_dense {
-                    [true, true] => line::<S, T, U, F, true, true>(s, function, a, b, output, len),
-                    [true, false] => line::<S, T, U, F, true, false>(s, function, a, b, output, len),
-                    [false, true] => line::<S, T, U, F, false, true>(s, function, a, b, output, len),
-                    [false, false] => line::<S, T, U, F, false, false>(s, function, a, b, output, len),
-                }
+            let [a, b] = [0, 1].map(|operand| lines.operands[operand].wrapping_add(index * lines.steps[operand]));
+            let line = Lines { operands: [a, b], output: lines.output.wrapping_add(index * lines.len), ..lines };
+            ComputeOne { function, line }.run(s);
+        }
+    }
+}
+
+/// A function of one line: what finds the line of several takes as long as a few vectors.
+struct ComputeOne<T, U, F> {
+    function: F,
+    line: Lines<T, U>,
+}
+
+impl<T: Number, U: Copy, F: Function<T, U>> Kernel for ComputeOne<T, U, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { function, line: Lines { operands: [a, b], are_dense, output, len, .. } } = self;
+        // SAFETY: who makes lines promises what each needs.
+        unsafe {
+            match are_dense {
+                [true, true] => line::<S, T, U, F, true, true>(s, function, a, b, output, len),
+                [true, false] => line::<S, T, U, F, true, false>(s, function, a, b, output, len),
+                [false, true] => line::<S, T, U, F, false, true>(s, function, a, b, output, len),
+                [false, false] => line::<S, T, U, F, false, false>(s, function, a, b, output, len),
             }
         }
     }
