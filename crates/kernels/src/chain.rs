@@ -5,7 +5,7 @@ mod small;
 
 pub use small::{MOST_ELEMENTS, SmallChain, spread};
 
-use crate::elementwise::{BinaryOp, CompareOp, Lines, line_select_f32, lines_f32, lines_truth_f32};
+use crate::elementwise::{BinaryOp, CompareOp, Found, Lines, joined, line_select_f32, lines_f32, lines_truth_f32};
 use crate::error::{KernelError, check_exact, check_len, product};
 use crate::isa::Isa;
 use crate::parallel::{SharedMut, parallel_for};
@@ -479,10 +479,6 @@ impl Line {
     }
 }
 
-/// What a step reads along lines: the first element, whether a line is dense and not a single value, and the places from one line to
-/// the next.
-type Found = (*const f32, bool, usize);
-
 /// Where an input is.
 #[derive(Clone, Copy)]
 enum Source {
@@ -536,7 +532,7 @@ impl Job<'_> {
     unsafe fn lines(&self, line: &Line, count: usize, bases: *mut f32) {
         let (geometry, last) = (self.geometry, self.geometry.rank - 1);
         let len = geometry.line();
-        let mut found: [Found; MOST_INPUTS] = [(std::ptr::null(), false, 0); MOST_INPUTS];
+        let mut found: [Found<f32>; MOST_INPUTS] = [(std::ptr::null(), false, 0); MOST_INPUTS];
         for (place, found) in found[..geometry.inputs].iter_mut().enumerate() {
             let (offset, strides) = (line.offsets[place], &geometry.strides[place]);
             let (is_dense, step) = (strides[last] > 0, strides[last - 1]);
@@ -652,26 +648,18 @@ impl Job<'_> {
         }
     }
 
-    /// Computes all steps of `count` lines of `len` elements each.
+    /// Computes all steps of lines; `sizes` are the elements of each and their number.
     ///
     /// # Safety
     /// What is found for the inputs is readable, the result has room for the lines, and so have the tiles.
-    unsafe fn steps(
-        &self,
-        bases: *mut f32,
-        input: impl Fn(usize) -> Found,
-        result: *mut f32,
-        [len, count]: [usize; 2],
-    ) {
-        let (isa, steps) = (self.isa, &self.chain.steps);
+    unsafe fn steps(&self, bases: *mut f32, input: impl Fn(usize) -> Found<f32>, result: *mut f32, sizes: [usize; 2]) {
+        let (isa, steps, [len, _]) = (self.isa, &self.chain.steps, sizes);
         let tile = |step: usize| bases.wrapping_add(self.chain.slots[step] * APART);
         let find = |operand: &Operand| match operand {
             Operand::Input(place) => input(*place),
             Operand::Step(from) => (tile(*from).cast_const(), true, len),
             Operand::Constant(value) => (std::ptr::from_ref(value), false, 0),
         };
-        // What goes on from line to line is one.
-        let goes_on = |(_, is_dense, step): &Found| count == 1 || *step == if *is_dense { len } else { 0 };
         for (place, step) in steps.iter().enumerate() {
             let target = if place + 1 == steps.len() { result } else { tile(place) };
             // SAFETY: operands cover the lines, or are single values; an operand that overlaps the target equals it, because a
@@ -680,7 +668,7 @@ impl Job<'_> {
                 match step {
                     ChainStep::Unary(op, a) => {
                         let found = find(a);
-                        let (len, count) = if goes_on(&found) { (len * count, 1) } else { (len, count) };
+                        let [len, count] = joined(&[found], sizes);
                         for line in 0..count {
                             let (a, target) = (found.0.add(line * found.2), target.add(line * len));
                             if found.1 {
@@ -693,14 +681,14 @@ impl Job<'_> {
                         }
                     }
                     ChainStep::Binary(op, a, b) => {
-                        lines_f32(isa, *op, Lines::some([find(a), find(b)], target, len, count));
+                        lines_f32(isa, *op, Lines::some([find(a), find(b)], target, sizes));
                     }
                     ChainStep::Compare(op, a, b) => {
-                        lines_truth_f32(isa, *op, Lines::some([find(a), find(b)], target, len, count));
+                        lines_truth_f32(isa, *op, Lines::some([find(a), find(b)], target, sizes));
                     }
                     ChainStep::Select(condition, yes, no) => {
                         let found = [condition, yes, no].map(find);
-                        let (len, count) = if found.iter().all(goes_on) { (len * count, 1) } else { (len, count) };
+                        let [len, count] = joined(&found, sizes);
                         for line in 0..count {
                             let operands = found.map(|(first, is_dense, step)| (first.add(line * step), is_dense));
                             line_select_f32(isa, operands, target.add(line * len), len);

@@ -140,6 +140,14 @@ impl<T: Cumulative> Kernel for Rows<'_, T> {
     }
 }
 
+/// Adds an element to a sum, and gives the sum with it, or without it.
+#[inline(always)]
+fn next<T: Cumulative>(sum: &mut T::Sum, element: T, exclusive: bool) -> T {
+    let (before, after) = (*sum, T::plus(*sum, element));
+    *sum = after;
+    T::of(if exclusive { before } else { after })
+}
+
 /// The sums at some steps of rows, those of what came before included: those of one row wait for each other, those of several do not.
 #[inline(always)]
 fn sum_steps<T: Cumulative, const COUNT: usize>(
@@ -153,9 +161,7 @@ fn sum_steps<T: Cumulative, const COUNT: usize>(
     for step in 0..steps.len() {
         let at = if rule.reverse { steps.end - 1 - step } else { steps.start + step };
         for (row, sum) in sums.iter_mut().enumerate() {
-            let (before, after) = (*sum, T::plus(*sum, input[row * axis + at]));
-            target[row * axis + at] = T::of(if rule.exclusive { before } else { after });
-            *sum = after;
+            target[row * axis + at] = next(sum, input[row * axis + at], rule.exclusive);
         }
     }
 }
@@ -183,9 +189,7 @@ fn sum_tiles<T: Cumulative>(
         unsafe { transpose(isa, input[first..].as_ptr().cast(), axis, tile.as_mut_ptr().cast(), ROWS) };
         let mut at_step = |values: &mut [T; ROWS]| {
             for (value, sum) in values.iter_mut().zip(&mut *sums) {
-                let (before, after) = (*sum, T::plus(*sum, *value));
-                *value = T::of(if rule.exclusive { before } else { after });
-                *sum = after;
+                *value = next(sum, *value, rule.exclusive);
             }
         };
         if rule.reverse {
@@ -221,9 +225,7 @@ impl<'a, T: Cumulative, F: Fn(usize) -> &'a mut [T]> Kernel for Columns<'a, T, F
             let target = target(at);
             let line = &lines[at * inner..][..target.len()];
             for ((target, value), sum) in target.iter_mut().zip(line).zip(&mut sums) {
-                let (before, after) = (*sum, T::plus(*sum, *value));
-                *target = T::of(if exclusive { before } else { after });
-                *sum = after;
+                *target = next(sum, *value, exclusive);
             }
         }
     }

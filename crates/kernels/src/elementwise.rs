@@ -852,7 +852,8 @@ pub(crate) unsafe fn lines_f32(isa: Isa, op: BinaryOp, lines: Lines<f32, f32>) {
     macro_rules! run {
         ($($name:ident => $function:expr),*) => {
             match op {
-                $(BinaryOp::$name => compute(isa, $function, lines),)*
+                // SAFETY: the caller's promise.
+                $(BinaryOp::$name => unsafe { compute(isa, $function, lines) },)*
             }
         };
     }
@@ -869,14 +870,19 @@ pub(crate) unsafe fn lines_truth_f32(isa: Isa, op: CompareOp, lines: Lines<f32, 
     macro_rules! run {
         ($($name:ident)*) => {
             match op {
-                $(CompareOp::$name => compute(isa, Truth(compare_functions::$name), lines),)*
+                // SAFETY: the caller's promise.
+                $(CompareOp::$name => unsafe { compute(isa, Truth(compare_functions::$name), lines) },)*
             }
         };
     }
     run!(Equal NotEqual Less LessEqual Greater GreaterEqual And Or Xor);
 }
 
-fn compute(isa: Isa, function: impl Function<f32, f32>, lines: Lines<f32, f32>) {
+/// A function of lines of f32.
+///
+/// # Safety
+/// As of [`lines_f32`].
+unsafe fn compute(isa: Isa, function: impl Function<f32, f32>, lines: Lines<f32, f32>) {
     match lines.count {
         1 => dispatch(isa, ComputeOne { function, line: lines }),
         _ => dispatch(isa, Compute { function, lines }),
@@ -965,6 +971,15 @@ impl Choice {
     }
 }
 
+/// An operand of lines: its first element, whether a line is dense and not a single value, and the places from one line to the next.
+pub(crate) type Found<T> = (*const T, bool, usize);
+
+/// The elements of a line and the number of lines: one, if each operand goes on from line to line as it does along a line.
+pub(crate) fn joined<T>(operands: &[Found<T>], [len, count]: [usize; 2]) -> [usize; 2] {
+    let goes_on = |(_, is_dense, step): &Found<T>| *step == if *is_dense { len } else { 0 };
+    if operands.iter().all(goes_on) { [len * count, 1] } else { [len, count] }
+}
+
 /// Lines of two operands that lie equally far apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Lines<T, U> {
@@ -985,9 +1000,8 @@ impl<T, U> Lines<T, U> {
     }
 
     /// So many lines of operands that are contiguous or single values along each, with the places from one to the next.
-    pub(crate) fn some([a, b]: [(*const T, bool, usize); 2], output: *mut U, len: usize, count: usize) -> Self {
-        let goes_on = |(_, is_dense, step): (*const T, bool, usize)| step == if is_dense { len } else { 0 };
-        let (len, count) = if goes_on(a) && goes_on(b) { (len * count, 1) } else { (len, count) };
+    pub(crate) fn some(operands: [Found<T>; 2], output: *mut U, sizes: [usize; 2]) -> Self {
+        let ([len, count], [a, b]) = (joined(&operands, sizes), operands);
         Self { operands: [a.0, b.0], are_dense: [a.1, b.1], steps: [a.2, b.2], output, len, count }
     }
 }

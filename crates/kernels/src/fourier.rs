@@ -572,9 +572,10 @@ impl Kernel for OverlapAdd<'_> {
         output.fill(0.0);
         // The frames that reach the piece, in order.
         let from = if first < size { 0 } else { (first - size) / step + 1 };
-        let reaching = frames.chunks_exact(size).enumerate().skip(from).take_while(|(frame, _)| frame * step < end);
+        let begins = |number: usize| number.saturating_mul(step);
+        let reaching = frames.chunks_exact(size).enumerate().skip(from).take_while(|(number, _)| begins(*number) < end);
         for (number, frame) in reaching {
-            let begin = number * step;
+            let begin = begins(number);
             let (low, high) = (begin.max(first), end.min(begin + size));
             if low >= high {
                 continue;
@@ -711,6 +712,10 @@ mod tests {
                 assert_eq!(in_pool(2, run), expected);
             }
         }
+        // Frames that lie beyond all memory do not come around to the beginning.
+        let mut output = [f32::NAN; 3];
+        overlap_add(Isa::portable(), &[1.0, 2.0, 4.0], &[1.0], usize::MAX / 2 + 1, (0, 1.0), &mut output).unwrap();
+        assert_eq!(output, [1.0, 0.0, 0.0]);
         assert!(overlap_add(Isa::portable(), &[0.0; 3], &[1.0; 2], 1, (0, 1.0), &mut []).is_err());
         assert!(overlap_add(Isa::portable(), &[0.0; 2], &[1.0; 2], 0, (0, 1.0), &mut []).is_err());
     }
